@@ -30,6 +30,7 @@ from boundby.simulate.schema import (
     tables,
     write_tables,
 )
+from boundby.trace.vocabulary.mpi import MessageKind, message_kind
 
 NO_STREAM = 0xFFFFFFFF
 _MACHINE = 1 << 56  # the bits of a global id above the pid are never zero in real exports
@@ -252,6 +253,38 @@ class Export:
             self.row("NVTX_EVENTS", start=start, eventType=75, text=name, globalTid=thread.global_tid, domainId=number)
         return self._domains[place]
 
+    def mpi_rank(self, thread: Thread, rank: int, size: int, handle: int, since: int = 0) -> None:
+        """A rank of MPI, and its name for the communicator of all ``size`` ranks (before 2023 nothing tells it)."""
+        self.row("MPI_RANKS", globalTid=thread.global_tid, rank=rank)
+        place: Row = {"rank": rank, "timestamp": since, "commHandle": handle, "localRank": rank, "size": size}
+        self.row("MPI_COMMUNICATORS", **place, parentHandle=0)
+
+    def mpi(
+        self,
+        thread: Thread,
+        start: int,
+        end: int | None,
+        name: str,
+        *,
+        communicator: int | None = None,
+        peer: int | None = None,
+        tag: int | None = None,
+        root: int | None = None,
+        bytes: int | None = None,
+        received: int | None = None,
+    ) -> None:
+        """A call of MPI: a row of the table of its kind, in schema 2022 and before a range of a domain of its own."""
+        kind = message_kind(name)
+        place: Row = {"start": start, "end": end, "globalTid": thread.global_tid, "textId": Name(name)}
+        if kind == MessageKind.COLLECTIVE:
+            more: Row = {"commHandle": communicator, "rootRank": root, "size": bytes, "recvSize": received}
+            self.row("MPI_COLLECTIVES_EVENTS", **place, **more)
+        elif peer is not None:
+            more = {"commHandle": communicator, "tag": tag, "remoteRank": peer, "size": bytes}
+            self.row("MPI_P2P_EVENTS", **place, **more)
+        else:
+            self.row("MPI_START_WAIT_EVENTS" if kind == MessageKind.WAIT else "MPI_OTHER_EVENTS", **place)
+
     def osrt(self, thread: Thread, start: int, end: int, name: str) -> None:
         """An OS runtime call."""
         tid = thread.global_tid
@@ -306,6 +339,8 @@ class Export:
     def _complete(self, schema: str) -> dict[str, list[Row]]:
         """The rows of a schema, with what the exporter itself would add."""
         rows = {table: list(found) for table, found in self.rows.items()}
+        if schema < "2023":
+            rows = _with_mpi_as_ranges(rows)
         for row in rows.pop("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", []):
             coded = {**row, "syncType": SYNC_CODES[schema][int(row["syncType"] or 0)]}
             rows.setdefault("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", []).append(coded)
@@ -337,6 +372,21 @@ class Export:
         for table in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE"):
             for row in self.rows.get(f"CUPTI_ACTIVITY_KIND_{table}", []):
                 yield (int(row["globalPid"] or 0) >> 24) & 0xFFFFFF, int(row["deviceId"] or 0)
+
+
+def _with_mpi_as_ranges(rows: dict[str, list[Row]]) -> dict[str, list[Row]]:
+    """Calls of MPI as nsys 2022 records them: ranges of a domain that each process creates."""
+    calls = [row for table, found in rows.items() if table.startswith("MPI_") for row in found if "textId" in row]
+    ranges = rows.get("NVTX_EVENTS", [])
+    known = {(int(row["globalTid"] or 0) >> 24, int(row["domainId"] or 0)) for row in ranges}
+    number = 1 + max((domain for _, domain in known), default=0)
+    for process in sorted({int(row["globalTid"] or 0) >> 24 for row in calls}):
+        created: Row = {"start": 0, "eventType": 75, "text": "MPI", "globalTid": process << 24, "domainId": number}
+        ranges = [*ranges, created]
+    told = ("start", "end", "globalTid", "textId")
+    ranges = [*ranges, *({**{key: row[key] for key in told}, "eventType": 59, "domainId": number} for row in calls)]
+    others = {table: found for table, found in rows.items() if not table.startswith("MPI_")}
+    return {**others, "NVTX_EVENTS": ranges} if calls else others
 
 
 def _operation(call: Call | Thread, start: int, end: int, device: int, stream: int) -> Row:

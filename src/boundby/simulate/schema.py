@@ -56,6 +56,16 @@ _TABLES: dict[str, str] = {
     ),
     **{f"CUPTI_ACTIVITY_KIND_OPENACC_{kind}@2022-": _OPENACC + more for kind, more in _OPENACC_TABLES.items()},
     **{f"OPENMP_EVENT_KIND_{kind}@2022-": _OPENMP for kind in ("PARALLEL", "SYNC_REGION_WAIT", "TASK")},
+    "MPI_COLLECTIVES_EVENTS@2023-": (
+        "start! end globalTid textId! commHandle rootRank size recvSize requestHandle@2026-"
+    ),
+    "MPI_P2P_EVENTS@2023-": "start! end globalTid textId! commHandle tag remoteRank size requestHandle@2026-",
+    "MPI_START_WAIT_EVENTS@2023-": "start! end globalTid textId! requestHandle@2026-",
+    "MPI_OTHER_EVENTS@2023-": "start! end globalTid textId!",
+    "MPI_RANKS@2023-": "globalTid! rank!",
+    "MPI_COMMUNICATORS@2023-": (
+        "rank! timestamp! commHandle! parentHandle localRank size groupRoot groupRootUid members:T"
+    ),
     "CUDNN_EVENTS@2022-": "start! end! eventClass! globalTid nameId!",
     "CUBLAS_EVENTS@2022-": "start! end! eventClass! globalTid nameId!",
     "OSRT_FILE_ACCESS_EVENTS@2026-": (

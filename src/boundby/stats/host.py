@@ -20,6 +20,7 @@ from boundby.model.arrays import (
     is_any,
     pick,
     places,
+    ranked,
     tally,
     unique,
 )
@@ -28,6 +29,7 @@ from boundby.model.intervals import EMPTY, Coverage, IntervalSet, clip, compleme
 from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
 from boundby.trace.tables import Trace
+from boundby.trace.vocabulary.mpi import WAITING
 from boundby.trace.vocabulary.os import HAND_OVER, SLEEPS, WAKE_LIMIT_NS
 
 Int = npt.NDArray[np.int64]
@@ -229,6 +231,22 @@ def _idle_on(timeline: Timeline) -> dict[str, Int]:
                 np.maximum(rest, 0),
             )
     return total
+
+
+def waited_in(timeline: Timeline, segments: Segments) -> dict[str, int]:
+    """Of an account's blocked time, nanoseconds in calls that wait for other ranks, by their names, longest first."""
+    trace, found = timeline.trace, dict[str, int]()
+    blocked = np.flatnonzero(segments.cause == Cause.HOST_BLOCKED)
+    for thread in unique(segments.thread[blocked]).tolist() if len(trace.messages) else ():
+        mine = blocked[segments.thread[blocked] == thread]
+        inside = Coverage(union(segments.start_ns[mine], segments.end_ns[mine]))
+        calls = trace.messages.of_thread(thread)
+        waits = calls.take(is_any(trace.message_kind[calls.name], WAITING))
+        used, which = ranked(waits.name)
+        spent = group_sums(which, inside.within(waits.start_ns, waits.end_ns), len(used))
+        for number, ns in zip(used.tolist(), spent.tolist(), strict=True):
+            found[trace.names[number]] = found.get(trace.names[number], 0) + ns
+    return dict(sorted(((name, ns) for name, ns in found.items() if ns), key=lambda one: (-one[1], one[0])))
 
 
 def launching_thread(calls: Calls, device: DeviceTimeline) -> int | None:

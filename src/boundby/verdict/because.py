@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from boundby.model.causes import BUSY_CAUSES, SHORT_LABEL, Cause
 from boundby.model.units import duration, percent
+from boundby.trace.vocabulary.os import MESSAGES
 from boundby.verdict.bound import FIXED, IDLE_WORTH, LEAST_SAVING, Case, Decision, host_together_ns
 
 LEAST_TOLD = 0.005  # less reads as "under 1 %"
@@ -16,6 +17,7 @@ MUCH_FIXED = 0.10  # time that no change removes is told from a tenth on
 MANY = 100  # from here on without fractions
 MUCH_WAITING = 0.10  # a thread that waits less for a core is on a machine that others use, too
 MOST_PARTS = 3  # of host time that one clause names
+MOST_CALLS = 2  # that one clause names
 COVERED = 0.90  # of its time other work runs meanwhile: then that is why its removal gains nothing
 _WORK = {"gpu_compute": "kernels", "gpu_comm": "communication", "gpu_copy": "copies"}
 
@@ -109,7 +111,14 @@ def _cpu(case: Case, _: Decision) -> str:
 def _host_blocked(case: Case, _: Decision) -> str:
     on = max(case.blocked_on, key=lambda name: (case.blocked_on[name], name), default="")
     mostly = f" (mostly {on})" if on and on != "unknown" else ""
-    return f"GPU idle {_each(case, Cause.HOST_BLOCKED)} while the host waits in the OS{mostly}, busy {_busy(case)}"
+    where = f"in {_calls(case)}, for other ranks" if on == MESSAGES and case.waited_in else f"in the OS{mostly}"
+    return f"GPU idle {_each(case, Cause.HOST_BLOCKED)} while the host waits {where}, busy {_busy(case)}"
+
+
+def _calls(case: Case) -> str:
+    """The calls in which the host waits for other ranks, those that hold most of it."""
+    whole = sum(case.waited_in.values())
+    return " and ".join([name for name, ns in case.waited_in.items() if ns >= LEAST_TOLD * whole][:MOST_CALLS])
 
 
 def _init(case: Case, _: Decision) -> str:
@@ -156,6 +165,9 @@ def _host(case: Case) -> str:
                 parts.append(f"on CPU {percent(case.share(cause) - waiting)}, waits for a core {percent(waiting)}")
                 continue
             name = {Cause.CPU: "on CPU", Cause.HOST_BLOCKED: "asleep"}.get(cause, SHORT_LABEL[cause.key])
+            if cause == Cause.HOST_BLOCKED and next(iter(case.blocked_on), "") == MESSAGES and case.waited_in:
+                parts.append(f"waits for other ranks {percent(case.share(cause))} (in {_calls(case)})")
+                continue
             on = f" ({', '.join(list(case.blocked_on)[:2])})" if cause == Cause.HOST_BLOCKED and case.blocked_on else ""
             parts.append(f"{name} {percent(case.share(cause))}{on}")
     return ", ".join(parts)

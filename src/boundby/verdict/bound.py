@@ -60,6 +60,7 @@ class Case:
     sync: Syncs = NO_SYNCS
     memcpy: Mapping[str, Copies] = field(default_factory=dict)
     blocked_on: Mapping[str, int] = field(default_factory=dict)  # what the host slept on, largest first
+    waited_in: Mapping[str, int] = field(default_factory=dict)  # of that in calls that wait for other ranks, by name
     captured: Captured = field(default_factory=Captured)
     has_cpu_evidence: bool = True  # whether on-CPU and asleep can be told apart: by operators and frames, too
     is_clock_shifted: bool = False  # the device's clock was off and was corrected

@@ -56,6 +56,7 @@ from boundby.stats.host import (
     preempted,
     staging,
     unwoken,
+    waited_in,
 )
 from boundby.stats.instances import instances as instances_of
 from boundby.stats.spread import Spread
@@ -143,6 +144,7 @@ def _device(
         sync=activity["sync"],
         memcpy=activity["memcpy"],
         blocked_on=_by_size(figures.host.idle_on_ns, ROOT),
+        waited_in=waited_in(timeline, device.segments),
         captured=trace.captured,
         has_cpu_evidence=trace.is_told_by_frames
         or (thread is not None and timeline.host_state.evidence(thread).is_known),
@@ -423,6 +425,7 @@ def _thread(timeline: Timeline, account: ThreadAccount, no_verdict: str | None) 
     case = Case(
         time=_time(account.segments.by_cause()),
         blocked_on=blocked_inside(timeline, account.thread, account.covered),
+        waited_in=waited_in(timeline, account.segments),
         has_cpu_evidence=timeline.host_state.evidence(account.thread).is_known or cpu is not None,
         has_gpu_work=False,
         is_thread=True,

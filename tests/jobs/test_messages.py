@@ -1,0 +1,102 @@
+"""Jobs of MPI ranks: who is late to whom, in which call, by how much; in one report and in one a rank."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from benchmarks.simulated.ranks import MS, Collective, Own, Recv, Send, Step, ranks
+
+from boundby import api
+from boundby.render.job import terminal
+from boundby.results.job import JobReport
+from tests.support.split import split
+
+ROUNDS, LATE_NS = 12, 8 * MS
+EARLY: list[Step] = [Own(MS)]
+LATE: list[Step] = [Own(MS + LATE_NS)]
+
+
+def job(tmp_path: Path, *programs: list[Step]) -> JobReport:
+    return api.job([ranks(programs).write(tmp_path / "ranks.sqlite")], workers=1)
+
+
+def check(report: JobReport, rank: int, call: str, others: int = 1) -> None:
+    """The rank is to blame, for the time that others wait for it in the call."""
+    first, late_ns = report.stragglers[0], ROUNDS * LATE_NS
+    assert report.verdict.bound == "imbalance"
+    assert (first.ranks, first.waited_in) == ((rank,), call)
+    assert first.excess_ns == pytest.approx(late_ns, rel=0.05)
+    assert first.waited_ns == pytest.approx(others * late_ns, rel=0.1)
+    assert first.saving_ns == pytest.approx(late_ns, rel=0.1)
+    assert first.saving_ns <= report.length_ns
+
+
+@pytest.mark.parametrize("name", ["MPI_Allreduce", "MPI_Barrier", "MPI_Alltoall"])
+def test_late_to_a_collective(name: str, tmp_path: Path) -> None:
+    report = job(tmp_path, [*EARLY, Collective(name)] * ROUNDS, [*LATE, Collective(name)] * ROUNDS)
+    check(report, 1, name)
+
+
+def test_late_sender(tmp_path: Path) -> None:
+    report = job(tmp_path, [*EARLY, Recv(1)] * ROUNDS, [*LATE, Send(0)] * ROUNDS)
+    check(report, 1, "MPI_Recv")
+
+
+def test_late_receiver(tmp_path: Path) -> None:
+    report = job(tmp_path, [*EARLY, Send(1, eager=False)] * ROUNDS, [*LATE, Recv(0)] * ROUNDS)
+    check(report, 1, "MPI_Send")
+
+
+def test_who_sends_small_messages_waits_for_nobody(tmp_path: Path) -> None:
+    report = job(tmp_path, [*EARLY, Send(1)] * ROUNDS, [*LATE, Recv(0)] * ROUNDS)
+    assert report.ranks[0].wait_ns < MS
+    assert not any(one.ranks == (0,) for one in report.stragglers)
+
+
+def test_late_sender_of_what_was_begun_before(tmp_path: Path) -> None:
+    waits: list[Step] = [Own(MS), Recv(1, begun_before=MS // 2)]
+    check(job(tmp_path, waits * ROUNDS, [*LATE, Send(0)] * ROUNDS), 1, "MPI_Waitall")
+
+
+def test_serial_part_of_the_root(tmp_path: Path) -> None:
+    bcast: list[Step] = [Collective("MPI_Bcast", root=0), Collective("MPI_Barrier")]
+    others = [[*EARLY, *bcast] * ROUNDS for _ in range(3)]
+    check(job(tmp_path, [*LATE, *bcast] * ROUNDS, *others), 0, "MPI_Bcast", len(others))
+
+
+def test_even_ranks_have_no_culprit(tmp_path: Path) -> None:
+    report = job(tmp_path, *([[*EARLY, Collective()] * ROUNDS] * 4))
+    assert not report.stragglers
+
+
+def test_a_deadlock_names_who_is_in_what(tmp_path: Path) -> None:
+    report = job(tmp_path, [*EARLY, Collective(), Recv(1)], [*EARLY, Collective(), Recv(0)])
+    assert [(one.rank, one.call, one.is_inside, one.peer) for one in report.ended] == [
+        (0, "MPI_Recv", True, 1),
+        (1, "MPI_Recv", True, 0),
+    ]
+    text = " ".join(terminal(report).split())
+    assert "did not end" in text
+    assert "rank 0 is in MPI_Recv from rank 1 (tag 7, 16 B)" in text
+    assert "no rank does what the others wait for" in text
+
+
+def test_a_rank_that_dies_is_named(tmp_path: Path) -> None:
+    export = ranks([[Collective(), Collective("MPI_Barrier")], [Collective(), *LATE]], dies={1: ""})
+    report = api.job([export.write(tmp_path / "ranks.sqlite")], workers=1)
+    assert [(one.rank, one.call, one.is_inside) for one in report.ended] == [
+        (0, "MPI_Barrier", True),
+        (1, "MPI_Allreduce", False),
+    ]
+    assert "rank 1 ended outside of MPI, after MPI_Allreduce" in " ".join(terminal(report).split())
+
+
+def test_one_report_a_rank_gives_the_same_culprit(tmp_path: Path) -> None:
+    programs = [[*EARLY, Collective()] * ROUNDS, [*LATE, Collective()] * ROUNDS, [*EARLY, Collective()] * ROUNDS]
+    whole = ranks(programs).write(tmp_path / "ranks.sqlite")
+    parts = split(whole, tmp_path, {5_000: 0, 5_001: 3 * MS, 5_002: -2 * MS})
+    report = api.job(parts, workers=1)
+    assert [rank.rank for rank in report.ranks] == [0, 1, 2]
+    assert (report.stragglers[0].ranks, report.stragglers[0].waited_in) == ((1,), "MPI_Allreduce")
+    assert report.stragglers[0].excess_ns == pytest.approx(ROUNDS * LATE_NS, rel=0.15)
