@@ -9,7 +9,7 @@ import numpy as np
 from boundby.model.arrays import is_in, unique
 from boundby.model.intervals import EMPTY, Coverage, IntervalSet, contains, subtract, union
 from boundby.model.records import dataclass
-from boundby.trace.tables import Trace
+from boundby.trace.tables import Schedule, Trace
 from boundby.trace.vocabulary.mpi import WAITING
 from boundby.trace.vocabulary.os import MESSAGES, SLEEPS
 from boundby.trace.vocabulary.python import LOADER, WAITS_FOR_WORKERS
@@ -18,10 +18,14 @@ from boundby.trace.vocabulary.python import LOADER, WAITS_FOR_WORKERS
 LONGEST_PREEMPTED_NS = 200_000_000
 # Of a thread's context switches, so many may repeat the one before: a lost row or two.
 MOST_REPEATED = 0.02
-# Of its CUDA calls, so many may begin while it is off the CPU; of OS calls that it sleeps in, for longer than a spin
-# lasts, so much of the time may be spent on it. (Measured on whole traces: nothing, and 0.05 %.) A wait may begin as
-# its thread leaves the CPU, and switches and calls are stamped by two clocks: up to 8 us apart on whole traces.
-MOST_CALLS_OFF_CPU, MOST_SLEPT_ON_CPU, LEAST_SLEEP_NS, SWITCH_NS = 0.02, 0.10, 100_000, 20_000
+# Of its CUDA calls (and samples), so many may lie where it is off the CPU; of OS calls that it sleeps in, for longer
+# than a spin lasts, so much of the time may be spent on it, or so much of its time on the CPU. (Measured on whole
+# traces: no call, and 0.05 %.) A wait may begin as its thread leaves the CPU, and switches and calls are stamped by two
+# clocks: up to 8 us apart on whole traces.
+MOST_OFF_CPU, MOST_SLEPT_ON_CPU, LEAST_SLEPT_ON_CPU = 0.02, 0.10, 0.01
+LEAST_SLEEP_NS, SWITCH_NS = 100_000, 20_000
+#: Whoever reads what lies in memory, or writes to it, works in such a call and leaves no CPU.
+_FILE = SLEEPS.index("file")
 
 
 @dataclass(frozen=True)
@@ -86,18 +90,30 @@ def gather_evidence(trace: Trace, thread: int) -> CpuEvidence:
             rest = subtract(off, union(calls.start_ns, calls.end_ns))
             short = rest.end - rest.start <= LONGEST_PREEMPTED_NS
             preempted = IntervalSet(rest.start[short], rest.end[short])
-        if on is not None and off is not None:
-            begins = trace.api.of_thread(thread).start_ns
-            before = np.searchsorted(time, begins, side="right") - 1  # the switch before each call
-            is_off = (before >= 0) & (before < len(time) - 1) & ~is_in[before] & (begins - time[before] >= SWITCH_NS)
-            called_off = np.count_nonzero(is_off) > max(MOST_CALLS_OFF_CPU * len(begins), 1)
-            start, end = calls.start_ns[blocks], calls.end_ns[blocks]
-            long = end - start >= LEAST_SLEEP_NS
-            slept_on = int(Coverage(on).within(start[long], end[long]).sum())
-            is_thinned = is_thinned or bool(called_off or slept_on > MOST_SLEPT_ON_CPU * int((end - start)[long].sum()))
+        if on is not None and not is_thinned:
+            is_thinned = _contradicts(trace, thread, on, switches)
     if len(awaiting.start) and len(preempted.start):
         preempted = subtract(preempted, awaiting)
     return CpuEvidence(on, off, in_call, None, preempted, is_thinned, awaiting)
+
+
+def _contradicts(trace: Trace, thread: int, on: IntervalSet, switches: Schedule) -> bool:
+    """Whether a thread does what its context switches exclude: it calls CUDA or is sampled while it is off the CPU, or
+    sleeps while it is on it."""
+    for begins in (trace.api.of_thread(thread).start_ns, trace.samples.of_thread(thread).start_ns):
+        before = np.searchsorted(switches.start_ns, begins, side="right") - 1  # the switch before each
+        is_off = (before >= 0) & (before < len(switches) - 1) & ~switches.is_in[before]
+        is_off &= begins - switches.start_ns[before] >= SWITCH_NS
+        if np.count_nonzero(is_off) > max(MOST_OFF_CPU * len(begins), 1):
+            return True
+    calls, samples = trace.os_calls.of_thread(thread), trace.samples.of_thread(thread).start_ns
+    kind = trace.sleep_kind[calls.name]
+    sleeps = (kind >= 0) & (kind != _FILE) & (calls.end_ns - calls.start_ns >= LEAST_SLEEP_NS)
+    slept_ns = int((calls.end_ns - calls.start_ns)[sleeps].sum())
+    # A call in which the thread was sampled ran.
+    sleeps &= np.searchsorted(samples, calls.start_ns) == np.searchsorted(samples, calls.end_ns)
+    slept_on_ns = int(Coverage(on).within(calls.start_ns[sleeps], calls.end_ns[sleeps]).sum())
+    return slept_on_ns > max(MOST_SLEPT_ON_CPU * slept_ns, LEAST_SLEPT_ON_CPU * on.total)
 
 
 def _on_since(trace: Trace, thread: int, first_ns: int) -> int:
