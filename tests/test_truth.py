@@ -11,12 +11,6 @@ STATED = court.truths(folder) if (folder := traces_folder()) else {}
 #: Told wrongly today, each by an issue that is open.
 OPEN = {
     "camera_25_frames_a_second.sqlite",
-    "first_program_four_operations.sqlite",
-    "host_prints_between_kernels.sqlite",
-    "host_random_weights.sqlite",
-    "one_memset_of_24_gb.sqlite",
-    "pair_pageable.sqlite",
-    "three_pageable_copies.sqlite",
 }
 
 

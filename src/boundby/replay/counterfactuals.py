@@ -10,11 +10,11 @@ import numpy as np
 
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import FloatArray, Int64Array
-from boundby.model.causes import REMOVABLE, Cause
+from boundby.model.causes import BUSY_CAUSES, REMOVABLE, Cause
 from boundby.model.records import dataclass
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.native.forward import AT_ONCE
-from boundby.replay.predictor import Predictor, Range, Step, most_saved
+from boundby.replay.predictor import MODEL_ERROR, Predictor, Range, Step, most_saved
 from boundby.replay.removals import Scope, Without
 from boundby.results.report import Doubt
 
@@ -26,15 +26,21 @@ MOST_REGIONS = 60
 CAUSE_SHARE = 0.02
 # A cause that saves less of the window everywhere is not looked for in the regions.
 LEAST_SAVED_SHARE = 0.003
+# Of what all waits would save, the account shows so much where it calls idle time ``sync``; else it shows no waits that
+# cost.
+LEAST_SHOWN = 0.10
+# A cause with more of the window is what binds it, whatever the waits keep apart.
+MOST_OF_IT = 0.50
 # Regions are replayed together up to so many questions: few passes that are not full, and few masks.
 ASKED_TOGETHER = AT_ONCE
+_HOST = tuple(cause for cause in REMOVABLE if cause not in (*BUSY_CAUSES, Cause.SYNC))
 
 
 @dataclass(frozen=True)
 class Counterfactuals:
     """Savings in nanoseconds by cause: ``sync`` from the program as it ran, every other cause from the program that
-    no longer waits. Empty where there was nothing to replay. ``unreliable`` says why the trace cannot be replayed to
-    be trusted; None: it can."""
+    no longer waits, or as it ran where its waits are not what costs it most (`_of_one_base`). Empty where there was
+    nothing to replay. ``unreliable`` says why the trace cannot be replayed to be trusted; None: it can."""
 
     device: Mapping[int, Mapping[str, int]] = field(default_factory=dict)  # by device index
     following: Mapping[int, Mapping[str, int]] = field(default_factory=dict)  # by device index, its best cause gone too
@@ -108,17 +114,42 @@ def savings_by_cause(
     gone = {cause: Step(Without((cause.key,)), predictor.everywhere) for cause in held}
     predictor.ask((no_waits, *last), *((no_waits, gone[cause], *last) for cause in gone if cause != Cause.SYNC))
     without_sync = predictor.windows(no_waits, *last)
+    measured = predictor.windows(*last) if last else predictor.measured_ns
     device: dict[int, dict[str, int]] = {item.index: {} for item in predictor.devices}
+    alone: dict[int, dict[str, int]] = {item.index: {} for item in predictor.devices}
     for cause in REMOVABLE:
-        before = without_sync
-        if cause == Cause.SYNC:
-            before = predictor.windows(*last) if last else predictor.measured_ns
-        after = before
+        before = measured if cause == Cause.SYNC else without_sync
+        after, after_alone = before, measured
         if cause in held:
             after = without_sync if cause == Cause.SYNC else predictor.windows(no_waits, gone[cause], *last)
-        for item, length, left in zip(predictor.devices, before, after, strict=True):
-            device[item.index][cause.key] = max(length - left, 0)
+            after_alone = predictor.windows(gone[cause], *last)
+        for number, item in enumerate(predictor.devices):
+            device[item.index][cause.key] = max(before[number] - after[number], 0)
+            alone[item.index][cause.key] = max(measured[number] - after_alone[number], 0)
+    for item in predictor.devices:
+        costliest_ns = int(item.gaps.sync_ns.max(initial=0))
+        device[item.index] = _of_one_base(device[item.index], alone[item.index], item.segments.by_cause(), costliest_ns)
     return device
+
+
+def _of_one_base(
+    waitless: dict[str, int], alone: dict[str, int], time_ns: Int64Array, costliest_ns: int = 0
+) -> dict[str, int]:
+    """Savings by cause that can be held against each other: from the program that no longer waits, or, where its waits
+    are not what costs most, as it ran.
+
+    Waits keep host and device from overlapping; were each removed from the program as it ran, none would ever be sync
+    bound. Yet the replay lets the host run ahead of the device for as long as it takes. Where the account shows no such
+    waits but a host at work for longer than they would save, or where all hangs on a single wait, the waits are no
+    trouble of their own. ``time_ns``: the account; ``costliest_ns``: what the wait that costs most costs."""
+    error_ns, sync_ns = MODEL_ERROR * int(time_ns.sum()), waitless[Cause.SYNC.key]
+    best_ns = max(ns for key, ns in waitless.items() if key != Cause.SYNC.key)
+    if sync_ns + error_ns < best_ns:
+        return waitless
+    own_ns = max(min(int(time_ns[cause]), alone.get(cause.key, 0)) for cause in _HOST)
+    is_shown = time_ns[Cause.SYNC] >= LEAST_SHOWN * sync_ns and own_ns <= MOST_OF_IT * int(time_ns.sum())
+    hangs_on_one = costliest_ns > 0 and sync_ns - costliest_ns + error_ns < best_ns
+    return {**waitless, **alone} if hangs_on_one or (not is_shown and own_ns > sync_ns + error_ns) else waitless
 
 
 def _ask_everywhere(predictor: Predictor, held: set[Cause]) -> None:
@@ -188,8 +219,9 @@ def _regions(
     def replay() -> None:
         saved = _region_savings(predictor, list(waiting.values()), last)
         for number, (by_cause, alone) in zip(waiting, saved, strict=True):  # no more than the same cause everywhere
-            found[number] = {key: min(ns, at_most.get(Cause[key.upper()], 0)) for key, ns in by_cause.items()}
+            waitless = {key: min(ns, at_most.get(Cause[key.upper()], 0)) for key, ns in by_cause.items()}
             found_alone[number] = {key: min(ns, alone_at_most[Cause[key.upper()]]) for key, ns in alone.items()}
+            found[number] = _of_one_base(waitless, found_alone[number], inclusive[number])
         waiting.clear()
 
     for number in _regions_that_matter(timeline, inclusive):

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 
-from boundby.model.causes import BUSY_CAUSES, CAUSES, REMOVABLE, Cause
-from boundby.model.records import dataclass
+from boundby.model.causes import BUSY_CAUSES, CAUSE_INFO, CAUSES, REMOVABLE, Cause
+from boundby.model.records import dataclass, replace
+from boundby.model.units import percent
+from boundby.replay.counterfactuals import LEAST_SHOWN, MOST_OF_IT
 from boundby.results.report import ApiCalls, Copies, Saving, Syncs
 from boundby.trace.facts import Captured
 
@@ -28,11 +30,12 @@ FIXED = tuple(cause for cause in CAUSES if cause not in REMOVABLE)
 MOSTLY_OUTSIDE = 0.50
 BUSY_KEYS = frozenset(cause.key for cause in BUSY_CAUSES)
 
-# Idle time of a host's cause is what shows it: where that is less than this part of what its removal would save, the
-# rest is drawn from the replay's order of events alone.
-LEAST_SHOWN = 0.10
+# A cause to which the account of a device gives less than this (a wait: with what it exposes) is no verdict.
+LEAST_SHARE = 0.05
 
 NO_CALLS, NO_SYNCS = ApiCalls(0, 0, None), Syncs(0, 0, None)
+_HOST_IDLE = tuple(cause for cause in REMOVABLE if cause not in (*BUSY_CAUSES, Cause.SYNC))
+_HOST_KEYS = frozenset(cause.key for cause in _HOST_IDLE)
 _IDLE_REMOVABLE = tuple(cause for cause in REMOVABLE if cause not in BUSY_CAUSES)
 _HOST_WORK = (Cause.CUDA_API, Cause.CPU, Cause.INIT)
 
@@ -73,6 +76,7 @@ class Case:
     alone_ns: Mapping[str, int | None] = field(default_factory=dict)  # the window without one cause alone, by replay
     host_together_ns: int | None = None  # what all causes of the host together would save, by replay
     unreliable: str | None = None  # why the trace cannot be replayed to be trusted
+    costliest_wait_ns: int = 0  # of ``sync``: what the wait that costs most costs
     #: Where nothing but delays of ready work makes it so: savings by cause with these delays as they were, and gone.
     delayed: tuple[Mapping[str, int], Mapping[str, int]] | None = None
     most: Mapping[str, int] | None = None  # bounds of savings: what lies inside something saves no more than that does
@@ -141,23 +145,70 @@ def decide(case: Case) -> Decision:
     window = case.window_ns
     if window == 0:
         return Decision("hidden") if case.operations else _decide_host(case)
-    if case.replayed is not None:
-        savings = _ranked(case.replayed)
-    else:
-        savings = _ranked(_bounded(_savings(case.time, case.host_active_ns), case.most))
+    savings = _savings_of(case)
     is_busy = any(case.time[cause] for cause in BUSY_CAUSES)
     if is_saturated(case.time, case.replayed) if case.is_saturated is None else case.is_saturated and is_busy:
         return _decide_saturated(case, savings)
-    best, second = savings[:2]
-    if best.saving_ns < LEAST_SAVING * window:
+    savings = _shown(case, savings)
+    if not savings or savings[0].saving_ns < LEAST_SAVING * window:
         # Replayed without each of its causes, the program takes as long.
         is_hidden = case.is_part and case.replayed is not None and case.share(*FIXED) < MOSTLY_FIXED
         return Decision("hidden" if is_hidden else "unknown", savings)
-    if second.saving_ns >= LEAST_SAVING * window and best.saving_ns - second.saving_ns < MIXED_WITHIN * window:
+    best, second = savings[0], savings[1] if len(savings) > 1 else None
+    if second and second.saving_ns >= max(LEAST_SAVING * window, best.saving_ns - MIXED_WITHIN * window + 1):
         return Decision("mixed", savings, (best.cause, second.cause))
     if case.following is not None:
         return Decision(best.cause, savings, bound_next=_worth_naming(_ranked(case.following), window))
     return Decision(best.cause, savings, bound_next=_next(case.time, best.cause, case.host_active_ns))
+
+
+def _savings_of(case: Case) -> tuple[Saving, ...]:
+    """What removing each cause would save, most first: by the replay, else by the account."""
+    if case.replayed is not None:
+        return _ranked(case.replayed)
+    return _ranked(_bounded(_savings(case.time, case.host_active_ns, case.costliest_wait_ns), case.most))
+
+
+def _shown(case: Case, savings: tuple[Saving, ...]) -> tuple[Saving, ...]:
+    """Of a device's savings those of causes that its account shows."""
+    if case.replayed is None or case.is_part:
+        return savings
+    own = {cause.key: ns for cause, ns in case.time.items()}
+    own[Cause.SYNC.key] += case.replayed.get(Cause.SYNC.key, 0)
+    own[Cause.CUDA_API.key] += own[Cause.DEVICE_WAIT.key]  # launch latency goes with it
+    own[Cause.CPU.key] += own[Cause.HOST_BLOCKED.key]  # while one thread sleeps, another may work for it
+    return tuple(saving for saving in savings if own[saving.cause] >= LEAST_SHARE * case.window_ns)
+
+
+def shown_most_ns(case: Case, cause: Cause) -> int:
+    """What a cause of the host may save as far as the account shows it: its idle time and that of waits, and all work
+    of the device, which it might hide behind; with launches goes their latency, and while one thread sleeps, another
+    may work for it."""
+    beside = {Cause.CUDA_API: Cause.DEVICE_WAIT, Cause.CPU: Cause.HOST_BLOCKED}.get(cause)
+    with_it_ns = 0 if beside is None else case.time[beside]
+    return case.time[cause] + case.time[Cause.SYNC] + sum([case.time[one] for one in BUSY_CAUSES]) + with_it_ns
+
+
+def as_accounted(case: Case) -> Case:
+    """The same, to be decided by the account alone where that contradicts the replay of a device: one cause of the host
+    has most of the window, and the replay names another; or a cause of the host would save more than all of its idle
+    time and all of the device's work, which it might hide behind."""
+    if case.replayed is None or case.is_part:
+        return case
+    decision, by_account = decide(case), decide(replace(case, replayed=None, following=None))
+    named = decision.mixed_of or (decision.bound,)
+    most = max(_HOST_IDLE, key=lambda cause: case.time[cause])
+    why = None
+    works_for_it = most == Cause.HOST_BLOCKED and Cause.CPU.key in named
+    if most.key not in named and case.share(most) > MOST_OF_IT and not works_for_it:
+        why = f"it does not show that {CAUSE_INFO[most.key].label} has {percent(case.share(most))} of the time"
+    elif decision.bound in _HOST_KEYS and decision.bound != by_account.bound:
+        most_ns = shown_most_ns(case, Cause[decision.bound.upper()])
+        if decision.savings[0].saving_ns > most_ns + IDLE_WORTH * case.window_ns:
+            why = f"{CAUSE_INFO[decision.bound].label} would save more time than the trace shows of it"
+    if why is None:
+        return case
+    return replace(case, replayed=None, following=None, delayed=None, filled=None, open_ns={}, unreliable=why)
 
 
 def host_together_ns(case: Case, decision: Decision) -> int | None:
@@ -216,9 +267,13 @@ def _ranked(savings: Mapping[str, int]) -> tuple[Saving, ...]:
     return tuple(sorted(found, key=lambda saving: (-saving.saving_ns, saving.cause)))
 
 
-def _savings(time: Mapping[Cause, int], host_active_ns: int) -> dict[str, int]:
+def _savings(time: Mapping[Cause, int], host_active_ns: int, costliest_wait_ns: int = 0) -> dict[str, int]:
+    """By the account. Where hardly more than one wait keeps host and device apart, that is no trouble of its own: the
+    device's work then saves what the program waits for it, too."""
     window = sum(time.values())
-    headroom = max(0, window - time[Cause.SYNC] - host_active_ns - time[Cause.HOST_BLOCKED])
+    is_one = time[Cause.SYNC] - costliest_wait_ns < LEAST_SHARE * window
+    sync_ns = 0 if is_one else time[Cause.SYNC]
+    headroom = max(0, window - sync_ns - host_active_ns - time[Cause.HOST_BLOCKED])
     busy = sum([time[cause] for cause in BUSY_CAUSES])
     savings = {cause.key: time[cause] for cause in _IDLE_REMOVABLE}
     for cause in BUSY_CAUSES:

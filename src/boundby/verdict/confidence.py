@@ -2,126 +2,188 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from boundby.model.causes import BUSY_CAUSES, REMOVABLE, SHORT_LABEL, WITHOUT, Cause
 from boundby.model.units import duration, percent, plural
-from boundby.replay.predictor import SHARED_WAIT
+from boundby.replay.counterfactuals import LEAST_SHOWN
 from boundby.results.report import CONFIDENCES
-from boundby.verdict.bound import CLOSE, IDLE_WORTH, LEAST_SAVING, LEAST_SHOWN, Case, Decision, host_together_ns
+from boundby.verdict.bound import (
+    BUSY_KEYS,
+    CLOSE,
+    IDLE_WORTH,
+    LEAST_SAVING,
+    LEAST_SHARE,
+    Case,
+    Decision,
+    host_together_ns,
+    shown_most_ns,
+)
 
-# Shares of the window above which something lowers the confidence by one step, or by two: a twentieth cannot turn a
-# verdict that leads clearly, a fifth can.
+# A verdict on host time of which so much is unattributed loses a step, or two.
 UNEXPLAINED_SOME = 0.05
 UNEXPLAINED_MUCH = 0.20
-PROFILER_SOME = 0.05
-GUESSED_HOST = 0.10  # host time split into cpu and blocked without scheduling data
-MOSTLY_COMPUTES = 4  # times what it waits for a core: then it is bound by that, whatever the waits were
 MUCH_PREEMPTED = 0.10  # others on the machine then decide as much as the program
 SOME_CALLS_LOST = 0.05  # or time that has none on record: as many waits may be lost among them, and nothing replays
 MUCH_UNWOKEN = 0.25  # of the time that the host slept: who did not appear may as well have computed
-FEW_OPERATIONS = 20  # fewer are an anecdote
-MUCH_OPEN, MANY_TIMES = 0.5, 10  # of the window, and what a cause is said to save: next to nothing is known of it then
-MOSTLY_OPEN = 0.5  # of what a cause saves, left open: it may then not be one of two that are alike
 _HOST = tuple(cause for cause in REMOVABLE if cause not in BUSY_CAUSES)
+_ON_CPU_OR_NOT = (Cause.CPU.key, Cause.HOST_BLOCKED.key)
+_KEYS = tuple(cause.key for cause in REMOVABLE)
+_NAMED = frozenset((*_KEYS, "mixed"))
 
-Doubt = tuple[int, str]  # by how many steps it lowers the confidence, and why
+
+class Doubt(NamedTuple):
+    """Something that is not known. What it leaves open counts as far as it may turn the verdict: ``less_ns`` and
+    ``more_ns``: how much less, and how much more, the removal of these causes may save. ``steps``: by how many it
+    lowers the confidence whatever it leaves open."""
+
+    sentence: str
+    steps: int = 0
+    less_ns: Mapping[str, int] = {}
+    more_ns: Mapping[str, int] = {}
+
+
+def _open(sentence: str, keys: Iterable[str], less_ns: int, more_ns: int, steps: int = 0) -> Doubt:
+    return Doubt(sentence, steps, dict.fromkeys(keys, less_ns), dict.fromkeys(keys, more_ns))
 
 
 def confidence(case: Case, decision: Decision) -> tuple[str, tuple[str, ...]]:
-    """Level and reasons, in order of weight."""
-    doubts = list(_doubts(case, decision) if case.has_gpu_work else _doubts_of_host(case))
-    lost = sum(steps for steps, _ in doubts)
-    return CONFIDENCES[min(lost, len(CONFIDENCES) - 1)], tuple(reason for _, reason in doubts)
+    """Level and reasons, in order of weight: a doubt that cannot turn the verdict is none."""
+    if not case.has_gpu_work:
+        lost = list(_doubts_of_host(case))
+        return _level(sum(doubt.steps for doubt in lost)), tuple(doubt.sentence for doubt in lost)
+    doubts = list(_doubts(case, decision)) if case.window_ns else []
+    if decision.host_limit_fraction is None and decision.bound in _NAMED and len(decision.savings) > 1:
+        doubts += _turned(case, decision, doubts)
+    doubts = [doubt for doubt in doubts if doubt.steps]
+    return _level(max((doubt.steps for doubt in doubts), default=0)), tuple(doubt.sentence for doubt in doubts)
+
+
+def _level(steps: int) -> str:
+    return CONFIDENCES[min(steps, len(CONFIDENCES) - 1)]
+
+
+def _turned(case: Case, decision: Decision, doubts: Iterable[Doubt]) -> Iterator[Doubt]:
+    """What all doubts together make of the lead: whether another cause may save as much, or is close behind."""
+    named = decision.mixed_of or (decision.bound,)
+    less, more = defaultdict[str, int](int), defaultdict[str, int](int)
+    for doubt in doubts:
+        for side, open_ns in ((less, doubt.less_ns), (more, doubt.more_ns)):
+            for key, ns in open_ns.items():
+                side[key] += ns
+    saved = {saving.cause: saving.saving_ns for saving in decision.savings}
+    least = max(_least_ns(case, key, ns) - less[key] for key, ns in saved.items() if key in named)
+    most = {key: _most_ns(case, decision, key, saved.get(key, 0)) + more[key] for key in _KEYS if key not in named}
+    rival = max(most, key=lambda key: most[key])
+    matters_ns = LEAST_SAVING * case.window_ns
+    lead_ns = least - max(most[rival], matters_ns)
+    if lead_ns >= 0 and (decision.mixed_of is not None or lead_ns >= CLOSE * case.window_ns):
+        return
+    for doubt in doubts:
+        if not doubt.steps and max(0, *doubt.less_ns.values(), doubt.more_ns.get(rival, 0)) >= matters_ns:
+            yield doubt._replace(steps=1)
+    if lead_ns < 0:
+        yield Doubt(f"what is not on record could make {SHORT_LABEL[rival]} the bigger cause", 2)
+    elif saved.get(rival, 0) >= matters_ns:
+        yield Doubt(f"{SHORT_LABEL[rival]} is close behind", 1)
+
+
+def _least_ns(case: Case, key: str, saved_ns: int) -> int:
+    """What removing a cause saves at least by the replay: no less than the idle time that the account shows of it."""
+    least_ns = saved_ns - case.open_ns.get(key, (0, 0))[0]
+    cause = Cause[key.upper()]
+    return least_ns if cause in BUSY_CAUSES else max(least_ns, min(saved_ns, case.time[cause]))
+
+
+def _most_ns(case: Case, decision: Decision, key: str, saved_ns: int) -> int:
+    """What removing a cause saves at most: by the replay no more than the account can hold of it (`shown_most_ns`); by
+    the account alone as much of the device's work as there is. A cause that the account does not show is no rival, nor
+    is work of the device that takes less than what the verdict names, whatever the time that is not known was."""
+    cause = Cause[key.upper()]
+    own_ns = case.time[cause] + case.time[Cause.UNATTRIBUTED]
+    if case.replayed is None:
+        return max(saved_ns, case.time[cause] if cause in BUSY_CAUSES else 0)
+    more_ns = saved_ns + case.open_ns.get(key, (0, 0))[1]
+    if cause in BUSY_CAUSES:
+        named = [Cause[one.upper()] for one in (decision.mixed_of or (decision.bound,)) if one in BUSY_KEYS]
+        return saved_ns if named and own_ns < max(case.time[one] for one in named) else more_ns
+    if cause == Cause.SYNC or case.is_part:
+        return more_ns
+    return saved_ns if own_ns < LEAST_SHARE * case.window_ns else min(more_ns, shown_most_ns(case, cause))
 
 
 def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
-    if not case.window_ns:
-        return
     named = {decision.bound, *(decision.mixed_of or ())}
+    is_saturated, unknown_ns = decision.host_limit_fraction is not None, case.time[Cause.UNATTRIBUTED]
     if not case.captured.cuda_api:
-        yield 2, "CUDA API calls were not captured, so idle time has no owner"
-    yield from _unexplained(case)
-    if not case.has_cpu_evidence and case.share(Cause.CPU, Cause.HOST_BLOCKED) >= GUESSED_HOST:
-        yield 1, "neither CPU scheduling nor OS calls were captured: cpu may be time spent blocked"
-    if case.share(Cause.CPU) and case.preempted_ns >= MUCH_PREEMPTED * case.window_ns:
-        part = percent(case.preempted_ns / case.window_ns)
-        # A sleep whose OS call is missing looks so: of a thread that sleeps in others, or computes for little more.
-        may_sleep = case.time[Cause.CPU] < MOSTLY_COMPUTES * case.preempted_ns or any(case.blocked_on.values())
-        is_open = may_sleep and bool(named & {Cause.CPU.key, Cause.HOST_BLOCKED.key})
-        yield (
-            2 if is_open else 1,
-            f"{part} of the time the host's thread was runnable and waited for a core (preempted)",
-        )
-    if Cause.HOST_BLOCKED.key in named and case.unwoken_ns > MUCH_UNWOKEN * case.time[Cause.HOST_BLOCKED]:
-        yield 2, "the thread that the host waits for is not on record: it may have worked or slept"
-    is_busy = bool(named & {cause.key for cause in BUSY_CAUSES}) and decision.host_limit_fraction is None
-    if is_busy and case.asleep_for_nobody_ns >= UNEXPLAINED_SOME * case.window_ns:
-        part = percent(case.asleep_for_nobody_ns / case.window_ns)  # whoever it is: as long whatever the device does
-        yield 2, f"for {part} of the time the host waits for a thread that is not on record: it may set the pace"
-    if case.is_cpu_thinned and decision.host_limit_fraction is None:
-        yield 2, "context switches are missing: when the host computed, slept or waited for another thread is not sure"
+        yield Doubt("CUDA API calls were not captured, so idle time has no owner", 2)
+    if unknown_ns:
+        yield _open(f"{percent(case.share(Cause.UNATTRIBUTED))} of the time is unattributed", _KEYS, 0, unknown_ns)
+    if (overhead_ns := case.time[Cause.PROFILER]) > 0:
+        yield _open(f"{percent(case.share(Cause.PROFILER))} of the time is the profiler's own", _KEYS, 0, overhead_ns)
+    yield from _doubts_of_sleep(case, named, is_saturated=is_saturated)
     if case.unreliable is not None and case.captured.cuda_api:
-        is_shared = case.share(Cause.DEVICE_WAIT) >= SHARED_WAIT
-        # Nothing then shows how far host and device hide behind each other, nor what lost calls waited for.
-        is_open = bool(named & {cause.key for cause in BUSY_CAUSES}) or case.calls_lost_fraction >= SOME_CALLS_LOST
-        is_open |= case.unsure_ns >= SOME_CALLS_LOST * case.window_ns
-        is_open &= decision.host_limit_fraction is None
-        # Nor which of the two sets the pace, where the host's own work takes as long as the device's.
-        is_open |= decision.host_limit_fraction is not None and decision.host_limit_fraction < IDLE_WORTH
-        yield 2 if is_shared or is_open else 1, f"the trace cannot be replayed reliably: {case.unreliable}"
+        yield from _doubts_of_replay(case, decision)
     if Cause.GPU_COMPUTE.key in named and case.opaque_ns >= UNEXPLAINED_MUCH * case.window_ns:
         part = percent(min(case.opaque_ns / case.window_ns, 1.0))
-        yield 1, f"{part} of the time is CUDA graphs recorded as one piece each, not as kernels, copies and gaps"
-    if (overhead := case.share(Cause.PROFILER)) >= PROFILER_SOME:
-        yield 1, f"{percent(overhead)} of the time is the profiler's own"
+        yield Doubt(f"{part} of the time is CUDA graphs recorded as one piece each, not as kernels, copies and gaps", 1)
     if case.is_clock_shifted:
-        yield 1, "the device's clock was off and was corrected"
-    if case.clock_ahead_ns and decision.host_limit_fraction is None:  # a busy device is so on its own clock
+        yield Doubt("the device's clock was off and was corrected", 1)
+    if case.clock_ahead_ns and not is_saturated:  # a busy device is so on its own clock
         ahead = duration(case.clock_ahead_ns)
-        yield 2, f"no operation starts within {ahead} of its launch: the device's clock may be ahead by so much"
-    if case.launches_lost_before:
+        yield Doubt(f"no operation starts within {ahead} of its launch: the device's clock may be ahead by so much", 2)
+    if case.launches_lost_before and (case.launches_lost_before >= case.operations or _may_lead(case, decision)):
         before = f"{plural(case.launches_lost_before, 'launch', 'launches')} before the window"
-        decides = case.launches_lost_before >= case.operations or _may_lead(case, decision)
-        yield 2 if decides else 0, f"the work of {before} is not on record"
+        yield Doubt(f"the work of {before} is not on record", 2)
     if case.silent_ns > 0:
-        yield (
-            1,
-            f"CUDA calls stop on record {duration(case.silent_ns)} before the end, while ranges go on",
-        )
-    hangs_on_few = case.operations < FEW_OPERATIONS and not case.is_outside(decision.bound)
-    if hangs_on_few and decision.bound not in ("host_blocked", "cpu"):
-        number = plural(case.operations, "GPU operation")
-        yield 1, f"only {number}" if case.operations else "no GPU operation of its own"
+        silent = duration(case.silent_ns)
+        yield Doubt(f"CUDA calls stop on record {silent} before the end, while ranges go on", 1)
     if (unshown := _unshown(case, decision)) is not None:
-        yield 2, f"the device hardly idles here for {SHORT_LABEL[unshown.key]}: what it would save lies elsewhere"
-    for saving in decision.savings:
-        more = case.open_ns.get(saving.cause, (0, 0))[1]
-        if saving.cause in named and more > max(MUCH_OPEN * case.window_ns, MANY_TIMES * saving.saving_ns):
-            yield 2, f"what the trace leaves open is many times what {SHORT_LABEL[saving.cause]} is seen to cost"
-            break
+        label = SHORT_LABEL[unshown.key]
+        yield Doubt(f"the GPU is rarely idle because of {label} here: the predicted saving comes from elsewhere", 2)
     if decision.why_not is not None:
-        yield 2, "no verdict can be given"
+        yield Doubt("no verdict can be given", 2)
     elif decision.bound == "unknown":
-        yield 1, "no cause stands out"
-    elif decision.mixed_of is not None:
-        may_not = [
-            SHORT_LABEL[saving.cause]
-            for saving in decision.savings[:2]
-            if case.open_ns.get(saving.cause, (0, 0))[0] > MOSTLY_OPEN * saving.saving_ns
-        ]
-        if may_not:
-            yield len(may_not), f"what the trace leaves open may be most of what {' and '.join(may_not)} would save"
-    elif decision.host_limit_fraction is None and len(decision.savings) > 1:
+        yield Doubt("no cause stands out", 1)
+    elif decision.mixed_of is None and not is_saturated:
         if host_together_ns(case, decision) is not None:
-            yield 1, "the host's causes together would save more"
-        best, second = decision.savings[:2]
+            yield Doubt("the host's causes together would save more", 1)
         if (other := _more_alone(case, decision)) is not None:
-            yield 1, f"{WITHOUT[other]} more would be saved while the host's waits stay as they are"
-        if (rival := _rival(case, decision)) is not None:
-            yield 2, f"what the trace leaves open may change it: {SHORT_LABEL[rival]} may save as much"
-        elif best.saving_ns - second.saving_ns < CLOSE * case.window_ns:
-            yield 1, f"{SHORT_LABEL[second.cause]} is close behind"
+            yield Doubt(f"{WITHOUT[other]} more would be saved while the host's waits stay as they are", 1)
+
+
+def _doubts_of_sleep(case: Case, named: set[str], *, is_saturated: bool) -> Iterator[Doubt]:
+    """Whether the host was on a CPU, asleep, or waited for a thread that is not on record."""
+    if not case.has_cpu_evidence and named & set(_ON_CPU_OR_NOT):
+        yield Doubt("neither CPU scheduling nor OS calls were captured: cpu may be time spent blocked", 1)
+    if case.preempted_ns and named & set(_ON_CPU_OR_NOT):
+        # A sleep whose OS call is missing looks so.
+        part = percent(case.preempted_ns / case.window_ns)
+        sentence = f"{part} of the time the host's thread was runnable and waited for a core (preempted)"
+        yield _open(sentence, _ON_CPU_OR_NOT, case.preempted_ns, case.preempted_ns)
+    if Cause.HOST_BLOCKED.key in named and case.unwoken_ns:
+        sentence = "the thread that the host waits for is not on record: it may have worked or slept"
+        yield _open(sentence, _ON_CPU_OR_NOT, case.unwoken_ns, case.unwoken_ns)
+    if named & BUSY_KEYS and not is_saturated and (nobody_ns := case.asleep_for_nobody_ns):
+        part = percent(nobody_ns / case.window_ns)  # whoever it is: as long whatever the device does
+        sentence = f"for {part} of the time the host waits for a thread that is not on record: it may set the pace"
+        yield _open(sentence, (*BUSY_KEYS, *_ON_CPU_OR_NOT), nobody_ns, nobody_ns)
+    if case.is_cpu_thinned and not is_saturated:
+        yield Doubt(
+            "context switches are missing: when the host computed, slept or waited for another thread is not sure", 2
+        )
+
+
+def _doubts_of_replay(case: Case, decision: Decision) -> Iterator[Doubt]:
+    """Nothing then shows how far host and device hide behind each other, nor what lost calls waited for."""
+    sentence, limit = f"the trace cannot be replayed reliably: {case.unreliable}", decision.host_limit_fraction
+    is_lost = case.calls_lost_fraction >= SOME_CALLS_LOST or case.unsure_ns >= SOME_CALLS_LOST * case.window_ns
+    # Nor which of the two sets the pace, where the host's own work takes as long as the device's.
+    is_open = is_lost if limit is None else limit < IDLE_WORTH
+    waiting_ns = 0 if limit is not None else case.time[Cause.DEVICE_WAIT]  # for whatever it is
+    yield _open(sentence, _KEYS, 0, waiting_ns, 2 if is_open else 1)
 
 
 def _may_lead(case: Case, decision: Decision) -> bool:
@@ -144,17 +206,6 @@ def _unshown(case: Case, decision: Decision) -> Cause | None:
     return None
 
 
-def _rival(case: Case, decision: Decision) -> str | None:
-    """A cause that may save more than the best one does at the least, by what the trace leaves open of both."""
-    if not case.open_ns:
-        return None
-    best = decision.savings[0]
-    least = best.saving_ns - case.open_ns.get(best.cause, (0, 0))[0]
-    most = {one.cause: one.saving_ns + case.open_ns.get(one.cause, (0, 0))[1] for one in decision.savings[1:]}
-    rival = max(sorted(most), key=lambda cause: most[cause])
-    return rival if most[rival] > max(least, LEAST_SAVING * case.window_ns) else None
-
-
 def _more_alone(case: Case, decision: Decision) -> str | None:
     """What else, beside waits, saves more from the program as it ran; the verdict is of one that no longer waits."""
     alone = {key: ns for key, ns in sorted(case.alone_ns.items()) if ns is not None and key != Cause.SYNC.key}
@@ -166,17 +217,13 @@ def _more_alone(case: Case, decision: Decision) -> str | None:
 
 def _doubts_of_host(case: Case) -> Iterator[Doubt]:
     """Of a verdict on host time alone: it is never sure, since it is not what a GPU waits for."""
-    yield (1, "no GPU work is on record") if case.no_verdict is None else (2, "no verdict can be given")
+    yield Doubt("no GPU work is on record", 1) if case.no_verdict is None else Doubt("no verdict can be given", 2)
     if not case.has_cpu_evidence:
-        yield 2, "neither CPU scheduling, samples nor OS calls were captured"
+        yield Doubt("neither CPU scheduling, samples nor OS calls were captured", 2)
     elif case.window_ns:
-        yield from _unexplained(case)
+        if (unexplained := case.share(Cause.UNATTRIBUTED)) >= UNEXPLAINED_SOME:
+            steps = 2 if unexplained >= UNEXPLAINED_MUCH else 1
+            yield Doubt(f"{percent(unexplained)} of the time is unattributed", steps)
         if case.preempted_ns >= MUCH_PREEMPTED * case.window_ns:
             part = percent(case.preempted_ns / case.window_ns)
-            yield 1, f"for {part} of it the thread was runnable and waited for a core (preempted)"
-
-
-def _unexplained(case: Case) -> Iterator[Doubt]:
-    if (unexplained := case.share(Cause.UNATTRIBUTED)) >= UNEXPLAINED_SOME:
-        steps = 2 if unexplained >= UNEXPLAINED_MUCH else 1
-        yield steps, f"{percent(unexplained)} of the time is unattributed"
+            yield Doubt(f"for {part} of it the thread was runnable and waited for a core (preempted)", 1)

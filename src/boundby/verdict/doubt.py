@@ -11,12 +11,11 @@ from collections.abc import Iterator, Mapping
 
 from boundby.model.causes import SHORT_LABEL, Cause
 from boundby.model.records import replace
-from boundby.model.units import duration, percent, plural
+from boundby.model.units import duration, percent
+from boundby.replay.counterfactuals import MOST_OF_IT
 from boundby.rules.builtin.trace_quality import CAPTURE_AGAIN
 from boundby.verdict.bound import BUSY_KEYS, LEAST_SAVING, Case, Decision, decide
 
-# Fewer operations than this have no rhythm: what they wait for is chance.
-LEAST_OPERATIONS = 5
 # Calls that left no other record are lost as often as those that did; more often by chance, up to so many times.
 CHANCE = 3
 # So much waiting of the device for nothing on record, and more of it than any cause could save, decides nothing.
@@ -87,11 +86,10 @@ def why_not(case: Case, decision: Decision) -> str | None:
         return _hidden(case, decision)
     if decision.bound == "unknown":
         return None if case.is_part else _waiting(case, decision)  # nothing is claimed
-    if not case.is_part and 0 < case.operations < LEAST_OPERATIONS and not case.is_outside(decision.bound):
-        gives = "gives" if case.operations == 1 else "give"
-        return f"{plural(case.operations, 'GPU operation')} {gives} no verdict. Capture more of the program"
     if case.stretched is not None:
         return case.stretched
+    if (unknown := case.share(Cause.UNATTRIBUTED)) > MOST_OF_IT and not case.launches_lost:
+        return f"{percent(unknown)} of the time nothing of the host is on record. {HOST_TOO}"
     if case.calls_lost_fraction >= MANY_CALLS_LOST and decision.host_limit_fraction is None:
         return _told(case, [decision.bound])
     if case.replayed is None and not case.is_part:
@@ -200,6 +198,10 @@ def _told(case: Case, bounds: list[str]) -> str:
     return f"{' and '.join(parts)}{what}. {CAPTURE_AGAIN}"
 
 
+#: What records the host, beside its CUDA calls.
+HOST_TOO = (
+    "Capture the host as well (nsys: --trace=cuda,nvtx,osrt --sample=process-tree; torch.profiler: with_stack=True)"
+)
 #: What torch.profiler's ``experimental_config`` takes to record which stream and event a call waits for.
 SYNC_EVENTS = "_ExperimentalConfig(enable_cuda_sync_events=True)"
 CLOCKS = (

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from boundby.results.report import Verdict
 from boundby.verdict.because import because
-from boundby.verdict.bound import BUSY_KEYS, Case, Decision, decide, host_together_ns
+from boundby.verdict.bound import BUSY_KEYS, Case, Decision, as_accounted, decide, host_together_ns
 from boundby.verdict.confidence import confidence
 from boundby.verdict.doubt import saving_range, settled, why_not
 
 
 def judge(case: Case) -> Verdict:
     """The verdict."""
-    case = settled(case)
+    case = as_accounted(settled(case))
     decision = decide(case)
     reason = why_not(case, decision)
     if reason is not None:
