@@ -18,6 +18,7 @@ from boundby.simulate.program import (
     Call,
     Copy,
     GraphLaunch,
+    Init,
     Instruction,
     Launch,
     Loop,
@@ -262,6 +263,21 @@ def _clock_drift(draft: Draft) -> None:
     draft.machine = replace(draft.machine, clock_drift=drift, clock_skew_ns=skew, clock_noise_ns=noise)
 
 
+def _uploads_first(draft: Draft) -> None:
+    """A model that is uploaded, code that is loaded and a first pass, before the steps."""
+    chance = draft.chance
+    uploads = [
+        Copy(log_uniform(chance, 1e6, 2e8), "HtoD", "pageable", blocking=True) for _ in range(chance.randint(1, 4))
+    ]
+    loads = Init(log_uniform(chance, 1 * MS, 50 * MS))
+    draft.first += [*uploads, Work(draft.size()), loads, Launch("first_pass", draft.size()), Sync()]
+
+
+def _step_heads(draft: Draft) -> None:
+    """The host decodes and prepares in every step, before it launches anything."""
+    draft.body.insert(0, Range("preprocess", [Work(draft.size()), Work(draft.size())]))
+
+
 FEATURES: Mapping[str, Feature] = {
     "helper_threads": Feature("Threads that copy, wait, poll and sleep beside the main one.", _helper_threads),
     "short_streams": Feature("Streams that are created and destroyed in every pass.", _short_streams),
@@ -271,5 +287,7 @@ FEATURES: Mapping[str, Feature] = {
     "contention": Feature("Kernels that slow each other down.", _contention),
     "shared_gpu": Feature("Several processes on one GPU.", _shared_gpu),
     "lost_rows": Feature("Events and syncs without rows.", _lost_rows),
+    "uploads_first": Feature("Uploads, loading and a first pass before the steps.", _uploads_first),
+    "step_heads": Feature("Host work at the begin of every step.", _step_heads),
     "clock_drift": Feature("Clocks that drift and are off.", _clock_drift),
 }

@@ -108,6 +108,8 @@ def _part(part: DeviceReport | ThreadReport, report: Report, most: Mapping[str, 
         "window_ms": _ms(whole),
         "time_ms": {key: _ms(ns) for key, ns in part.time.items() if ns > LEAST_SHARE * whole},
     }
+    if isinstance(part, DeviceReport) and part.steady is not None:
+        told["steady"] = _text(sentences.steady(part), most)
     if verdict.mixed_of:
         told["mixed_of"] = list(verdict.mixed_of)
     left = sentences.left(report, part) if isinstance(part, DeviceReport) else {}

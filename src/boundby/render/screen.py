@@ -90,8 +90,10 @@ def _accounts(report: Report, face: Face) -> list[list[Text]]:
 
 def _in_full(account: Account, face: Face) -> list[Text]:
     lines = parts.headline(account.headline, face)
+    if steady := account.steady(face.width):
+        lines += face.within(steady, 1)
     if account.because:
-        lines += face.within(account.because, 2)
+        lines += face.within(account.because, 1 if steady else 2)
     lines += _first(account, face)
     lines += face.within(account.most, 2)
     shown = account.parts

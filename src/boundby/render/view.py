@@ -13,7 +13,7 @@ from boundby.model.records import dataclass
 from boundby.render import sentences
 from boundby.render.bars import FOLD_BELOW, Segment, segments
 from boundby.render.text import clean, part_name
-from boundby.results.report import Card, Check, FirstResponse, RegionReport, Report, Top, Verdict
+from boundby.results.report import Card, Check, DeviceReport, FirstResponse, RegionReport, Report, Top, Verdict
 
 MOST_RANGES = 4  # of GPU numbers in a sentence
 IN_FULL = 2  # more accounts than this are told together
@@ -43,12 +43,17 @@ class Account:
     cards: tuple[Card, ...] = ()
     responses: tuple[FirstResponse, ...] = ()
     exposed_by_waits_ns: int | None = None
+    device: DeviceReport | None = None  # None: a thread
     left: sentences.Left | None = None  # of a device's window without each cause alone, by replay
     lead: sentences.Lead | None = None  # what is told instead of a verdict, of a report without GPU work
 
     @property
     def headline(self) -> sentences.Headline:
         return sentences.headline(self.verdict, self.name) if self.lead is None else self.lead.headline
+
+    def steady(self, width: int | None = None) -> str:
+        """What repeats, and what happens once, in as many cells if it can."""
+        return sentences.steady(self.device, width) if self.device is not None else ""
 
     @property
     def because(self) -> str:
@@ -74,8 +79,8 @@ class Account:
 
     @property
     def told(self) -> tuple[str, ...]:
-        """Why, and what it would save."""
-        return _filled(self.because, self.most)
+        """What repeats, why, and what it would save."""
+        return _filled(self.steady(), self.because, self.most)
 
     @property
     def doubts(self) -> tuple[str, ...]:
@@ -123,7 +128,8 @@ def accounts(report: Report) -> tuple[Account, ...]:
             gpu_name=device.name,
             utilization=device.gpu_utilization,
             not_busy=sentences.not_busy(device),
-            note=sentences.phases(device),
+            note="" if device.steady else sentences.phases(device),  # one way to part the window is enough
+            device=device,
             checklist=device.checklist,
             cards=device.cards,
             responses=device.first_responses,

@@ -534,6 +534,28 @@ class Phase:
 
 
 @dataclass(frozen=True)
+class Steady:
+    """The steps that repeat once the program has warmed up."""
+
+    region: Annotated[tuple[str, ...], "The path of the region that they are instances of."]
+    window: Window
+    steps: Annotated[Natural, "How many there are."]
+    step_ns: Annotated[Natural, "Median nanoseconds from the begin of one on the device to that of the next."]
+    bound: Annotated[str, OneOf(BOUNDS), "What they are bound by, judged alone."]
+    confidence: Annotated[str, OneOf(CONFIDENCES), "How sure that is."]
+    saving_ns: Annotated[int | None, "Nanoseconds they would be shorter without their bound."]
+
+
+@dataclass(frozen=True)
+class OneTimePart:
+    """What the program does once, before its steady steps."""
+
+    name: Annotated[str, "autotuning, uploads, copies, initialization, host code, blocked, or other (what is left)."]
+    span: Annotated[Window, "From its first to its last instant."]
+    ns: Annotated[Natural, "Nanoseconds; the parts sum to what lies between the window's begin and the steady steps."]
+
+
+@dataclass(frozen=True)
 class Doubt:
     """Something that the replay had to take as it was measured, because no recorded dependency explains it."""
 
@@ -591,6 +613,18 @@ class DeviceReport(_WithCopies):
         NO_COLUMN,
         "Where what lies before and after a change, the halves of the window, or what follows its first steps are not "
         "bound by the same as the whole: the two parts, each with its verdict. Else empty.",
+    ] = ()
+    steady: Annotated[
+        Steady | None,
+        LATER,
+        NO_COLUMN,
+        "The program's steady steps, where a one-time part of the window lies before them; else null.",
+    ] = None
+    one_time: Annotated[
+        tuple[OneTimePart, ...],
+        LATER,
+        NO_COLUMN,
+        "What the window holds before the steady steps, longest first; empty where steady is null.",
     ] = ()
     doubts: Annotated[
         tuple[Doubt, ...],

@@ -130,16 +130,22 @@ def _parts(
     moved = max(abs(case.share(cause) - whole.share(cause)) for case in judged for cause in CAUSES)
     if moved < ALIKE and may_be_alike:
         return ()
-    if predictor is not None:
-        for number, part in enumerate(parts):
-            of_part = Predictor(part, predictor.graph)
-            if of_part.rest_ns[0] < MOST_AT_EDGES * of_part.measured_ns[0] and of_part.unreliable is None:
-                cases[number] = case_of(part, part.devices[0], savings_by_cause(of_part)[device.index])
+    cases = [replayed_case(part, case, predictor, case_of) for part, case in zip(parts, cases, strict=True)]
     verdicts = [judge(case) for case in cases]
     told = [part for part in (verdicts if either else verdicts[1:]) if part.bound != "unknown"]
     if all(_names(part) & _names(verdict) for part in told):
         return ()
     return tuple(_phases(device.shift.shift_ns, parts, verdicts))
+
+
+def replayed_case(part: Timeline, case: Case, predictor: Predictor | None, case_of: Describe) -> Case:
+    """The case of a part with what its replay says, if that can be trusted; else as it is."""
+    if predictor is None:
+        return case
+    of_part, (device,) = Predictor(part, predictor.graph), part.devices
+    if of_part.rest_ns[0] >= MOST_AT_EDGES * of_part.measured_ns[0] or of_part.unreliable is not None:
+        return case
+    return case_of(part, device, savings_by_cause(of_part)[device.index])
 
 
 def _most_moved(device: DeviceTimeline, whole: Case, low_ns: int, high_ns: int) -> float:

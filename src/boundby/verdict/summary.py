@@ -67,6 +67,7 @@ from boundby.verdict.bound import BUSY_KEYS, Case, Otherwise, is_saturated, unsh
 from boundby.verdict.checklist import Signs, checklist
 from boundby.verdict.confidence import MUCH_UNWOKEN
 from boundby.verdict.doubt import CHANCE, LITTLE
+from boundby.verdict.one_time import judge_steady, once, split
 from boundby.verdict.phases import find_phases
 from boundby.verdict.verdict import judge
 
@@ -204,6 +205,8 @@ def _device(
             stretched=None,
         )
 
+    of_parts = predictor if verdict.decided_by == "replay" and (savings or undelayed) else None
+    steps = split(timeline, device)
     utilization = cpu[0] / cpu[1] if cpu and cpu[1] else None
     signs = Signs(case, activity["gaps"], utilization, staging(timeline, rows))
     return DeviceReport(
@@ -222,14 +225,9 @@ def _device(
         checklist=checklist(signs, verdict.mixed_of or (verdict.bound,)),
         clock_shift_ns=device.shift.shift_ns,
         exposed_by_waits_ns=savings["sync"] if savings else None,
-        phases=find_phases(
-            timeline,
-            device,
-            case,
-            verdict,
-            predictor if verdict.decided_by == "replay" and (savings or undelayed) else None,
-            part,
-        ),
+        phases=find_phases(timeline, device, case, verdict, of_parts, part),
+        steady=judge_steady(timeline, device, steps, of_parts, part) if steps else None,
+        one_time=once(timeline, device, steps) if steps else (),
         doubts=replayed.doubts.get(device.index, ()),
         memory=figures.device_memory.get(device.index),
         processes=tuple(trace.processes[number].pid for number in processes.tolist() if number >= 0),

@@ -1,0 +1,92 @@
+"""What a program does once, and the steps that it repeats: simulated programs with known answers, and real ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import boundby
+from boundby.render import screen, sentences
+from boundby.results.report import DeviceReport, Report
+from boundby.simulate.engine import simulate
+from boundby.simulate.export import write_export
+from boundby.simulate.machine import Machine
+from boundby.simulate.program import MS, US, Copy, Init, Instruction, Launch, Loop, Range, Sync, Work, program
+from boundby.simulate.script import realise
+from tests.support.traces import analysis_of, traces_folder
+
+STEP = Range("step {i}", [Launch("gemm", 2 * MS), Sync(), Work(300 * US)])
+UPLOAD = Copy(120_000_000, "HtoD", "pageable", blocking=True)
+
+
+def analyzed(folder: Path, *body: Instruction) -> Report:
+    path = folder / "x.sqlite"
+    write_export(simulate(realise(program(*body), Machine(), 0)), path)
+    return boundby.analyze(path)
+
+
+def device(report: Report) -> DeviceReport:
+    (one,) = report.devices
+    return one
+
+
+def test_uploads_then_a_warm_up_then_steps(tmp_path: Path) -> None:
+    first = Range("step first", [Init(30 * MS), Launch("gemm", 2 * MS), Sync()])
+    report = analyzed(tmp_path, UPLOAD, Work(60 * MS), first, Loop(40, [STEP]))
+    found = device(report)
+    assert found.steady is not None
+    assert found.steady.steps == 40
+    assert found.steady.step_ns == pytest.approx(2.31 * MS, rel=0.01)
+    assert found.steady.bound == "gpu_compute"
+    assert sum(part.ns for part in found.one_time) == found.steady.window.start_ns - found.window.start_ns
+    lengths = {part.name: part.ns for part in found.one_time}
+    uploaded = found.memcpy["HtoD"].total_ns
+    assert lengths["uploads"] == pytest.approx(uploaded, rel=0.01)
+    assert lengths["initialization"] == pytest.approx(30 * MS, rel=0.01)
+    shown = " ".join(screen.render(report, width=100).split())
+    assert sentences.steady(found, 100) in shown
+    assert "Steady: 2.31 ms a step, GPU-compute bound. Once:" in shown
+
+
+def test_what_the_first_step_loads_comes_once(tmp_path: Path) -> None:
+    first = Range("step {i}", [Init(40 * MS), Launch("gemm", 2 * MS), Sync(), Work(300 * US)])
+    found = device(analyzed(tmp_path, Loop(1, [first]), Loop(29, [Range("step {i}", STEP.body)])))
+    assert found.steady is not None
+    assert (found.steady.region, found.steady.steps) == (("step *",), 30)  # all do the same work
+    assert found.one_time[0].name == "initialization"
+    assert found.one_time[0].ns == pytest.approx(40 * MS, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        [Loop(40, [STEP])],  # nothing but steps
+        [UPLOAD, Loop(3, [STEP])],  # too few of them
+        [UPLOAD, *[UPLOAD] * 40, Loop(6, [Range("step {i}", [Launch("gemm", 100 * US), Sync()])])],  # a tenth
+        [UPLOAD, Launch("gemm", 80 * MS), Sync()],  # nothing repeats
+        [Launch("before", 9 * MS), Loop(10, [STEP]), UPLOAD, *[UPLOAD] * 9],  # something else follows for longer
+    ],
+)
+def test_better_no_line_than_a_wrong_one(tmp_path: Path, body: list[Instruction]) -> None:
+    found = device(analyzed(tmp_path, *body))
+    assert (found.steady, found.one_time, sentences.steady(found)) == (None, (), "")
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "bound", "part", "ns"),
+    [
+        ("upload_blocking_idle_logger.sqlite", 127, "gpu_compute", "uploads", 4_460 * MS),
+        ("openmp_heat_final.sqlite", 50, "gpu_compute", "uploads", 213 * MS),
+        ("first_launch_is_the_window.sqlite", 88, None, "initialization", 15_900 * US),
+    ],
+)
+def test_real_programs(name: str, steps: int, bound: str | None, part: str, ns: int) -> None:
+    if traces_folder() is None:
+        pytest.skip("no real traces to test on")
+    found = device(analysis_of(name).report)
+    assert found.steady is not None
+    assert found.steady.steps == steps
+    assert bound in (None, found.steady.bound)
+    assert found.one_time[0].name == part
+    assert found.one_time[0].ns == pytest.approx(ns, rel=0.01)
