@@ -6,8 +6,9 @@ Laws (docs/what-if.md): unchanged, the replay gives the measured times back; no 
 nothing starts before its launch, or before what it comes after has ended; a removal never lengthens; no prediction is
 shorter than the busiest stream that it leaves alone; without costs of the host, what cannot run at once takes its time;
 with a perfect host the device takes no longer than without one of its parts; no region saves more than the whole;
-a range holds its prediction; kernels 2 % faster on a device that is 95 % busy move its end by about that; a cause of
-the host for which the device does not idle in a part is not its bound with high confidence.
+a range holds its prediction; what a thread did is the same in the account and in the replay; kernels 2 % faster on a
+device that is 95 % busy move its end by about that; a cause of the host for which the device does not idle in a part is
+not its bound with high confidence.
 """
 
 from __future__ import annotations
@@ -63,6 +64,9 @@ def broken(analysis: Analysis) -> Iterator[str]:
     early = int(((before >= 0) & (start < end[before])).sum()) if len(before) else 0
     if early:
         yield f"{early} operations start before their stream's predecessor has ended"
+    for one in graph.disagreements:
+        causes = f"{one.account.key} in the account and {one.replay.key} in the replay"
+        yield f"{one.ns} ns of thread {one.thread} are {causes}"
     windows = {name: predictor.without(scenario.causes) for name, scenario in SCENARIOS.items()}
     for position, length in enumerate(predictor.measured_ns):
         slack = SLACK * length

@@ -14,6 +14,7 @@ from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, i
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.native.forward import Costs, Links, Pieces, assign_slots, follow
+from boundby.replay.agreement import Disagreement
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
 
@@ -58,6 +59,7 @@ class Graph:
     piece_cause: Int8Array
     piece_region: Int32Array
     contradictions: Contradictions = field(default_factory=Contradictions)
+    disagreements: tuple[Disagreement, ...] = ()  # with the account, about what threads did
     takes_turns: bool = False  # where streams share a device, the order follows from the times; else it stays
 
     @cached_property

@@ -36,6 +36,7 @@ from boundby.model.causes import Cause
 from boundby.model.intervals import IntervalSet, contains, intersect
 from boundby.model.records import dataclass
 from boundby.native.pieces import cut_intervals
+from boundby.replay.agreement import Disagreement, find_disagreements
 from boundby.replay.wakeups import NO_WAKEUPS, Wakeups, find_hand_overs, find_wakeups, makes_ahead
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
@@ -65,6 +66,7 @@ class HostNodes:
     piece_ns: Int32Array
     piece_cause: Int8Array
     piece_region: Int32Array
+    disagreements: tuple[Disagreement, ...]  # with the account
 
 
 def find_host_nodes(timeline: Timeline) -> HostNodes:
@@ -114,7 +116,9 @@ def find_host_nodes(timeline: Timeline) -> HostNodes:
     high = start if len(of_wake) == 0 else start.copy()
     if len(of_wake):
         high[of_wake] = np.maximum(np.minimum(until, start), np.minimum(free_from, start))[of_wake]
-    pieces = _pieces(timeline, np.minimum(free_from, high), high, thread, wakeups, told)
+    low = np.minimum(free_from, high)
+    pieces = _pieces(timeline, low, high, thread, wakeups, told)
+    disagreements = find_disagreements(timeline, thread, low, pieces.node, pieces.ns, pieces.cause)
     interval_ns = start - free_from
     if high is not start:
         interval_ns = np.minimum(interval_ns, 0) + np.maximum(high - free_from, 0)
@@ -135,6 +139,7 @@ def find_host_nodes(timeline: Timeline) -> HostNodes:
         piece_ns=pieces.ns,
         piece_cause=pieces.cause,
         piece_region=pieces.region,
+        disagreements=disagreements,
     )
 
 

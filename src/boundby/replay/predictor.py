@@ -677,6 +677,11 @@ class Predictor:
             denied = float(by_ns[rows[graph.device[rows] == device.index]].sum()) / max(length_ns, 1)
             if denied > CONTRADICTED_SHARE:
                 return f"for {percent(denied)} of the window operations run before what they come after has ended"
+        differing = sum(one.ns for one in graph.disagreements) / max(*self.measured_ns, 1)
+        if differing > LAW_SLACK:
+            return (
+                f"for {percent(differing)} of the window it takes the host's time for something else than the account"
+            )
         return None
 
 
