@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 
 from boundby.api import Analysis
+from boundby.capture.locate import Nsys
 from boundby.readers import read_trace
+from boundby.render import terminal
 from boundby.simulate.schema import Name, Row
 from boundby.trace.program import Kind, program_of
 from boundby.trace.vocabulary.ranges import fold_name
 from tests.support.export import Export
+from tests.support.nsys import capture
 from tests.support.training import US
 
 ACC = "CUPTI_ACTIVITY_KIND_OPENACC_"
@@ -144,6 +147,47 @@ def test_data_that_moves_at_every_pass(tmp_path: Path) -> None:
     (finding,) = [finding for finding in report.findings if finding.rule == "repeated-transfer"]
     assert "heat.f90:51, heat.f90:58" in finding.title
     assert finding.advice[0].startswith("!$acc data copy(u) around the loop that holds heat.f90:51 and heat.f90:58")
+
+
+def test_payloads_are_told_per_unit(tmp_path: Path) -> None:
+    """Steps of unlike sizes that take 10 us a token are even steps."""
+    export = Export()
+    main, t = export.thread(), 0
+    sizes = [100, 400, 200, 800, 100, 300, 500, 900, 200, 600]
+    for number in sizes:
+        length = number * 10 * US
+        export.nvtx(main, t, t + length, "decode", payload=number)
+        call = export.api(main, t + 5 * US, t + 10 * US, "cudaLaunchKernel_v7000")
+        export.kernel(call, t + 12 * US, t + length - 5 * US)
+        t += length + 10 * US
+    analysis = Analysis(export.write(tmp_path / "x.sqlite"))
+    (region,) = [region for region in analysis.regions if region.path == ("decode",)]
+
+    assert region.payload is not None
+    assert (region.payload.count, region.payload.total) == (10, sum(sizes))
+    assert (region.payload.least, region.payload.most) == (100, 900)
+    assert region.payload.ns_per_unit == pytest.approx(10_000, rel=0.01)
+    assert not [finding for finding in analysis.report.findings if finding.rule == "unsteady"]
+    assert "time per unit" in terminal.render(analysis.report).lower()
+
+
+def test_a_real_capture_of_payloads(nsys: Nsys, tmp_path: Path) -> None:
+    program = tmp_path / "steps.py"
+    program.write_text(
+        "import nvtx\n"
+        "for size in (8, 16, 32):\n"
+        "    with nvtx.annotate('step', payload=size):\n"
+        "        sum(range(1000 * size))\n"
+    )
+    trace = Analysis(capture(nsys, tmp_path, str(program)), nsys=nsys.path).trace
+    ranges = trace.ranges
+    carried = [
+        payload
+        for name, payload in zip(ranges.name.tolist(), ranges.payload.tolist(), strict=True)
+        if trace.names[name] == "step"
+    ]
+
+    assert carried == [8, 16, 32]
 
 
 def test_another_line_is_another_place() -> None:

@@ -110,4 +110,5 @@ def test_columns_of_a_report_are_what_they_were() -> None:
         " open_instances found exposed_by_waits_ns"
         " coverage_launches_recorded_fraction coverage_host_state_fraction coverage_launches"
         " coverage_launches_lost coverage_unrecorded_ns"
+        " payload_count payload_total payload_least payload_most payload_ns_per_unit"
     )

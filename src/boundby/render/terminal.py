@@ -31,6 +31,7 @@ from boundby.results.report import Check, Finding, Report, Top
 
 MAX_THREADS = 8
 MAX_WARNINGS = 6
+MOST_PAYLOADS = 8
 MIN_NAME = 12  # cells for regions' names
 WITH_SUMS = 50  # cells from which on the table of sums by region is shown
 WITH_NAMES = 80  # cells from which on it has room for names
@@ -66,6 +67,7 @@ def render(
         _work(report, face),
         _memory(report, face),
         _passes(report, face),
+        _payloads(report, face),
         _checklist(report, face),
         _not_captured(report, face),
     ]
@@ -438,6 +440,22 @@ def _memory(report: Report, face: Face) -> list[Text]:
             lines += [face.heading(text) for text in face.wrapped(f"MEMORY, {title}")]
             lines += _small_table(face, ("allocated in, and held at the peak", "bytes", "share"), memory.held(device))
     return lines
+
+
+def _payloads(report: Report, face: Face) -> list[Text]:
+    regions = [region for region in report.regions if region.payload is not None]
+    table = []
+    for region in sorted(regions, key=lambda region: -region.share)[:MOST_PAYLOADS]:
+        told = region.payload
+        assert told is not None
+        each = units.duration(told.ns_per_unit) if told.ns_per_unit is not None else ""
+        sizes = f"{told.least:,}" if told.least == told.most else f"{told.least:,} to {told.most:,}"
+        table.append((region_name(region.path), units.count(told.count), sizes, f"{told.total:,}", each))
+    if not table:
+        return []
+    title = "PAYLOADS: the numbers that ranges carry, and the time for each of them"
+    heads = ("region", "ranges", "each", "sum", "time per unit")
+    return [face.heading(text) for text in face.wrapped(title)] + _small_table(face, heads, table)
 
 
 def _passes(report: Report, face: Face) -> list[Text]:

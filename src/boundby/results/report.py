@@ -689,6 +689,17 @@ class Instances:
     ] = ()
 
 
+@dataclass(frozen=True)
+class Payload:
+    """The numbers that ranges carry as their NVTX payload: a batch size, tokens."""
+
+    count: Annotated[Natural, "Ranges that carry one."]
+    total: Annotated[int, "Sum."]
+    least: Annotated[int, "Smallest."]
+    most: Annotated[int, "Largest."]
+    ns_per_unit: Annotated[NonNegative | None, "Median of an instance's nanoseconds over its number."]
+
+
 @dataclass(frozen=True, kw_only=True)
 class RegionReport(_WithCopies):
     """All ranges with one path in one domain, summed over devices and threads."""
@@ -738,6 +749,9 @@ class RegionReport(_WithCopies):
     ] = 0
     meanwhile: Annotated[
         Meanwhile | None, LATER, NO_COLUMN, "From its first instance to the end of its last; null without an instance."
+    ] = None
+    payload: Annotated[
+        Payload | None, LATER, "What its ranges carry as NVTX payload; null where they carry no number."
     ] = None
     graphs: Annotated[Kernels | None, UNWRITTEN] = None
     most_saved_ns: Annotated[

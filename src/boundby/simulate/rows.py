@@ -230,14 +230,17 @@ class Export:
         domain: str | None = None,
         kind: str = "pushpop",
         registered: bool = False,
+        payload: int | None = None,
     ) -> None:
-        """A range; ``end=None``: still open. ``kind``: pushpop, startend, mark. ``registered``: its text is an id."""
+        """A range; ``end=None``: still open. ``kind``: pushpop, startend, mark. ``registered``: its text is an id.
+        ``payload``: a number that it carries."""
         self.row(
             "NVTX_EVENTS",
             start=start,
             end=end,
             eventType={"pushpop": 59, "startend": 60, "mark": 34}[kind],
             rangeId=len(self.rows.get("NVTX_EVENTS", ())) if kind == "startend" else None,
+            int64Value=payload,
             text=None if registered else text,
             textId=Name(text) if registered else None,
             globalTid=thread.global_tid,

@@ -12,7 +12,7 @@ from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import group_counts
 from boundby.model.causes import CAUSES
 from boundby.model.records import dataclass
-from boundby.results.report import Copies, Meanwhile, Memory, RegionMemory, Top, Work
+from boundby.results.report import Copies, Meanwhile, Memory, Payload, RegionMemory, Top, Work
 from boundby.stats.backward import backward_kernels
 from boundby.stats.device import (
     KernelFigures,
@@ -34,6 +34,7 @@ from boundby.stats.host import (
 from boundby.stats.instances import Series, host_series, projected_series
 from boundby.stats.meanwhile import meanwhile
 from boundby.stats.memory import memory_of
+from boundby.stats.payloads import payloads
 from boundby.stats.spread import Spread, spread
 from boundby.stats.tops import calls_by_name, top_calls, top_kernels
 from boundby.stats.work import works
@@ -68,6 +69,7 @@ class Figures:
     meanwhile: list[Meanwhile | None]
     preempted_ns: Int  # with descendants
     unwoken_ns: Int
+    payloads: list[Payload | None]
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,7 @@ def measure(timeline: Timeline) -> Figures:
         memory=memory,
         backward_kernels_ns=backward_kernels(timeline),
         meanwhile=meanwhile(timeline),
+        payloads=payloads(timeline),
     )
 
 

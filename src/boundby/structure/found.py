@@ -20,7 +20,7 @@ from boundby.model.intervals import IntervalSet, contains, union
 from boundby.model.records import replace
 from boundby.structure.loop_detection import LEAST_LAUNCHES, Loop, find_loop
 from boundby.structure.phases import find_changes
-from boundby.trace.tables import OpKind, Ranges, Trace
+from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass
 
 FOUND_DOMAIN = "boundby (found)"
@@ -238,14 +238,16 @@ def _with_ranges(trace: Trace, found: list[_Found]) -> Trace:
         names.setdefault(item.name, len(names))
     domains = (*trace.domains, FOUND_DOMAIN)
     old, count = trace.ranges, len(found)
-    ranges = Ranges(
-        np.append(old.start_ns, [item.start_ns for item in found]).astype(np.int64),
-        np.append(old.end_ns, [item.end_ns for item in found]).astype(np.int64),
-        np.append(old.thread, [item.thread for item in found]).astype(np.int32),
-        np.append(old.name, [names[item.name] for item in found]).astype(np.int32),
-        np.append(old.domain, np.full(count, len(domains) - 1)).astype(np.int32),
-        np.append(old.is_start_end, np.zeros(count, bool)),
-        np.append(old.is_open, np.zeros(count, bool)),
+    ranges = old.and_more(
+        {
+            "start_ns": np.array([item.start_ns for item in found], np.int64),
+            "end_ns": np.array([item.end_ns for item in found], np.int64),
+            "thread": np.array([item.thread for item in found], np.int32),
+            "name": np.array([names[item.name] for item in found], np.int32),
+            "domain": np.full(count, len(domains) - 1, np.int32),
+            "is_start_end": np.zeros(count, bool),
+            "is_open": np.zeros(count, bool),
+        }
     )
     # Of ranges with equal bounds the phase encloses the iteration, and both what libraries open.
     rank = np.where(

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model.arrays import (
+    MISSING,
     BoolArray,
     Int8Array,
     Int32Array,
@@ -317,11 +318,18 @@ class Ranges(Table):
     is_open: BoolArray
     arguments: Int32Array = field(default_factory=lambda: np.empty(0, np.int32))  # of Trace.arguments, else -1
     sequence: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))  # of autograd: forward and backward
+    payload: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))  # the number it carries, else MISSING
 
     def __post_init__(self) -> None:
-        for column, kind in (("arguments", np.int32), ("sequence", np.int64)):
+        for column, (kind, unknown) in _UNKNOWN.items():
             if len(getattr(self, column)) != len(self.start_ns):  # not given: none is known
-                object.__setattr__(self, column, spread(-1, len(self.start_ns), kind))
+                object.__setattr__(self, column, spread(unknown, len(self.start_ns), kind))
+
+    def and_more(self, columns: Mapping[str, npt.NDArray[Any]]) -> Ranges:
+        """These ranges, and more behind them (out of order) of which only what the columns hold is known."""
+        count = len(columns["start_ns"])
+        unknown = {column: spread(value, count, kind) for column, (kind, value) in _UNKNOWN.items()}
+        return Ranges(**self.grown({**unknown, **columns}))
 
 
 class Construct(NamedTuple):
@@ -357,6 +365,14 @@ class KernelSource(NamedTuple):
         )
         told = ", ".join((*numbers, *filter(None, self.parameters.split(","))))
         return f"{self.file} ({told})" if told else self.file
+
+
+#: Columns of ranges that many traces know nothing of: their type, and what stands for that.
+_UNKNOWN: dict[str, tuple[Any, int]] = {
+    "arguments": (np.int32, -1),
+    "sequence": (np.int64, -1),
+    "payload": (np.int64, MISSING),
+}
 
 
 @dataclass(frozen=True)

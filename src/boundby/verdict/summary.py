@@ -657,6 +657,7 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         preempted_ns=case.preempted_ns,
         work=figures.works[region],
         memory=figures.memory[region],
+        payload=figures.payloads[region],
         backward_kernels_ns=int(figures.backward_kernels_ns[region]),
         most_saved_ns=shared.most_saved_ns(region, verdict, case.time),
         meanwhile=figures.meanwhile[region],

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from boundby.model.arrays import Int32Array, Int64Array, factorize, joined, unique
+from boundby.model.records import replace
 from boundby.readers.nsys.database import MISSING, Database
 from boundby.readers.nsys.identity import Indexes
 from boundby.trace.stacks import file_name
@@ -71,16 +72,17 @@ def with_constructs(
     (name, known), of_table = _names(raw, indexes), tuple(DOMAINS.values())
     every = tuple(sorted({*domains, *(of_table[table] for table in unique(raw["table"]).tolist())}))
     place = {text: number for number, text in enumerate(every)}
-    new_domain = np.array([place.get(text, 0) for text in of_table], np.int32)[raw["table"]]
-    old_domain = np.array([place[text] for text in domains], np.int32)[ranges.domain]
-    together = Ranges(
-        start_ns=joined([ranges.start_ns, raw["start"]]),
-        end_ns=joined([ranges.end_ns, indexes.ends(raw["end"])]),
-        thread=joined([ranges.thread, indexes.identities.threads(raw["globalTid"])]),
-        name=joined([ranges.name, name]),
-        domain=joined([old_domain, new_domain]),
-        is_start_end=joined([ranges.is_start_end, np.zeros(len(name), bool)]),
-        is_open=joined([ranges.is_open, raw["end"] == MISSING]),
+    moved = np.array([place[text] for text in domains], np.int32)
+    together = replace(ranges, domain=moved[ranges.domain]).and_more(
+        {
+            "start_ns": raw["start"],
+            "end_ns": indexes.ends(raw["end"]),
+            "thread": indexes.identities.threads(raw["globalTid"]),
+            "name": name,
+            "domain": np.array([place.get(text, 0) for text in of_table], np.int32)[raw["table"]],
+            "is_start_end": np.zeros(len(name), bool),
+            "is_open": raw["end"] == MISSING,
+        }
     )
     return together.sorted(indexes.pool.names()), every, known
 

@@ -6,7 +6,18 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from boundby.model.arrays import Int32Array, Int64Array, compact, factorize, joined, narrow, replaced, translated
+from boundby.model.arrays import (
+    Int32Array,
+    Int64Array,
+    compact,
+    factorize,
+    is_even,
+    joined,
+    narrow,
+    replaced,
+    spread,
+    translated,
+)
 from boundby.readers.nsys import constructs, messages
 from boundby.readers.nsys.database import MISSING, Database
 from boundby.readers.nsys.declared import Reads
@@ -18,6 +29,8 @@ _CUDA_BACKTRACE = 67  # eventClass of rows that repeat a call to carry its backt
 _PUSH_POP = (59, 70)
 _START_END = (60, 71)
 _DOMAIN_CREATE = 75
+#: The numbers that a range can carry; of decimals nothing is read.
+_PAYLOADS = ("int64Value", "uint64Value", "int32Value", "uint32Value")
 #: The rows of NVTX_EVENTS that are intervals.
 IS_RANGE = ("eventType", (*_PUSH_POP, *_START_END))
 
@@ -36,7 +49,7 @@ EVENTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER"),
         ("end", "correlationId", "nameId", "eventClass", "returnValue"),
     ),
-    RANGES: (("NVTX_EVENTS",), ("end", "eventType", "textId", "domainId")),
+    RANGES: (("NVTX_EVENTS",), ("end", "eventType", "textId", "domainId", *_PAYLOADS)),
     CONSTRUCTS: (tuple(constructs.DOMAINS), constructs.COLUMNS),
     MESSAGES: (messages.TABLES, messages.COLUMNS),
     OS_CALLS: (("OSRT_API",), ("end", "nameId")),
@@ -124,8 +137,19 @@ def ranges(raw: Raw, indexes: Indexes) -> tuple[Ranges, tuple[str, ...]]:
         domain=domain,
         is_start_end=translated(raw["eventType"], _START_END.__contains__, np.bool_),
         is_open=compact(raw["end"] == MISSING),
+        payload=_payload(raw),
     )
     return table.sorted(indexes.pool.names()), domains
+
+
+def _payload(raw: Raw) -> Int64Array:
+    """The number that each range carries; MISSING where it carries none."""
+    payload = spread(MISSING, len(raw["start"]))
+    for column in _PAYLOADS:
+        values = raw[column]
+        if not (is_even(values) and len(values) and values[0] == MISSING):
+            payload = np.where(payload == MISSING, values, payload)
+    return payload
 
 
 def _range_names(raw: Raw, indexes: Indexes) -> Int32Array:

@@ -20,7 +20,7 @@ from boundby.readers.nsys.declared import Reads
 from boundby.readers.nsys.identity import Identities, Indexes
 from boundby.readers.nsys.pages import Since
 from boundby.trace.facts import Communicator
-from boundby.trace.tables import Messages, Ranges, Trace
+from boundby.trace.tables import Messages, Trace
 from boundby.trace.vocabulary.mpi import MPI_DOMAIN, is_mpi
 
 TABLES = (
@@ -107,11 +107,9 @@ def _with_ranges(trace: Trace, calls: Messages) -> Trace:
         "domain": spread(domains.index(MPI_DOMAIN), count),
         "is_start_end": np.zeros(count, bool),
         "is_open": calls.is_open,
-        "arguments": spread(_UNTOLD, count),
-        "sequence": spread(_UNTOLD, count),
     }
     ranges = replace(ranges, domain=moved[ranges.domain] if len(ranges) else ranges.domain)
-    return replace(trace, ranges=Ranges(**ranges.grown(added)).sorted(trace.names), domains=domains)
+    return replace(trace, ranges=ranges.and_more(added).sorted(trace.names), domains=domains)
 
 
 def _from_ranges(trace: Trace) -> Messages:

@@ -34,6 +34,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
             continue
         low, middle, high = (quantile(steady, part) for part in (0.1, 0.5, 0.9))
         spread = (high - low) / max(middle, 1.0)
+        if spread > RULE.threshold(context, "spread") and _is_even_per_unit(context, item):
+            continue  # they differ in size, and take equally long for each of what they carry
         if len(steady) < RULE.threshold(context, "instances"):
             title = f"only {count(len(steady))} instances after warm-up: too few for an average"
             advice = _FEW
@@ -70,6 +72,21 @@ def _check(context: RuleContext) -> Iterator[Match]:
             severity="note",
             instances=len(steady),
         )
+
+
+def _is_even_per_unit(context: RuleContext, item: Repeated) -> bool:
+    """Whether all steady instances carry a number (a batch size, tokens), and take as long for each of it."""
+    ranges = context.trace.ranges
+    rows = np.flatnonzero(
+        (context.tree.of_range == item.region) & (ranges.payload > 0) & (ranges.thread == item.thread)
+    )
+    number = dict(zip(ranges.start_ns[rows].tolist(), ranges.payload[rows].tolist(), strict=True))
+    carried = [number.get(start, 0) for start in item.start_ns[item.warm_up :].tolist()]
+    if not carried or not all(carried):
+        return False
+    each = item.steady_ns / np.array(carried)
+    low, middle, high = (quantile(each, part) for part in (0.1, 0.5, 0.9))
+    return high - low <= RULE.threshold(context, "spread") * middle
 
 
 def _kinds_of_work(context: RuleContext, item: Repeated) -> int:
