@@ -11,10 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.evidence.context import Int, RuleContext, once
-from boundby.model.arrays import unique
+from boundby.model.arrays import factorize, group_sums, is_any, unique
 from boundby.model.expressions import expression
-from boundby.model.intervals import Coverage, IntervalSet, union
+from boundby.model.intervals import Coverage, IntervalSet, contains, union
 from boundby.model.records import dataclass
+from boundby.trace.tables import Trace
+from boundby.trace.vocabulary.cuda import CallClass
+from boundby.trace.vocabulary.mpi import MessageKind
 
 # Message passing: the host waits for other ranks there, whatever its CPU does meanwhile (MPI polls).
 MESSAGE_NAME = expression(r"^P?MPI_|^nvshmemx?_|^gloo", re.IGNORECASE)
@@ -78,6 +81,7 @@ class Sender:
     """The only process that sends while others receive, and what share of their waiting it is inside a send for."""
 
     pid: int
+    who: str  # ``rank 3``, or the process where no rank is told
     inside: float
     receivers: int
 
@@ -96,7 +100,7 @@ def sender(context: RuleContext, region: int, waits: IntervalSet) -> Sender | No
     sending = union(trace.ranges.start_ns[sends], trace.ranges.end_ns[sends])
     inside = int(Coverage(sending).within(waits.start, waits.end).sum()) / waits.total
     others = len(set(unique(process[receives]).tolist()) - set(senders))
-    return Sender(trace.processes[senders[0]].pid, inside, others) if others else None
+    return Sender(trace.processes[senders[0]].pid, who(trace, senders[0]), inside, others) if others else None
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,7 @@ class Late:
 
     name: str
     pid: int
+    who: str  # ``rank 3``, or the process where no rank is told
     inside_ns: int
     least_ns: int
     most_ns: int
@@ -134,5 +139,83 @@ def latecomer(context: RuleContext, region: int) -> Late | None:
     came_last = np.flatnonzero(last == late)
     worst = length[:, came_last[np.argmax(waited[came_last])]]
     others = np.delete(worst, late)
-    pid = trace.processes[int(distinct[late])].pid
-    return Late(path[-1], pid, int(worst[late]), int(others.min()), int(others.max()))
+    number = int(distinct[late])
+    pid = trace.processes[number].pid
+    return Late(path[-1], pid, who(trace, number), int(worst[late]), int(others.min()), int(others.max()))
+
+
+def who(trace: Trace, process: int) -> str:
+    """``rank 3``, or the process where no rank is told."""
+    known = trace.ranks.get(process)
+    return f"process {trace.processes[process].pid}" if known is None else f"rank {known}"
+
+
+@dataclass(frozen=True)
+class Messages:
+    """What is told of the messages of one kind of calls: who of the other ends comes late most, for how long that is
+    waited for (of ``total_ns`` in all of these calls), how often, and how large messages are."""
+
+    sends: bool  # the calls do; else they receive
+    count: int
+    total_ns: int
+    median_bytes: int  # -1: not told
+    late: str  # ``rank 3``; empty: nobody does
+    late_ns: int
+    late_times: int
+    copies: int  # calls of CUDA that copy, made inside these calls: the library moves device memory by way of the host
+
+
+def messages(context: RuleContext, region: int) -> Messages | None:
+    """What is told of a region that is a blocking send or receive; None where it is none, or nothing is told of it."""
+    path, trace = context.path(region), context.trace
+    kinds = (MessageKind.SEND, MessageKind.RECEIVE)
+    calls = trace.messages
+    kind = trace.message_kind[calls.name]
+    rows = np.flatnonzero(is_any(kind, kinds) & (calls.peer >= 0))
+    names = np.array([trace.names[number] == path[-1] for number in calls.name[rows].tolist()] if path else [], bool)
+    if not names.any():
+        return None
+    own, other = rows[names], _other_ends(trace, rows)[names]
+    since, until = calls.start_ns[own], calls.end_ns[own]
+    comes = np.where(other >= 0, calls.start_ns[np.maximum(other, 0)], since)
+    waited = np.clip(np.minimum(comes, until) - since, 0, None)
+    culprit = trace.process_of(calls.thread)[np.maximum(other, 0)]
+    waited_for = group_sums(culprit, waited, len(trace.processes))
+    latest = int(waited_for.argmax())
+    is_late = bool(waited_for[latest]) and waited_for[latest] >= MOSTLY * int((until - since).sum())
+    sizes = np.maximum(calls.sent_bytes, calls.received_bytes)[own]
+    inside = union(since, until)
+    copies = is_any(context.calls.kind, (CallClass.BLOCKING_COPY,)) & (contains(inside, context.calls.start_ns) >= 0)
+    return Messages(
+        sends=bool(kind[own[0]] == MessageKind.SEND),
+        count=len(own),
+        total_ns=int((until - since).sum()),
+        median_bytes=int(np.median(sizes)) if (sizes >= 0).all() else -1,
+        late=who(trace, latest) if is_late else "",
+        late_ns=int(waited_for[latest]) if is_late else 0,
+        late_times=int(np.count_nonzero(waited[culprit == latest])) if is_late else 0,
+        copies=int(np.count_nonzero(copies)),
+    )
+
+
+def _other_ends(trace: Trace, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    """Of each of these calls the one that it meets: that of the other rank with the same tag, in order; -1: none."""
+    calls = trace.messages
+    rank = np.array([trace.ranks.get(process, -1) for process in range(len(trace.processes))] or [-1], np.int64)
+    own = rank[trace.process_of(calls.thread)[rows]]
+    sends = trace.message_kind[calls.name[rows]] == MessageKind.SEND
+    source, target = np.where(sends, own, calls.peer[rows]), np.where(sends, calls.peer[rows], own)
+    _, which = factorize(source, target, calls.tag[rows])
+    found = np.full(len(rows), -1, np.intp)
+    if (own < 0).any() or not len(rows):
+        return found
+    order = np.lexsort((calls.start_ns[rows], sends, which))
+    place = np.arange(len(rows))
+    begins = np.append(True, (which[order][1:] != which[order][:-1]) | (sends[order][1:] != sends[order][:-1]))
+    number = place - np.maximum.accumulate(np.where(begins, place, 0))
+    key = which[order] * len(rows) + number
+    receives, sending = order[~sends[order]], order[sends[order]]
+    of_receive, of_send = key[~sends[order]], key[sends[order]]
+    _, left, right = np.intersect1d(of_receive, of_send, assume_unique=True, return_indices=True)
+    found[receives[left]], found[sending[right]] = rows[sending[right]], rows[receives[left]]
+    return found

@@ -179,7 +179,7 @@ def host_pieces(context: RuleContext) -> HostPieces:
         alike = np.array([np.count_nonzero(lengths >= lengths[one] // 2) for one in long.tolist()], np.int64)
         is_phase = np.zeros(len(lengths), bool)
         is_phase[long[alike <= PHASE_ALIKE]] = True
-        kind[is_phase[stretch]] = Idleness.PHASE
+        kind[is_phase[stretch] & ~messages] = Idleness.PHASE
         kind[is_setup(context, start, end, thread, call) & ~messages] = Idleness.SETUP
         kind[is_page > 0] = Idleness.PAGES
     kind[context.regions_where(INPUT_NAME.search)[region]] = Idleness.INPUT

@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ROUNDS = 15, WORK_MS = 8, SMALL = 16, LARGE = 4 << 20, TAG = 7 };
+enum { ROUNDS = 15, WORK_MS = 8, FLUSH_MS = 400, SMALL = 16, LARGE = 4 << 20, TAG = 7 };
 
 static void rest(long ms) {
     struct timespec left = {ms / 1000, ms % 1000 * 1000000};
@@ -73,7 +73,7 @@ static void deadlock(int rank, char *data) { /* both wait for a message that nob
 
 static void crash(int rank) {
     if (rank == 1) {
-        rest(WORK_MS);
+        rest(FLUSH_MS); /* what was recorded until then is on its way */
         raise(SIGSEGV);
     }
     MPI_Barrier(MPI_COMM_WORLD);

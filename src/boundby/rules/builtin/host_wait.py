@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.evidence.collectives import MESSAGE_NAME, Late, Sender, latecomer, sender
+from boundby.evidence.collectives import MESSAGE_NAME, Late, Messages, Sender, latecomer, messages, sender
 from boundby.evidence.context import Rows, RuleContext
 from boundby.evidence.host_idleness import ON_PURPOSE, Idleness, Place, host_pieces, places, slept_on
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage
-from boundby.model.units import duration, duration_range, percent
+from boundby.model.units import duration, duration_range, percent, size
 from boundby.rules.builtin._telling import fold, match, where_and_when, while_idle
 from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.stacks import StackSource
@@ -20,6 +20,8 @@ from boundby.trace.stacks import StackSource
 GIL_FUNCTIONS = ("take_gil", "PyEval_RestoreThread", "PyEval_AcquireThread", "PyGILState_Ensure")
 
 MESSAGES = "messages of other ranks"
+#: Messages below this size take their latency, not their bytes; so many of them are worth joining.
+SMALL_BYTES, MANY = 4_096, 100
 ADVICE = {
     MESSAGES: "Another rank comes late, or messages are small and many: overlap them with GPU work "
     "(MPI_Irecv before the kernels, MPI_Wait after), join small ones, hand device pointers to a CUDA-aware MPI",
@@ -46,9 +48,12 @@ UNNAMED = (
 
 def _check(context: RuleContext) -> Iterator[Match]:
     waits = places(context, host_pieces(context).of_kind(Idleness.WAIT))
-    for place, (what, late) in fold(context, waits, lambda place: _cause(context, place)):
+    for place, (what, late, told) in fold(context, waits, lambda place: _cause(context, place)):
         evidence: dict[str, object] = {}
-        sends = sender(context, place.region, host_pieces(context).intervals(place.rows)) if what == MESSAGES else None
+        is_sent = what == MESSAGES and (told is None or not told.late)
+        sends = sender(context, place.region, host_pieces(context).intervals(place.rows)) if is_sent else None
+        if told is not None:
+            evidence |= {"messages": told.count, "late": told.late or None, "waited_for_it_ns": told.late_ns}
         if sends is not None:
             evidence |= {"sending_process": sends.pid, "inside_a_send_meanwhile_fraction": round(sends.inside, 3)}
         if slept := slept_on(context, place.rows):
@@ -64,13 +69,15 @@ def _check(context: RuleContext) -> Iterator[Match]:
             context,
             place,
             f"the host {does}{while_idle(context)}{f', on {on}' if on else ''}"
-            f"{f', mostly for process {late.pid}' if late else f', sent by process {sends.pid}' if sends else ''}"
+            f"{_for_whom(late, told, sends)}"
             f"{where_and_when(context, place)}",
             f"{does} on {on}" if on else does,
             evidence=evidence,
             advice=(
                 _late_advice(late)
                 if late
+                else _message_advice(told)
+                if told and (told.late or _are_small(told) or told.copies)
                 else _sender_advice(context, sends)
                 if sends
                 else ADVICE[what]
@@ -81,27 +88,58 @@ def _check(context: RuleContext) -> Iterator[Match]:
         )
 
 
-def _cause(context: RuleContext, place: Place) -> tuple[str | None, Late | None]:
-    """What the host waits on in a place, and for messages which process comes late."""
+def _cause(context: RuleContext, place: Place) -> tuple[str | None, Late | None, Messages | None]:
+    """What the host waits on in a place, and for messages which process comes late and what is told of them."""
     if any(MESSAGE_NAME.search(name) for name in context.path(place.region)[-1:]):
-        return MESSAGES, latecomer(context, place.region)
+        return MESSAGES, latecomer(context, place.region), messages(context, place.region)
     if _gil_share(context, place.rows) >= RULE.threshold(context, "gil_fraction"):
-        return "GIL", None
+        return "GIL", None, None
     slept = slept_on(context, place.rows)
     is_named = sum(slept.values()) >= RULE.threshold(context, "named_fraction") * place.total_ns
-    return (next(iter(slept)) if slept and is_named else None), None
+    return (next(iter(slept)) if slept and is_named else None), None, None
+
+
+def _for_whom(late: Late | None, told: Messages | None, sends: Sender | None) -> str:
+    """Whom the host waits for, at the end of a title's clause."""
+    if late or (told and told.late):
+        return f", mostly for {late.who if late else told.late if told else ''}"
+    return f", sent by {sends.who}" if sends else ""
+
+
+def _are_small(told: Messages) -> bool:
+    return 0 <= told.median_bytes <= SMALL_BYTES and told.count >= MANY
+
+
+def _message_advice(told: Messages) -> str:
+    if told.late:
+        does, call = ("receives", "MPI_Irecv") if told.sends else ("sends", "MPI_Isend")
+        return (
+            f"{_capital(told.late)} {does} late: {duration(told.late_ns)} of {duration(told.total_ns)} in these "
+            f"{told.count:,} calls pass before it begins. See what it does before; {call} before that work, and "
+            f"{'MPI_Isend' if told.sends else 'MPI_Irecv'} here with MPI_Wait after other work, hide the wait"
+        )
+    if told.copies:
+        return (
+            f"The library copies device memory by way of the host ({told.copies:,} copies inside these calls): build "
+            "MPI with CUDA support (UCX with cuda and gdrcopy), or exchange one large host buffer"
+        )
+    return f"{told.count:,} messages of {size(told.median_bytes)} (median): join them into a few large ones"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _late_advice(late: Late) -> str:
     return (
-        f"Process {late.pid} comes last to {late.name} ({duration(late.inside_ns)} inside where the others wait "
+        f"{_capital(late.who)} comes last to {late.name} ({duration(late.inside_ns)} inside where the others wait "
         f"{duration_range(late.least_ns, late.most_ns)}): see what it does before, balance the work, or do without the "
         "barrier"
     )
 
 
 def _sender_advice(context: RuleContext, sends: Sender) -> str:
-    who, inside = f"Process {sends.pid} alone sends", percent(sends.inside)
+    who, inside = f"{_capital(sends.who)} alone sends", percent(sends.inside)
     if sends.inside < RULE.threshold(context, "sending_fraction"):
         return (
             f"{who}, and is outside of any send for {percent(1 - sends.inside)} of this wait: it comes late. See what "

@@ -1,0 +1,51 @@
+"""What is told of waits for other ranks: who is late, and what of messages takes the time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.simulated.ranks import MS, Collective, Own, Recv, Send, Step, ranks
+
+import boundby
+from boundby.results.report import Finding
+from boundby.simulate.rows import Export
+
+ROUNDS = 12
+EARLY: list[Step] = [Own(MS)]
+LATE: list[Step] = [Own(9 * MS)]
+
+
+def waits(export: Export, tmp_path: Path) -> dict[tuple[str, ...], Finding]:
+    """The findings of `host-wait` by region."""
+    report = boundby.analyze(export.write(tmp_path / "ranks.sqlite"))
+    return {tuple(finding.region or ()): finding for finding in report.findings if finding.rule == "host-wait"}
+
+
+def test_a_late_sender_is_named_by_its_rank(tmp_path: Path) -> None:
+    finding = waits(ranks([[*EARLY, Recv(1)] * ROUNDS, [*LATE, Send(0)] * ROUNDS]), tmp_path)[("MPI_Recv",)]
+    assert "mostly for rank 1" in finding.title
+    assert "Rank 1 sends late: 96.0 ms of 96.1 ms in these 12 calls" in finding.advice[0]
+
+
+def test_a_late_receiver_is_named_by_its_rank(tmp_path: Path) -> None:
+    programs = [[*EARLY, Send(1, eager=False)] * ROUNDS, [*LATE, Recv(0)] * ROUNDS]
+    finding = waits(ranks(programs), tmp_path)[("MPI_Send",)]
+    assert "Rank 1 receives late" in finding.advice[0]
+
+
+def test_late_to_a_collective(tmp_path: Path) -> None:
+    programs = [[*EARLY, Collective("MPI_Barrier")] * ROUNDS, [*LATE, Collective("MPI_Barrier")] * ROUNDS]
+    finding = waits(ranks(programs), tmp_path)[("MPI_Barrier",)]
+    assert "Rank 1 comes last to MPI_Barrier" in finding.advice[0]
+
+
+def test_many_small_messages_are_joined(tmp_path: Path) -> None:
+    programs: list[list[Step]] = [[Send(1, bytes=64, eager=False)] * 200, [Recv(0, bytes=64)] * 200]
+    found = waits(ranks(programs), tmp_path)
+    assert "200 messages of 64 B (median)" in found[("MPI_Recv",)].advice[0]
+
+
+def test_ranks_feed_nobody(tmp_path: Path) -> None:
+    programs = [[*EARLY, Collective()] * ROUNDS, [*LATE, Collective()] * ROUNDS]
+    report = boundby.analyze(ranks(programs).write(tmp_path / "ranks.sqlite"))
+    assert not any("worker process" in text or "batch" in text for one in report.findings for text in one.advice)
