@@ -308,11 +308,18 @@ class Analysis:
             ),
             # Last: whether backtraces can be read is known once something has asked for them.
             trace=replace(
-                _describe(self.trace, self.timeline, chosen.skip_first, late),
+                _describe(self.trace, self.timeline, chosen.skip_first, (*late, *self._unseen)),
                 program=self.program_end,
                 no_gpu_work=self.no_gpu_work,
             ),
         )
+
+    @property
+    def _unseen(self) -> Iterator[TraceWarning]:
+        """Work that the GPUs' counters show and no operation on record does."""
+        from boundby.verdict.limits import unseen
+
+        return filter(None, map(unseen, self.devices))
 
     def _first_responses(
         self, found: Sequence[Finding], regions: tuple[RegionReport, ...]

@@ -14,8 +14,18 @@ from boundby.model.expressions import expression
 from boundby.render import findings, sentences, view
 from boundby.render.missing import not_captured
 from boundby.render.text import clean, region_name, shorten
-from boundby.results.report import DeviceReport, Finding, FirstResponse, RegionReport, Report, ThreadReport, Top
+from boundby.results.report import (
+    Counters,
+    DeviceReport,
+    Finding,
+    FirstResponse,
+    RegionReport,
+    Report,
+    ThreadReport,
+    Top,
+)
 from boundby.results.saved import escaped
+from boundby.verdict.limits import limit
 
 MOST_CHARACTERS = 4_000
 MOST_TOKENS = 1_350  # by `tokens`, up to 5 % too low on briefs of real traces: fewer than 1,500 in truth
@@ -110,6 +120,9 @@ def _part(part: DeviceReport | ThreadReport, report: Report, most: Mapping[str, 
     }
     if isinstance(part, DeviceReport) and part.steady is not None:
         told["steady"] = _text(sentences.steady(part), most)
+    if isinstance(part, DeviceReport) and part.counters and part.counters.busy:
+        told["counters_while_busy"] = _counted(part.counters.busy)
+        told["limit"] = _text(limit(part.counters.busy), most)
     if verdict.mixed_of:
         told["mixed_of"] = list(verdict.mixed_of)
     left = sentences.left(report, part) if isinstance(part, DeviceReport) else {}
@@ -119,6 +132,12 @@ def _part(part: DeviceReport | ThreadReport, report: Report, most: Mapping[str, 
     if isinstance(part, DeviceReport) and part.exposed_by_waits_ns:
         told["exposed_by_waits_ms"] = _ms(part.exposed_by_waits_ns)
     return told
+
+
+def _counted(counters: Counters) -> Json:
+    """Fractions of the peak, two digits."""
+    names = ("sm_active", "sm_issue", "tensor_active", "dram")
+    return {name: round(value, 2) for name in names if (value := getattr(counters, name)) is not None}
 
 
 def _response(one: FirstResponse, name: str, most: Mapping[str, int]) -> Json:

@@ -19,6 +19,7 @@ from boundby.render import sentences
 from boundby.render.perfetto_packets import Slices, Value, Writer
 from boundby.render.text import region_name
 from boundby.trace.tables import NO_CORRELATION, Direction, MemoryKind, OpKind
+from boundby.trace.vocabulary.metrics import WORDS as METRIC_WORDS
 
 if TYPE_CHECKING:
     from boundby.attribution.host_account import ThreadAccount
@@ -28,9 +29,10 @@ if TYPE_CHECKING:
 
 NO_STREAM = 4294967295
 #: The order of the tracks of a device and of a thread.
-VERDICT, CAUSES, GPU_BUSY, CPU_BUSY, STREAMS = 1, 2, 3, 4, 10
+VERDICT, CAUSES, GPU_BUSY, CPU_BUSY, COUNTED, STREAMS = 1, 2, 3, 4, 5, 10
 RANGES, PROCESS_RANGES, CALLS, OS_CALLS = 3, 4, 5, 6
 # By number; -1, for what was not told, stands last.
+MOST_SAMPLES = 20_000  # of each counter of a GPU: a packet of Python objects each
 MEMORY_KINDS = [MemoryKind(kind).name.lower() for kind in (*range(len(MemoryKind) - 1), -1)]
 DIRECTIONS = [*(Direction(way).name.replace("TO", "to") for way in range(len(Direction) - 1)), ""]
 COPY_WORD = {OpKind.MEMCPY: "memcpy", OpKind.MEMSET: "memset", OpKind.MIGRATION: "migration"}
@@ -136,6 +138,7 @@ class _Tracks:
             facts = _verdict(judged.verdict, judged.window_ns, left) | {"clock_shift_ns": judged.clock_shift_ns}
             self._account(track, account, str(sentences.headline(judged.verdict, sentences.gpu(judged))), facts)
         self._utilization(track, ("device", gpu.id))
+        self._counters(track, number)
         self._streams(track, number)
 
     def _thread_account(self, track: int, number: int) -> None:
@@ -175,6 +178,17 @@ class _Tracks:
             if value is not None:
                 percent = np.append(100 * np.nan_to_num(value), 0.0)
                 self.writer.counter(name, parent, rank, lane.bins.edges_ns, percent)
+
+    def _counters(self, parent: int, device: int) -> None:
+        """The GPU's counters, sample by sample; of very many, every so many."""
+        samples = self.timeline.trace.metric_samples
+        rows = np.flatnonzero(samples.device == device)
+        rows = rows[:: max(-(-len(rows) // MOST_SAMPLES), 1)]
+        for column, name in METRIC_WORDS.items():
+            percent = getattr(samples, column)[rows]
+            if (percent >= 0).any():
+                told = percent >= 0
+                self.writer.counter(name, parent, COUNTED, samples.start_ns[rows][told], percent[told].astype(float))
 
     def _streams(self, parent: int, device: int) -> None:
         """The operations of each stream; of each process where several have one of that number."""

@@ -10,7 +10,7 @@ from rich.text import Text
 from boundby.model import units
 from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS, OTHER
 from boundby.model.records import replace
-from boundby.render import findings, glossary, memory, sentences, view, work
+from boundby.render import counters, findings, glossary, memory, sentences, view, work
 from boundby.render.bars import cells, segments
 from boundby.render.face import (
     DEFAULT_WIDTH,
@@ -65,6 +65,7 @@ def render(
         _tops(report, face, min_share),
         _what_if(report, face),
         _work(report, face),
+        _counters(report, face),
         _memory(report, face),
         _passes(report, face),
         _payloads(report, face),
@@ -431,6 +432,16 @@ def _work(report: Report, face: Face) -> list[Text]:
     table = [row.cells("/".join(row.path[-2:]) or "(all)") for row in work.rows(report)]
     heading = [face.heading(text) for text in face.wrapped(f"WORK AND PEAKS: {title}")]
     return heading + _small_table(face, work.COLUMNS, table)
+
+
+def _counters(report: Report, face: Face) -> list[Text]:
+    lines: list[Text] = []
+    for device in report.devices:
+        if title := counters.title(device):
+            lines += [face.heading(text) for text in face.wrapped(f"GPU COUNTERS, {title}")]
+            lines += _small_table(face, counters.COLUMNS, counters.kernels(device))
+    regions = [row for _, row in counters.regions(report)]
+    return lines + (_small_table(face, ("region", *counters.COLUMNS[1:]), regions) if regions else [])
 
 
 def _memory(report: Report, face: Face) -> list[Text]:

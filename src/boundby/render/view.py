@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from boundby.model import units
 from boundby.model.causes import HOST_MEANING, LETTER
 from boundby.model.records import dataclass
-from boundby.render import sentences
+from boundby.render import counters, sentences
 from boundby.render.bars import FOLD_BELOW, Segment, segments
 from boundby.render.text import clean, part_name
 from boundby.results.report import Card, Check, DeviceReport, FirstResponse, RegionReport, Report, Top, Verdict
@@ -79,8 +79,13 @@ class Account:
 
     @property
     def told(self) -> tuple[str, ...]:
-        """What repeats, why, and what it would save."""
-        return _filled(self.steady(), self.because, self.most)
+        """What repeats, why, what it would save, and what the GPU's counters say."""
+        return _filled(self.steady(), self.because, self.most, *self.counters)
+
+    @property
+    def counters(self) -> tuple[str, ...]:
+        """What those of the GPU say while it is busy."""
+        return counters.told(self.device) if self.device else ()
 
     @property
     def doubts(self) -> tuple[str, ...]:

@@ -216,6 +216,65 @@ MemoryDone = Annotated[RegionMemory | None, LATER, NO_COLUMN, "Allocations; null
 
 
 @dataclass(frozen=True)
+class Counters:
+    """What a GPU's counters say, averaged over some time: fractions of the most that it can do; null: not sampled."""
+
+    sampled_ns: Annotated[Natural, "Time under samples: operations that overlap count each."]
+    alone_fraction: Annotated[
+        NonNegative, "How much of their samples' time it fills: the rest mixes in what else runs, or idle time."
+    ]
+    gr_active: Annotated[NonNegative | None, "Time in which any engine works."] = None
+    sm_active: Annotated[NonNegative | None, "Multiprocessors (SMs) that hold work."] = None
+    sm_issue: Annotated[NonNegative | None, "Cycles in which an SM issues an instruction."] = None
+    tensor_active: Annotated[NonNegative | None, "Tensor cores."] = None
+    warps: Annotated[NonNegative | None, "Warps held, of those that fit."] = None
+    dram_read: Annotated[NonNegative | None, "Memory bandwidth, reading."] = None
+    dram_write: Annotated[NonNegative | None, "Memory bandwidth, writing."] = None
+    pcie_receive: Annotated[NonNegative | None, "PCIe, to the GPU."] = None
+    pcie_send: Annotated[NonNegative | None, "PCIe, from the GPU."] = None
+    nvlink_receive: Annotated[NonNegative | None, "NVLink, to the GPU."] = None
+    nvlink_send: Annotated[NonNegative | None, "NVLink, from the GPU."] = None
+
+    @property
+    def dram(self) -> float | None:
+        """Memory bandwidth, both ways."""
+        return None if self.dram_read is None or self.dram_write is None else self.dram_read + self.dram_write
+
+
+@dataclass(frozen=True)
+class KernelCounters:
+    """The counters while a kernel of one name runs."""
+
+    name: str
+    total_ns: Annotated[Natural, "Sum of durations, nanoseconds."]
+    counters: Counters
+
+
+@dataclass(frozen=True)
+class MetricPoint:
+    """The counters of one stretch of time."""
+
+    time_ns: Annotated[int, "When it begins, on the trace's clock."]
+    counters: Counters
+
+
+@dataclass(frozen=True)
+class DeviceCounters:
+    """A device's counters over its window."""
+
+    window: Annotated[Counters | None, "All of it."]
+    busy: Annotated[Counters | None, "While operations on record run."]
+    idle: Annotated[Counters | None, "While none does."]
+    kernels: Annotated[tuple[KernelCounters, ...], "Kernels with most time, by name."]
+    points: Annotated[tuple[MetricPoint, ...], "Over time."]
+
+
+CountersDone = Annotated[
+    Counters | None, LATER, NO_COLUMN, "The GPU's counters while its operations run; null where not sampled."
+]
+
+
+@dataclass(frozen=True)
 class Gaps:
     """Idle intervals between busy ones."""
 
@@ -639,6 +698,9 @@ class DeviceReport(_WithCopies):
         "Of cpu: nanoseconds in which the responsible thread was runnable and waited for a core.",
     ] = 0
     memory: Annotated[Memory | None, LATER, NO_COLUMN, "Allocations over time; null where they are not told."] = None
+    counters: Annotated[
+        DeviceCounters | None, LATER, NO_COLUMN, "The GPU's counters; null where they were not sampled."
+    ] = None
     graphs: Annotated[Kernels | None, UNWRITTEN] = None  # CUDA graphs traced as one operation each; None: none were
 
     @property
@@ -744,6 +806,7 @@ class RegionReport(_WithCopies):
     ] = 0
     work: WorkDone = None
     memory: MemoryDone = None
+    counters: CountersDone = None
     backward_kernels_ns: Annotated[
         Natural, LATER, NO_COLUMN, "Kernel time of the backward pass of this region's operators, by sequence numbers."
     ] = 0

@@ -12,7 +12,17 @@ from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import group_counts
 from boundby.model.causes import CAUSES
 from boundby.model.records import dataclass
-from boundby.results.report import Copies, Meanwhile, Memory, Payload, RegionMemory, Top, Work
+from boundby.results.report import (
+    Copies,
+    Counters,
+    DeviceCounters,
+    Meanwhile,
+    Memory,
+    Payload,
+    RegionMemory,
+    Top,
+    Work,
+)
 from boundby.stats.backward import backward_kernels
 from boundby.stats.device import (
     KernelFigures,
@@ -34,6 +44,7 @@ from boundby.stats.host import (
 from boundby.stats.instances import Series, host_series, projected_series
 from boundby.stats.meanwhile import meanwhile
 from boundby.stats.memory import memory_of
+from boundby.stats.metrics import metrics_of
 from boundby.stats.payloads import payloads
 from boundby.stats.spread import Spread, spread
 from boundby.stats.tops import calls_by_name, top_calls, top_kernels
@@ -65,6 +76,8 @@ class Figures:
     works: list[Work | None]
     device_memory: dict[int, Memory]  # by index into Trace.gpus
     memory: list[RegionMemory | None]
+    device_counters: dict[int, DeviceCounters]  # by index into Trace.gpus
+    counters: list[Counters | None]
     backward_kernels_ns: Int
     meanwhile: list[Meanwhile | None]
     preempted_ns: Int  # with descendants
@@ -88,6 +101,7 @@ def measure(timeline: Timeline) -> Figures:
     regions = timeline.ownership.regions
     ranges = timeline.trace.ranges
     device_memory, memory = memory_of(timeline)
+    device_counters, counters = metrics_of(timeline)
     exclusive = exclusive_account(timeline)
     chosen = operations_in_windows(timeline, timeline.devices)
     kernels, copies = kernel_figures(timeline, chosen), copies_by_region(timeline, chosen)
@@ -121,6 +135,8 @@ def measure(timeline: Timeline) -> Figures:
         works=works(timeline),
         device_memory=device_memory,
         memory=memory,
+        device_counters=device_counters,
+        counters=counters,
         backward_kernels_ns=backward_kernels(timeline),
         meanwhile=meanwhile(timeline),
         payloads=payloads(timeline),

@@ -275,6 +275,29 @@ class MemoryPoints(Table):
 
 
 @dataclass(frozen=True)
+class MetricSamples(Table):
+    """What a GPU's counters say of one stretch of time after another, ordered by device and time: per cent of the most
+    that it can do; -1: not told."""
+
+    ORDER = ("device", "start_ns", "end_ns")
+
+    start_ns: Int64Array
+    end_ns: Int64Array
+    device: Int32Array  # index into Trace.gpus
+    gr_active: Int8Array  # time in which any engine works
+    sm_active: Int8Array  # multiprocessors that hold a warp
+    sm_issue: Int8Array  # cycles in which an instruction is issued
+    tensor_active: Int8Array
+    warps: Int8Array  # held, of those that fit
+    dram_read: Int8Array
+    dram_write: Int8Array
+    pcie_receive: Int8Array
+    pcie_send: Int8Array
+    nvlink_receive: Int8Array
+    nvlink_send: Int8Array
+
+
+@dataclass(frozen=True)
 class GpuFacts:
     """What the export tells of a GPU's hardware. 0: not told."""
 
@@ -584,6 +607,7 @@ class Trace:
     messages: Messages = field(default_factory=Messages.empty)
     communicators: tuple[Communicator, ...] = ()  # of MPI, as each process knows them
     ranks: Mapping[int, int] = field(default_factory=dict)  # of MPI: by process, an index into ``processes``
+    metric_samples: MetricSamples = field(default_factory=MetricSamples.empty)  # of the GPUs' counters
     not_read: tuple[UnreadTable, ...] = ()  # tables of the report that hold rows and that nothing reads
     written: tuple[Written, ...] = ()  # the ends of what processes wrote
     diagnostics: tuple[Diagnostic, ...] = ()  # what the profiler noted, the most severe first

@@ -100,6 +100,7 @@ class Case:
     #: open.
     open_ns: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     calls_lost_fraction: float = 0.0  # of the calls that left other records
+    unseen_ns: int = 0  # idle on record, and at work by the GPU's counters
     silent_ns: int = 0  # from where its calls stop on record to the end of the trace, while ranges that call go on
     no_verdict: str | None = None  # of host time: why it says nothing about the program
     stretched: str | None = None  # why the window holds hardly any of the work

@@ -21,6 +21,7 @@ from boundby.verdict.bound import (
     host_together_ns,
     shown_most_ns,
 )
+from boundby.verdict.limits import NOTABLE_UNSEEN
 
 # A verdict on host time of which so much is unattributed loses a step, or two.
 UNEXPLAINED_SOME = 0.05
@@ -137,6 +138,9 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
     if case.launches_lost_before and (case.launches_lost_before >= case.operations or _may_lead(case, decision)):
         before = f"{plural(case.launches_lost_before, 'launch', 'launches')} before the window"
         yield Doubt(f"the work of {before} is not on record", 2)
+    if case.unseen_ns >= NOTABLE_UNSEEN * case.window_ns:
+        part = percent(case.unseen_ns / case.window_ns)
+        yield Doubt(f"for {part} of the time the GPU's counters show work of which no operation is on record", 2)
     if case.silent_ns > 0:
         silent = duration(case.silent_ns)
         yield Doubt(f"CUDA calls stop on record {silent} before the end, while ranges go on", 1)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from boundby.model.causes import BUSY_CAUSES, WITHOUT
 from boundby.model.records import dataclass
 from boundby.model.units import change, count, duration, percent, plural
-from boundby.results.report import Card, DeviceReport, RegionReport, Sign
+from boundby.results.report import Card, DeviceCounters, DeviceReport, RegionReport, Sign
 from boundby.verdict.bound import LEAST_SAVING
 from boundby.verdict.checklist import (
     BUSY_CPU,
@@ -19,6 +19,7 @@ from boundby.verdict.checklist import (
     MUCH_CALLING,
     NEAR_ZERO,
 )
+from boundby.verdict.limits import FILLED, MUCH_USED
 
 Part = DeviceReport | RegionReport
 FEW_COPIES = 0.10  # of the time: copies are then no part of the picture
@@ -96,6 +97,11 @@ def _compute(measured: _Measured) -> Iterator[Sign]:
     depth = measured.part.queue_depth_median
     value = "not captured" if depth is None else f"{depth:g} launched and not begun (median)"
     yield Sign("the host launches ahead", value, None if depth is None else depth >= AHEAD)
+    found = measured.part.counters
+    counters = found.busy if isinstance(found, DeviceCounters) else found
+    if counters is not None and counters.sm_active is not None and counters.alone_fraction >= FILLED:
+        active = counters.sm_active
+        yield Sign("over 60 % of the SMs active", percent(active), active >= MUCH_USED)
 
 
 def _api(measured: _Measured) -> Iterator[Sign]:

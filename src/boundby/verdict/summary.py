@@ -67,6 +67,7 @@ from boundby.verdict.bound import BUSY_KEYS, Case, Otherwise, is_saturated, unsh
 from boundby.verdict.checklist import Signs, checklist
 from boundby.verdict.confidence import MUCH_UNWOKEN
 from boundby.verdict.doubt import CHANCE, LITTLE
+from boundby.verdict.limits import unseen_ns
 from boundby.verdict.one_time import judge_steady, once, split
 from boundby.verdict.phases import find_phases
 from boundby.verdict.verdict import judge
@@ -177,6 +178,7 @@ def _device(
         lost_before_ns=clip(records.spans(device.index), trace.span_ns[0], device.low_ns).total,
         calls_lost_fraction=_calls_lost(timeline.losses.calls_lost_fraction, processes),
         silent_ns=_silent_ns(timeline, processes),
+        unseen_ns=unseen_ns(figures.device_counters.get(device.index), activity["gaps"].total_ns),
         open_ns=_open(told),
         stretched=_stretched(device) if timeline.window.kind == "gpu" and not timeline.window.skip_first else None,
     )
@@ -230,6 +232,7 @@ def _device(
         one_time=once(timeline, device, steps) if steps else (),
         doubts=replayed.doubts.get(device.index, ()),
         memory=figures.device_memory.get(device.index),
+        counters=figures.device_counters.get(device.index),
         processes=tuple(trace.processes[number].pid for number in processes.tolist() if number >= 0),
         coverage=_coverage(case),
         preempted_ns=case.preempted_ns,
@@ -658,6 +661,7 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         work=figures.works[region],
         memory=figures.memory[region],
         payload=figures.payloads[region],
+        counters=figures.counters[region],
         backward_kernels_ns=int(figures.backward_kernels_ns[region]),
         most_saved_ns=shared.most_saved_ns(region, verdict, case.time),
         meanwhile=figures.meanwhile[region],

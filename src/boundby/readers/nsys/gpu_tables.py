@@ -170,6 +170,7 @@ class Gpus(NamedTuple):
     key, CUDA ordinal)."""
 
     info: tuple[GpuInfo, ...]
+    ids: tuple[int, ...]  # the report's own number of each
     facts: tuple[GpuFacts, ...]
     places: dict[tuple[int, int], int]
 
@@ -205,6 +206,7 @@ def read_gpus(database: Database, operations: Raw) -> Gpus:
     used = tuple(GpuInfo(number, names.get(meant[number], f"GPU {meant[number]}")) for number in ids)
     return Gpus(
         info=(*used, *(GpuInfo(gpu, names[gpu], used=False) for gpu in rest)),
+        ids=(*(meant[number] for number in ids), *rest),
         facts=tuple(facts.get(gpu, GpuFacts()) for gpu in (*(meant[number] for number in ids), *rest)),
         places={place: ids.index(number) for place, number in shown.items()},
     )

@@ -180,7 +180,7 @@ def captured(database: Database, trace: Trace, *, has_graph_nodes: bool) -> Capt
         osrt=len(trace.os_calls) > 0,
         cpu_scheduling=len(trace.schedule) > 0,
         cpu_samples=len(trace.samples) > 0,
-        gpu_metrics=database.holds("GPU_METRICS"),
+        gpu_metrics=len(trace.metric_samples) > 0,
         cuda_graphs=bool((kind == OpKind.GRAPH).any()) or has_graph_nodes,
         backtraces=has_chains,
         python_stacks=has_python,

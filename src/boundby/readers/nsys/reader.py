@@ -14,7 +14,17 @@ import numpy as np
 from boundby.model.errors import InputError
 from boundby.model.records import replace
 from boundby.readers.files import export_again
-from boundby.readers.nsys import callchains, constructs, files, gpu_tables, host_tables, messages, metadata, written
+from boundby.readers.nsys import (
+    callchains,
+    constructs,
+    files,
+    gpu_tables,
+    host_tables,
+    messages,
+    metadata,
+    metrics,
+    written,
+)
 from boundby.readers.nsys.columnar import ColumnFolder, open_database
 from boundby.readers.nsys.database import MISSING, Database
 from boundby.readers.nsys.host_tables import Raw
@@ -83,7 +93,7 @@ def read(path: Path, *, name: str | None, source: str, progress: Progress, room:
             threads=[raw[what]["globalTid"] for what in host_tables.EVENTS], processes=[raw[_OPERATIONS]["globalPid"]]
         )
         indexes = Indexes(database, identities, NamePool(), span[1])
-        built = _build(raw, indexes)
+        built = _build(raw, indexes, since_ns)
         if since_ns is not None:  # nor what is told of calls that were left out
             told_of = np.isin(built.stream_points.correlation, built.api.correlation)
             built = replace(built, stream_points=built.stream_points.take(told_of))
@@ -124,7 +134,7 @@ def _launched_since(raw: dict[str, Raw], since_ns: int) -> Raw:
     return {column: values[kept] for column, values in operations.items()}
 
 
-def _build(raw: dict[str, Raw], indexes: Indexes) -> Trace:
+def _build(raw: dict[str, Raw], indexes: Indexes, since_ns: int | None) -> Trace:
     """The tables of a trace. Raw columns are dropped as their table is built: at a million kernels they weigh most."""
     database, identities = indexes.database, indexes.identities
     has_graph_nodes = bool((raw[_OPERATIONS]["graphNodeId"] != MISSING).any())
@@ -134,6 +144,7 @@ def _build(raw: dict[str, Raw], indexes: Indexes) -> Trace:
     ranges, domains, known_constructs = constructs.with_constructs(
         *host_tables.ranges(raw.pop(host_tables.RANGES), indexes), raw.pop(host_tables.CONSTRUCTS), indexes
     )
+    metric_samples = metrics.samples(database, gpus.ids, since_ns)
     file_accesses = files.file_accesses(database, indexes)
     threads, processes = identities.describe(database)
     trace = Trace(
@@ -157,6 +168,7 @@ def _build(raw: dict[str, Raw], indexes: Indexes) -> Trace:
         streams=gpu_tables.streams(database, identities),
         constructs=known_constructs,
         file_accesses=file_accesses,
+        metric_samples=metric_samples,
         page_events=gpu_tables.page_events(database, gpus, bool((operations.kind == OpKind.MIGRATION).any())),
     )
     trace = replace(trace, captured=metadata.captured(database, trace, has_graph_nodes=has_graph_nodes))

@@ -21,6 +21,7 @@ from boundby.readers.nsys import (
     identity,
     messages,
     metadata,
+    metrics,
     written,
 )
 from boundby.readers.nsys.database import Database
@@ -29,11 +30,9 @@ from boundby.trace.facts import UnreadTable
 
 READ, TOLD, NOT_READ = "read", "told only", "not read"
 #: Each declares what it reads.
-_READERS = (database, metadata, written, identity, gpu_tables, host_tables, messages, files, callchains)
+_READERS = (database, metadata, written, identity, gpu_tables, host_tables, messages, files, metrics, callchains)
 #: Tables of which boundby tells that they are there.
-_TOLD: dict[str, str] = {
-    "GPU_METRICS": "samples of the GPU's counters",
-}
+_TOLD: dict[str, str] = {}
 #: Tables, or patterns of their names, that are not read, and what they hold. The first that fits counts.
 _NOT_READ = {
     "ANALYSIS_DETAILS": "when the recording began and ended",
@@ -48,7 +47,7 @@ _NOT_READ = {
     "ETW_*": "Event Tracing for Windows",
     "FECS_EVENTS": "context switches inside the GPU",
     "FTRACE_*": "events of the Linux kernel",
-    "GENERIC_EVENT*": "events of other sources, as JSON",
+    "GENERIC_EVENT_*": "which sources GENERIC_EVENTS come from",
     "GPU_CONTEXT_SWITCH_EVENTS": "context switches of the GPU between processes",
     "GPU_MEMORY_BUDGET_EVENTS": "how much GPU memory Windows allows a process",
     "GPU_MEMORY_USAGE_EVENTS": "how much GPU memory a process uses, as Windows counts it",
@@ -78,7 +77,6 @@ _NOT_READ = {
     "SYSCALL*": "system calls",
     "TARGET_INFO_CUDA_CONTEXT_INFO": "CUDA contexts",
     "TARGET_INFO_CUDA_NULL_STREAM": "which stream is the null stream",
-    "TARGET_INFO_GPU_METRICS": "names of the GPU's counters",
     "TARGET_INFO_NETWORK_METRICS": "names of network counters",
     "TARGET_INFO_NIC_INFO": "network cards of the machine",
     "TARGET_INFO_*": "the machine and the processes",

@@ -11,7 +11,7 @@ from boundby.model import units
 from boundby.model.causes import CAUSE_INFO, HOST_MEANING, CauseInfo, info
 from boundby.model.expressions import expression
 from boundby.model.scenarios import scenario_label
-from boundby.render import findings, glossary, memory, sentences, view, work
+from boundby.render import counters, findings, glossary, memory, sentences, view, work
 from boundby.render.missing import captured_by, not_captured
 from boundby.render.text import clean, region_name
 from boundby.results.plot_data import Gap, PlotData
@@ -58,6 +58,12 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
         "captured_by": captured_by(report),
         "work_title": work.title(report),
         "work_rows": work.rows(report),
+        "counted": [
+            (title, counters.drawn(device), counters.kernels(device) + [row for _, row in counters.regions(report)])
+            for device in report.devices
+            if (title := counters.title(device))
+        ],
+        "counter_columns": counters.COLUMNS,
         "memories": [
             (title, memory.held(device), memory.lines(device.memory.points))
             for device in report.devices

@@ -1,0 +1,166 @@
+"""What the GPUs' counters say, averaged over time: of each device's window and busy time, of its kernels with most
+time, and of the work of each region."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.attribution.timeline import DeviceTimeline, Timeline
+from boundby.model.arrays import Int64Array, factorize, pick
+from boundby.model.intervals import Coverage, IntervalSet, union
+from boundby.results.report import Counters, DeviceCounters, KernelCounters, MetricPoint
+from boundby.stats.tops import GRAPH, MOST_NAMES
+from boundby.trace.tables import MetricSamples, OpKind
+from boundby.trace.vocabulary.kernels import kernel_label
+from boundby.trace.vocabulary.metrics import COLUMNS
+
+Float = npt.NDArray[np.float64]
+
+#: Points kept of each device for pictures: means of stretches of equal numbers of samples.
+MOST_POINTS = 240
+_PERCENT = 100.0
+
+
+class _Sampled(NamedTuple):
+    """The samples of one device, and of each the part in which operations on record run."""
+
+    table: MetricSamples
+    busy_fraction: Float
+
+    @property
+    def length_ns(self) -> Int64Array:
+        return self.table.end_ns - self.table.start_ns
+
+
+def metrics_of(timeline: Timeline) -> tuple[dict[int, DeviceCounters], list[Counters | None]]:
+    """By device (index into Trace.gpus), and of each region's operations with its descendants'. A device without
+    samples in its window is not there, a region without any is None."""
+    regions = timeline.ownership.regions
+    nothing: list[Counters | None] = [None] * len(regions)
+    if not len(timeline.trace.metric_samples):
+        return {}, nothing
+    devices: dict[int, DeviceCounters] = {}
+    # Weight and weighted sum of each counter, weight of all samples, and of those in which the device works.
+    sums = np.zeros((len(regions), 2 * len(COLUMNS) + 2), np.float64)
+    for device in timeline.devices:
+        sampled = _sampled(timeline, device)
+        if not len(sampled.table):
+            continue
+        devices[device.index] = _device(timeline, device, sampled)
+        _add_regions(timeline, device, sampled, sums)
+    if not devices:
+        return {}, nothing
+    every = regions.accumulate(np.rint(sums).astype(np.int64))
+    return devices, [_counters(every[region].astype(np.float64)) for region in range(len(regions))]
+
+
+def _sampled(timeline: Timeline, device: DeviceTimeline) -> _Sampled:
+    samples = timeline.trace.metric_samples
+    inside = (samples.device == device.index) & (samples.end_ns > device.low_ns) & (samples.start_ns < device.high_ns)
+    table = samples.take(inside)
+    length = np.maximum(table.end_ns - table.start_ns, 1)
+    return _Sampled(table, Coverage(device.operations.busy()).within(table.start_ns, table.end_ns) / length)
+
+
+def _device(timeline: Timeline, device: DeviceTimeline, sampled: _Sampled) -> DeviceCounters:
+    window = IntervalSet(np.array([device.low_ns], np.int64), np.array([device.high_ns], np.int64))
+    in_window = _covered(sampled, window)
+    busy = np.minimum(_covered(sampled, device.busy), in_window)
+    return DeviceCounters(
+        window=_over(sampled, in_window),
+        busy=_over(sampled, busy),
+        idle=_over(sampled, in_window - busy),
+        kernels=_kernels(timeline, device, sampled),
+        points=_points(sampled),
+    )
+
+
+def _covered(sampled: _Sampled, intervals: IntervalSet) -> Int64Array:
+    """How much of each sample lies in the intervals, nanoseconds."""
+    return Coverage(intervals).within(sampled.table.start_ns, sampled.table.end_ns)
+
+
+def _over(sampled: _Sampled, weight_ns: Int64Array) -> Counters | None:
+    """The mean over samples of this weight; None where all weigh nothing."""
+    sums = np.empty(2 * len(COLUMNS) + 2, np.float64)
+    for place, column in enumerate(COLUMNS):
+        values = getattr(sampled.table, column)
+        told = np.where(values >= 0, weight_ns, 0)
+        sums[2 * place : 2 * place + 2] = told.sum(), (told * values.astype(np.float64)).sum()
+    sums[-2:] = weight_ns.sum(), (weight_ns * (weight_ns / sampled.length_ns)).sum()
+    return _counters(sums)
+
+
+def _counters(sums: Float) -> Counters | None:
+    """``sums``: weight and weighted sum of each counter, weight of all, and of the part that is of this alone."""
+    if sums[-2] <= 0:
+        return None
+    values = {
+        column: float(sums[2 * place + 1] / sums[2 * place] / _PERCENT) if sums[2 * place] > 0 else None
+        for place, column in enumerate(COLUMNS)
+    }
+    return Counters(sampled_ns=round(sums[-2]), alone_fraction=min(float(sums[-1] / sums[-2]), 1.0), **values)
+
+
+def _kernels(timeline: Timeline, device: DeviceTimeline, sampled: _Sampled) -> tuple[KernelCounters, ...]:
+    """Of the kernels with most time, by name: while any of that name runs."""
+    table, names = device.operations.table, timeline.trace.names
+    rows = np.flatnonzero((table.kind <= OpKind.GRAPH) & device.is_inside)
+    used, index = factorize(table.name[rows])
+    labels = [kernel_label(names[number]) if number >= 0 else GRAPH for (number,) in used.tolist()]
+    distinct = sorted(set(labels))
+    group = pick(np.array([distinct.index(label) for label in labels], np.int64), index, 0)
+    total = np.bincount(group, (table.end_ns - table.start_ns)[rows], len(distinct)) if len(rows) else np.zeros(0)
+    found = []
+    for place in np.lexsort((np.arange(len(distinct)), -total))[:MOST_NAMES].tolist():
+        mine = rows[group == place]
+        counters = _over(sampled, _covered(sampled, union(table.start_ns[mine], table.end_ns[mine])))
+        if counters is not None:
+            found.append(KernelCounters(distinct[place], int(total[place]), counters))
+    return tuple(found)
+
+
+def _add_regions(timeline: Timeline, device: DeviceTimeline, sampled: _Sampled, sums: Float) -> None:
+    """Add each operation's time under the samples, and what they say meanwhile, to the sums of its own region."""
+    rows = np.flatnonzero(device.is_inside)
+    table = device.operations.table
+    start, end = (np.clip(times[rows], device.low_ns, device.high_ns) for times in (table.start_ns, table.end_ns))
+    region = timeline.launch_region[device.operations.rows][rows]
+    first, last = (_place(sampled, times) for times in (start, end))
+
+    def add(column: int, values: Float) -> None:
+        """``values``: of each sample, what holds throughout it."""
+        before = np.append(0.0, np.cumsum(values * sampled.length_ns))
+        values = np.append(values, 0.0)
+        until = [before[place] + values[place] * offset for place, offset in (last, first)]
+        sums[:, column] += np.bincount(region, until[0] - until[1], len(sums))
+
+    for place, name in enumerate(COLUMNS):
+        told = getattr(sampled.table, name)
+        add(2 * place, (told >= 0).astype(np.float64))
+        add(2 * place + 1, np.maximum(told, 0).astype(np.float64))
+    add(2 * len(COLUMNS), np.ones(len(sampled.table)))
+    add(2 * len(COLUMNS) + 1, sampled.busy_fraction)
+
+
+def _place(sampled: _Sampled, time: Int64Array) -> tuple[npt.NDArray[np.intp], Int64Array]:
+    """Which sample each instant lies in and how far, or where it lies in none, the end of the one before."""
+    index = np.searchsorted(sampled.table.start_ns, time, side="right") - 1
+    offset = np.minimum(time - sampled.table.start_ns[index], sampled.length_ns[index])
+    is_before = index < 0
+    return np.where(is_before, 0, index), np.where(is_before, 0, offset)
+
+
+def _points(sampled: _Sampled) -> tuple[MetricPoint, ...]:
+    parts = np.array_split(np.arange(len(sampled.table)), min(MOST_POINTS, len(sampled.table)))
+    found = []
+    for part in parts:
+        weight = np.zeros(len(sampled.table), np.int64)
+        weight[part] = sampled.length_ns[part]
+        counters = _over(sampled, weight)
+        if counters is not None:
+            found.append(MetricPoint(int(sampled.table.start_ns[part[0]]), counters))
+    return tuple(found)
