@@ -105,6 +105,14 @@ _TABLES: dict[str, str] = {
     "TARGET_INFO_GPU": _GPU,
     "TARGET_INFO_CUDA_STREAM": "streamId! hwId! vmId! processId! contextId! priority! flag!",
     "TARGET_INFO_CUDA_DEVICE@2026-": "gpuId cudaId! pid! uuid:T numMultiprocessors",
+    "TARGET_INFO_GPU_METRICS@2022-": "typeId! sourceId! typeName!:T metricId! metricName!:T",
+    "GPU_METRICS@2022-": "rawTimestamp@2026- timestamp typeId! metricId! value!",
+    "CUDA_GPU_MEMORY_USAGE_EVENTS@2022-": (
+        "start! globalPid! deviceId! contextId! address! pc! bytes! memKind! memoryOperationType! name correlationId "
+        "streamId@2023- localMemoryPoolAddress@2023-"
+    ),
+    "GPU_MEMORY_BUDGET_EVENTS@2022-": "timestamp! globalTid gpu! newBudget segmentGroup",
+    "GPU_MEMORY_USAGE_EVENTS@2022-": "timestamp! globalTid gpu! newUsage segmentGroup",
     "ENUM_CUDA_MEMCPY_OPER@2023-": "id!* name:T label:T",
     "ENUM_CUDA_MEM_KIND@2023-": "id!* name:T label:T",
     "ENUM_CUPTI_SYNC_TYPE@2023-": "id!* name:T label:T",

@@ -1,0 +1,194 @@
+"""Samples of the GPU's counters: as SQL has them, out of every form in which exports hold them."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import boundby
+from boundby.readers import read_trace
+from boundby.results.report import Counters, DeviceReport
+from boundby.trace.vocabulary.metrics import COLUMNS, WORDS, column_of
+from boundby.verdict.limits import limit
+from tests.support.alter import alter
+from tests.support.export import Export
+from tests.support.invariants import check_invariants
+from tests.support.traces import trace_path
+
+MS, US = 1_000_000, 1_000
+REAL = "gpu_metrics_2022_4.sqlite"
+NAMES = {
+    "SM Active": 0,
+    "SM Issue": 1,
+    "Tensor Active": 2,
+    "DRAM Read Throughput": 3,
+    "DRAM Write Throughput": 4,
+    "GPC Clock Frequency": 5,
+}
+TYPE = 281479271677952
+
+
+def query(path: Path, statement: str) -> list[tuple[float, ...]]:
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        return connection.execute(statement).fetchall()
+
+
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [
+        ("SM Active", "sm_active"),
+        ("SMs Active [Throughput %]", "sm_active"),
+        ("SM Instructions/SM Issue [Throughput %]", "sm_issue"),
+        ("Tensor Active / FP16 Active [Throughput %]", "tensor_active"),
+        ("DRAM Bandwidth/DRAM Read Bandwidth [Throughput %]", "dram_read"),
+        ("PCIe RX Throughput", "pcie_receive"),
+        ("NVLink RX Responses User Data [Throughput %]", "nvlink_receive"),
+        ("Compute Warps in Flight [Throughput %]", "warps"),
+        ("Compute Warps in Flight [Avg Warps per Cycle]", None),
+        ("GPC Clock Frequency [MHz]", None),
+        ("PCIe Read Requests to BAR1", None),
+        ("Unallocated Warps in Active SMs [Throughput %]", None),
+        ("", None),
+    ],
+)
+def test_names_of_counters(name: str, column: str | None) -> None:
+    assert column_of(name) == column
+
+
+def test_each_counter_has_words() -> None:
+    assert tuple(WORDS) == COLUMNS
+
+
+def test_means_are_those_of_sql() -> None:
+    """Of whole samples, by a query; and of the window, in which the samples at its edges count in part."""
+    path = trace_path(REAL)
+    samples = read_trace(path).metric_samples
+    for column, name in (("sm_active", "SM Active"), ("dram_read", "DRAM Read Throughput"), ("gr_active", "GR Active")):
+        ((mean, count),) = query(
+            path,
+            "SELECT avg(value), count(*) FROM GPU_METRICS JOIN TARGET_INFO_GPU_METRICS USING (typeId, metricId) "
+            f"WHERE metricName = '{name}'",
+        )
+        assert len(samples) == count
+        assert getattr(samples, column).mean() == pytest.approx(mean)
+    (device,) = boundby.analyze(path).devices
+    assert device.counters is not None
+    assert device.counters.window is not None
+    low, high = device.window.start_ns, device.window.end_ns
+    overlap = f"(min(timestamp + 100000, {high}) - max(timestamp, {low}))"
+    ((mean,),) = query(
+        path,
+        f"SELECT sum(value * {overlap}) * 1.0 / sum({overlap}) FROM GPU_METRICS JOIN TARGET_INFO_GPU_METRICS "
+        f"USING (typeId, metricId) WHERE metricName = 'SM Active' AND timestamp > {low} - 100000 "
+        f"AND timestamp < {high}",
+    )
+    assert device.counters.window.sm_active == pytest.approx(mean / 100, rel=1e-4)
+
+
+def test_work_that_the_counters_show_without_a_record_is_told() -> None:
+    """96 % of the SMs work in the time that the operations on record leave idle."""
+    report = boundby.analyze(trace_path(REAL))
+    assert "lost-beside-counters" in {warning.code for warning in report.trace.warnings}
+    (device,) = report.devices
+    assert device.verdict.confidence == "low"
+    assert any("counters show work" in reason for reason in device.verdict.reasons)
+
+
+def test_the_same_as_json(tmp_path: Path) -> None:
+    path = tmp_path / "json.sqlite"
+    shutil.copyfile(trace_path(REAL), path)
+    plain = read_trace(path).metric_samples
+    alter(path, "DROP TABLE GPU_METRICS")
+    as_json = read_trace(path).metric_samples
+    for column in ("start_ns", "end_ns", *COLUMNS):
+        assert (getattr(as_json, column) == getattr(plain, column)).all(), column
+
+
+def sampled(percent: dict[str, int], *, idle: dict[str, int] | None = None) -> Export:
+    """Ten kernels of 9 ms, back to back but for 1 ms, under samples of 100 us: one value while busy, one while idle."""
+    export = Export()
+    main = export.thread()
+    for step in range(10):
+        at = step * 10 * MS
+        launch = export.api(main, at - 50 * US, at - 40 * US, "cudaLaunchKernel_v7000")
+        export.kernel(launch, at, at + 9 * MS, name="void busy(float*)")
+    for name, number in NAMES.items():
+        export.row("TARGET_INFO_GPU_METRICS", typeId=TYPE, sourceId=TYPE, typeName="", metricId=number, metricName=name)
+    for place in range(990):
+        at = place * 100 * US
+        now = percent if at % (10 * MS) < 9 * MS else idle or {}
+        for name, number in NAMES.items():
+            export.row(
+                "GPU_METRICS", timestamp=at, rawTimestamp=at, typeId=TYPE, metricId=number, value=now.get(name, 0)
+            )
+    return export
+
+
+def analyzed(export: Export, path: Path, schema: str = "2023") -> DeviceReport:
+    report = boundby.analyze(export.write(path, schema=schema))
+    check_invariants(report)
+    assert not any(table.name.startswith("GPU_METRICS") for table in report.trace.not_read)
+    return report.devices[0]
+
+
+@pytest.mark.parametrize("schema", ["2022", "2023", "2026"])
+def test_busy_and_idle_time_are_told_apart(tmp_path: Path, schema: str) -> None:
+    busy = {"SM Active": 90, "SM Issue": 30, "DRAM Read Throughput": 50, "DRAM Write Throughput": 25}
+    device = analyzed(sampled(busy), tmp_path / "a.sqlite", schema)
+    found = device.counters
+    assert found is not None
+    assert found.busy is not None
+    assert found.idle is not None
+    assert found.window is not None
+    assert (found.busy.sm_active, found.busy.sm_issue, found.busy.dram) == pytest.approx((0.9, 0.3, 0.75))
+    assert found.idle.sm_active == 0
+    assert found.window.sm_active == pytest.approx(0.9 * 90 / 99)
+    (kernel,) = found.kernels
+    assert kernel.counters.sm_active == pytest.approx(0.9)
+    assert kernel.counters.alone_fraction == pytest.approx(1)
+    assert limit(found.busy).startswith("Memory bandwidth is the limit of the kernels (memory 75 %")
+    assert found.busy.nvlink_send is None  # not sampled
+
+
+@pytest.mark.parametrize(
+    ("busy", "told"),
+    [
+        ({"SM Active": 95, "Tensor Active": 81}, "The tensor cores are the limit"),
+        ({"SM Active": 95, "SM Issue": 75}, "Instruction issue is the limit"),
+        ({"SM Active": 12, "SM Issue": 5}, "Only 12 % of the multiprocessors (SMs) are active while the GPU is busy"),
+        ({"SM Active": 95, "SM Issue": 20}, "No unit is used beyond 60 % of its peak"),
+    ],
+)
+def test_the_limit_is_named(tmp_path: Path, busy: dict[str, int], told: str) -> None:
+    device = analyzed(sampled(busy), tmp_path / "a.sqlite")
+    assert device.counters is not None
+    assert limit(device.counters.busy).startswith(told)
+
+
+def test_mixed_samples_name_no_limit() -> None:
+    assert limit(Counters(sampled_ns=1, alone_fraction=0.5, sm_active=0.1, dram_read=0.9, dram_write=0.0)) == ""
+    assert limit(None) == ""
+
+
+def test_work_of_others_is_seen(tmp_path: Path) -> None:
+    report = boundby.analyze(sampled({"SM Active": 90}, idle={"SM Active": 80}).write(tmp_path / "a.sqlite"))
+    assert "lost-beside-counters" in {warning.code for warning in report.trace.warnings}
+    report = boundby.analyze(sampled({"SM Active": 90}).write(tmp_path / "b.sqlite"))
+    assert "lost-beside-counters" not in {warning.code for warning in report.trace.warnings}
+
+
+def test_values_that_cannot_be_are_not_told(tmp_path: Path) -> None:
+    """A first sample of nonsense is common: clocks of -1,964,454,041 Hz."""
+    export = sampled({"SM Active": 90})
+    for number, value in enumerate((-1964454041, 101, 1 << 62)):
+        export.row("GPU_METRICS", timestamp=-MS, rawTimestamp=0, typeId=TYPE, metricId=number, value=value)
+    export.row("GPU_METRICS", timestamp=5 * MS, rawTimestamp=0, typeId=TYPE + 7, metricId=0, value=1)  # another GPU
+    export.row("GPU_METRICS", timestamp=5 * MS, rawTimestamp=0, typeId=TYPE, metricId=99, value=1)  # without a name
+    device = analyzed(export, tmp_path / "a.sqlite")
+    assert device.counters is not None
+    assert device.counters.busy is not None
+    assert device.counters.busy.sm_active == pytest.approx(0.9)
