@@ -32,6 +32,7 @@ from boundby.api import Analysis
 from boundby.correlation.correlate import correlate
 from boundby.model.errors import UserError
 from boundby.opening import open_trace
+from boundby.readers.plausible import without_broken
 from boundby.results.report import DeviceReport, Verdict, WhatIf
 from boundby.simulate.program import GraphLaunch, walk
 from boundby.trace.tables import OpKind, Trace
@@ -241,7 +242,31 @@ def process_lost(trace: Trace, chance: random.Random, _fraction: float) -> Copy 
     return Copy(_take(trace, trace.operations.process != gone, "operations"), 0.0)
 
 
+def one_time(trace: Trace, chance: random.Random, _fraction: float) -> Copy | None:
+    """One wrong time in one row: as sqlite3's UPDATE would leave it, and as a reader then finds it."""
+    table = chance.choice([name for name in ("api", "operations", "ranges", "os_calls") if len(getattr(trace, name))])
+    rows = getattr(trace, table)
+    row = chance.randrange(len(rows))
+    start, end = rows.start_ns.copy(), rows.end_ns.copy()
+    first, last = trace.span_ns
+    how = chance.choice(("zero", "begin", "late", "early", "far", "open"))
+    if how in ("zero", "begin"):
+        start[row] = 0 if how == "zero" else first
+    elif how == "early":
+        start[row] -= round(10 ** chance.uniform(4, 8.5))
+    elif how == "far":
+        start[row] = first + round(chance.random() * (last - first))
+    else:
+        end[row] = last if how == "open" else end[row] + round(10 ** chance.uniform(4, 8.5))
+    if table == "operations" and end[row] < start[row]:  # the reader leaves it out
+        return None
+    end[row] = max(end[row], start[row])
+    moved = replace(rows, start_ns=start, end_ns=end).sorted(trace.names)
+    return Copy(without_broken(replace(trace, **{table: moved})), 0.0)
+
+
 DAMAGES: Mapping[str, Damage] = {
+    "one-time": one_time,
     "kernels-end": kernels_end,
     "kernels-middle": kernels_middle,
     "kernels-random": kernels_random,

@@ -13,6 +13,7 @@ from boundby.model.stage import stage
 from boundby.readers import kineto, nsys
 from boundby.readers.files import first_bytes, no_report
 from boundby.readers.kineto import holds_trace
+from boundby.readers.plausible import without_broken
 from boundby.readers.room import Room
 from boundby.trace.tables import Trace
 
@@ -55,7 +56,7 @@ def read_trace(
     files = location.iterdir() if location.is_dir() else (location,)
     with stage(f"reading {name or location}", size=sum(file.stat().st_size for file in files)):
         trace: Trace = reader.read(location, name=name, source=source, progress=progress or _silent, room=room)
-    return trace
+    return without_broken(trace)
 
 
 def _silent(stage: str, fraction: float | None) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from boundby.model.arrays import MISSING, BoolArray, Int64Array, bounds
 from boundby.model.errors import InputError
-from boundby.trace.facts import TraceWarning
+from boundby.trace.facts import BROKEN_ROWS, TraceWarning
 
 Raw = dict[str, Int64Array]
 
@@ -46,7 +46,7 @@ def sanitize(path: Path, tables: Mapping[str, Raw], next_step: str) -> tuple[Tra
     if left_out and not any(len(raw["start"]) for raw in tables.values()):
         raise InputError(f"{path} is damaged: none of its events has a usable time and thread.", next_step)
     _check_sums(path, tables, next_step, seen)
-    return tuple(TraceWarning("broken-rows", note) for note in notes)
+    return tuple(TraceWarning(BROKEN_ROWS, note) for note in notes)
 
 
 def bounded(name: str) -> str:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 from boundby.model.records import LATER, dataclass
 
+#: The code of warnings about rows whose values cannot be right.
+BROKEN_ROWS = "broken-rows"
 #: ``Trace.source`` of what PyTorch's profiler wrote.
 PYTORCH = "pytorch-profiler"
 

@@ -36,6 +36,7 @@ from boundby.model.arrays import (
 from boundby.model.intervals import IntervalSet, union
 from boundby.model.records import dataclass, fields, replace
 from boundby.trace.facts import (
+    BROKEN_ROWS,
     PYTORCH,
     Captured,
     Communicator,
@@ -626,6 +627,11 @@ class Trace:
             table = getattr(self, what)
             kept[what] = table.take((table.start_ns >= cycle.low_ns) & (table.start_ns <= cycle.high_ns))
         return replace(self, **kept, span_ns=(cycle.low_ns, cycle.high_ns), cycles=())
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether rows were left out, or changed, because their values cannot be right."""
+        return any(warning.code == BROKEN_ROWS for warning in self.warnings)
 
     @property
     def is_told_by_frames(self) -> bool:

@@ -150,6 +150,7 @@ def _device(
         captured=trace.captured,
         has_cpu_evidence=trace.is_told_by_frames
         or (thread is not None and timeline.host_state.evidence(thread).is_known),
+        is_damaged=trace.is_damaged,
         is_clock_shifted=device.shift.shift_ns != 0,
         clock_ahead_ns=device.shift.unshown_ns,
         replayed=_shown(savings, device.segments.by_cause()),
@@ -612,6 +613,7 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         has_cpu_evidence=bool(host.cpu_of_ns[region])
         or timeline.trace.captured.osrt
         or timeline.trace.is_told_by_frames,
+        is_damaged=timeline.trace.is_damaged,
         is_clock_shifted=shared.is_clock_shifted,
         clock_ahead_ns=shared.clock_ahead_ns,
         has_gpu_work=bool(timeline.devices),
