@@ -20,6 +20,7 @@ from boundby.model.records import replace
 from boundby.trace.facts import BROKEN_ROWS, TraceWarning
 from boundby.trace.tables import NO_CORRELATION, Intervals, Trace
 from boundby.trace.vocabulary.os import blocked_on
+from boundby.trace.vocabulary.ranges import fold_names
 
 #: A row that contradicts fewer others may be right: of 60 real traces, calls of two contradict one other each, and no
 #: operation contradicts any.
@@ -40,6 +41,7 @@ def without_broken(trace: Trace) -> Trace:
         ("api", "CUDA API calls", broken_calls),
         ("operations", "GPU operations", broken_operations),
         ("os_calls", "OS calls", broken_os_calls),
+        ("ranges", "NVTX ranges", broken_ranges),
     ):
         broken = broken_rows(trace)
         if broken is not None:
@@ -144,6 +146,29 @@ def broken_os_calls(trace: Trace) -> BoolArray | None:
     for row in np.flatnonzero(broken).tolist():
         if blocked_on(trace.names[calls.name[row]]) is None:
             broken[row] = _crosses(calls.of_thread(int(calls.thread[row])), calls.start_ns[row], calls.end_ns[row])
+    return broken if broken.any() else None
+
+
+def broken_ranges(trace: Trace) -> BoolArray | None:
+    """Single numbered ranges with others of their name inside, which differ in nothing but the number: steps do not lie
+    in each other. (A function may call itself, and the ranges of a compiler do.)"""
+    ranges = trace.ranges
+    if not len(ranges):
+        return None
+    names = unique(ranges.name)
+    names = names[names >= 0].tolist()
+    folded = fold_names([trace.names[name] for name in names])
+    number = {text: place for place, text in enumerate(sorted(set(folded)))}
+    group = np.full(len(trace.names) + 1, -1)
+    group[names] = [number[text] for text in folded]
+    name = group[ranges.name]
+    began = np.where(ranges.is_open, NO_CORRELATION, ranges.start_ns - ranges.start_ns.min() + 1)
+    broken = _broken(ranges, (ranges.thread, ranges.domain, name), began, SINGLE_FRACTION)
+    if broken is None:
+        return None
+    is_numbered = np.zeros(len(trace.names) + 1, bool)
+    is_numbered[names] = [text != trace.names[name] for name, text in zip(names, folded, strict=True)]
+    broken &= is_numbered[ranges.name]
     return broken if broken.any() else None
 
 

@@ -1,0 +1,63 @@
+"""One wrong time in one row: the row goes, the verdict stays, and the report says so."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from benchmarks import damage
+
+from boundby import api
+from boundby.model.errors import UserError
+from boundby.opening import open_trace
+from boundby.readers.plausible import longest_ascending, out_of_order
+from tests.support.traces import traces
+
+SAMPLE = Path(__file__).parents[2] / "sample_reports" / "simulated_sync.sqlite"
+RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        f"UPDATE {RUNTIME} SET start = 0 WHERE rowid = 1490",
+        f"UPDATE {RUNTIME} SET end = end + 50000000 WHERE rowid = 700",
+        f"UPDATE {RUNTIME} SET end = -9223372036854775808 WHERE rowid = 700",
+        f"UPDATE {RUNTIME} SET start = -5 WHERE rowid % 5 = 0",
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = 0 WHERE rowid = 400",
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = end + 50000000 WHERE rowid = 400",
+    ],
+)
+def test_a_wrong_time_never_leads_to_a_sure_wrong_verdict(change: str, tmp_path: Path) -> None:
+    path = tmp_path / "copy.sqlite"
+    path.write_bytes(SAMPLE.read_bytes())
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(change)
+        database.commit()
+    whole, report = api.analyze(SAMPLE), api.analyze(path)
+    assert report.devices[0].verdict.bound in (whole.devices[0].verdict.bound, "unknown")
+    assert report.devices[0].verdict.confidence != "high"
+    assert [warning for warning in report.trace.warnings if warning.code == "broken-rows"]
+
+
+def test_the_longest_ascending_sequence() -> None:
+    values = np.array([1, 2, 90, 3, 4, 4, 0, 5, 6], np.int64)
+    assert values[longest_ascending(values)].tolist() == [1, 2, 3, 4, 4, 5, 6]
+    assert values[out_of_order(values)].tolist() == [90, 0]
+
+
+def test_copies_with_one_wrong_time_lead_to_no_confident_error() -> None:
+    outcomes = list(damage.run(10, 3, ["one-time"], None))
+    assert not [item for item in outcomes if item.answer == "confident"]
+
+
+@pytest.mark.parametrize("path", traces(), ids=lambda path: path.stem)
+def test_of_no_real_trace_a_row_is_left_out(path: Path) -> None:
+    try:
+        trace = open_trace(path, None, lambda _stage, _part: None)
+    except UserError:
+        pytest.skip("not a report")
+    assert not trace.is_damaged
