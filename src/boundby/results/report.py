@@ -189,7 +189,7 @@ class MemoryPoint:
 
 @dataclass(frozen=True)
 class Memory:
-    """What the framework's allocator held of a device over the recording. Bytes."""
+    """What the framework's allocator, in nsys reports CUDA's, held of a device over the recording. Bytes."""
 
     first_bytes: Annotated[int, "In use before the first event."]
     last_bytes: Annotated[int, "In use after the last one."]

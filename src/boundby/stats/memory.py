@@ -1,4 +1,5 @@
-"""What the framework's allocator held of each device over the recording, by region, where the trace tells it."""
+"""What a framework's allocator, or CUDA's in nsys reports, held of each device over the recording, by region, where
+the trace tells it."""
 
 from __future__ import annotations
 

@@ -162,4 +162,4 @@ class Captured:
     backtraces: Annotated[bool, "Backtraces of CPU samples, CUDA calls or OS runtime calls."] = False
     python_stacks: Annotated[bool, "Python backtraces."] = False
     shapes: Annotated[bool, LATER, "Sizes of operators' inputs."] = False
-    memory: Annotated[bool, LATER, "What the framework's allocator held."] = False
+    memory: Annotated[bool, LATER, "Allocations of GPU memory: of a framework's allocator, or of CUDA."] = False

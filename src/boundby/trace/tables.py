@@ -262,7 +262,8 @@ class Collectives(Table):
 
 @dataclass(frozen=True)
 class MemoryPoints(Table):
-    """What a framework's allocator held after each allocation and release, ordered by device and time. Bytes."""
+    """What a framework's allocator, or CUDA's in nsys reports, held after each allocation and release, ordered by
+    device and time. Bytes."""
 
     ORDER = ("device", "start_ns", "allocated", "reserved", "delta")
 

@@ -296,7 +296,7 @@ def _gpu_names(database: Database) -> dict[int, str]:
 def operations(raw: Raw, gpus: Gpus, indexes: Indexes) -> Operations:
     """The operations of all devices."""
     direction, is_migration = _directions(indexes.database, raw["copyKind"])
-    memory = _memory_lookup(indexes.database)
+    memory = memory_kinds(indexes.database)
     kind = compact(raw["kind"].astype(np.int8))
     if is_migration.any():
         kind = np.where((kind == OpKind.MEMCPY) & is_migration, np.int8(OpKind.MIGRATION), kind)
@@ -340,7 +340,8 @@ def _directions(database: Database, copy_kind: Int64Array) -> tuple[Int8Array, B
     return _lookup(codes, copy_kind), translated(copy_kind, migrations.__contains__, np.bool_)
 
 
-def _memory_lookup(database: Database) -> dict[int, int]:
+def memory_kinds(database: Database) -> dict[int, int]:
+    """The MemoryKind of each code."""
     names = _enum(database, "ENUM_CUDA_MEM_KIND", "CUDA_MEMOPR_MEMORY_KIND_") or _DEFAULT_MEMORY
     return {code: int(_MEMORY_OF_NAME[name]) for code, name in names.items() if name in _MEMORY_OF_NAME}
 

@@ -184,4 +184,5 @@ def captured(database: Database, trace: Trace, *, has_graph_nodes: bool) -> Capt
         cuda_graphs=bool((kind == OpKind.GRAPH).any()) or has_graph_nodes,
         backtraces=has_chains,
         python_stacks=has_python,
+        memory=len(trace.memory) > 0,
     )

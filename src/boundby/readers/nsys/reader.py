@@ -15,6 +15,7 @@ from boundby.model.errors import InputError
 from boundby.model.records import replace
 from boundby.readers.files import export_again
 from boundby.readers.nsys import (
+    allocations,
     callchains,
     constructs,
     files,
@@ -108,6 +109,7 @@ def read(path: Path, *, name: str | None, source: str, progress: Progress, room:
                 *told,
                 *broken,
                 *callchains.lost_python_stacks(database),
+                *allocations.over_budget(database),
             ),
             span_ns=span,
             metadata=about.capture,
@@ -144,9 +146,9 @@ def _build(raw: dict[str, Raw], indexes: Indexes, since_ns: int | None) -> Trace
     ranges, domains, known_constructs = constructs.with_constructs(
         *host_tables.ranges(raw.pop(host_tables.RANGES), indexes), raw.pop(host_tables.CONSTRUCTS), indexes
     )
+    threads, processes = identities.describe(database)
     metric_samples = metrics.samples(database, gpus.ids, since_ns)
     file_accesses = files.file_accesses(database, indexes)
-    threads, processes = identities.describe(database)
     trace = Trace(
         path="",
         source="",
@@ -169,6 +171,7 @@ def _build(raw: dict[str, Raw], indexes: Indexes, since_ns: int | None) -> Trace
         constructs=known_constructs,
         file_accesses=file_accesses,
         metric_samples=metric_samples,
+        memory=allocations.memory_points(database, gpus, identities, api, threads),
         page_events=gpu_tables.page_events(database, gpus, bool((operations.kind == OpKind.MIGRATION).any())),
     )
     trace = replace(trace, captured=metadata.captured(database, trace, has_graph_nodes=has_graph_nodes))

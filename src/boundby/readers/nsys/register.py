@@ -13,6 +13,7 @@ from itertools import chain
 from boundby.model.errors import UserError
 from boundby.model.records import dataclass
 from boundby.readers.nsys import (
+    allocations,
     callchains,
     database,
     files,
@@ -30,7 +31,19 @@ from boundby.trace.facts import UnreadTable
 
 READ, TOLD, NOT_READ = "read", "told only", "not read"
 #: Each declares what it reads.
-_READERS = (database, metadata, written, identity, gpu_tables, host_tables, messages, files, metrics, callchains)
+_READERS = (
+    database,
+    metadata,
+    written,
+    identity,
+    gpu_tables,
+    host_tables,
+    messages,
+    files,
+    metrics,
+    allocations,
+    callchains,
+)
 #: Tables of which boundby tells that they are there.
 _TOLD: dict[str, str] = {}
 #: Tables, or patterns of their names, that are not read, and what they hold. The first that fits counts.
@@ -39,7 +52,6 @@ _NOT_READ = {
     "ANALYSIS_FILE": "files that the profiler packed into the report",
     "CPU_CORE_EVENTS": "events of CPU cores",
     "CUDA_GPU_MEMORY_POOL_EVENTS": "memory pools",
-    "CUDA_GPU_MEMORY_USAGE_EVENTS": "allocations of GPU memory",
     "CUDA_GRAPH_*": "creation of CUDA graphs and of their nodes",
     "D3D12_*": "Direct3D 12",
     "DX1[12]_*": "Direct3D",
@@ -49,8 +61,6 @@ _NOT_READ = {
     "FTRACE_*": "events of the Linux kernel",
     "GENERIC_EVENT_*": "which sources GENERIC_EVENTS come from",
     "GPU_CONTEXT_SWITCH_EVENTS": "context switches of the GPU between processes",
-    "GPU_MEMORY_BUDGET_EVENTS": "how much GPU memory Windows allows a process",
-    "GPU_MEMORY_USAGE_EVENTS": "how much GPU memory a process uses, as Windows counts it",
     "GPU_VIDEO_ENGINE_*": "work of video engines",
     "ISR_EVENTS": "interrupts",
     "KHR_DEBUG_EVENTS": "debug groups of OpenGL and Vulkan",

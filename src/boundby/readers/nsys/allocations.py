@@ -1,0 +1,127 @@
+"""Allocations and releases of GPU memory (``--cuda-memory-usage``), and the budget that Windows gives a process."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from boundby.model.arrays import Int32Array, Int64Array, factorize, translated
+from boundby.model.units import size
+from boundby.readers.nsys.database import MISSING, Database
+from boundby.readers.nsys.declared import Reads
+from boundby.readers.nsys.gpu_tables import Gpus, memory_kinds
+from boundby.readers.nsys.identity import Identities, process_key
+from boundby.trace.facts import TraceWarning
+from boundby.trace.tables import ApiCalls, MemoryKind, MemoryPoints, Thread
+
+_EVENTS, _BUDGET, _USAGE = "CUDA_GPU_MEMORY_USAGE_EVENTS", "GPU_MEMORY_BUDGET_EVENTS", "GPU_MEMORY_USAGE_EVENTS"
+_EVENT = ("start", "globalPid", "deviceId", "address", "bytes", "memKind", "memoryOperationType")
+_OF_WINDOWS = ("timestamp", "globalTid", "gpu", "segmentGroup")
+DECLARED = (
+    Reads(_EVENTS, _EVENT, "allocations of GPU memory: by region, and who held the peak"),
+    Reads(_BUDGET, (*_OF_WINDOWS, "newBudget"), "more GPU memory than Windows allows a process: paging"),
+    Reads(_USAGE, (*_OF_WINDOWS, "newUsage"), "more GPU memory than Windows allows a process: paging"),
+)
+_ALLOCATION, _RELEASE = 0, 1  # ENUM_CUDA_DEV_MEM_EVENT_OPER
+_LOCAL = 0  # segmentGroup: the GPU's own memory; 1 is the host's
+_MOST_BYTES = 1 << 48  # no GPU has as much: what is more is damaged
+
+
+def memory_points(
+    database: Database, gpus: Gpus, identities: Identities, api: ApiCalls, threads: tuple[Thread, ...]
+) -> MemoryPoints:
+    """What the program held of each device after each allocation and release of device memory."""
+    if not database.has(_EVENTS, *_EVENT) or not database.holds(_EVENTS):
+        return MemoryPoints.empty()
+    raw = database.columns(_EVENTS, _EVENT)
+    device = gpus.of(raw)
+    kinds = memory_kinds(database)
+    kind = translated(raw["memKind"], lambda code: kinds.get(code, -1), np.int8)
+    kept = (device >= 0) & (kind == MemoryKind.DEVICE) & (raw["start"] != MISSING)
+    kept &= (raw["bytes"] >= 0) & (raw["bytes"] < _MOST_BYTES)
+    kept &= np.isin(raw["memoryOperationType"], (_ALLOCATION, _RELEASE))
+    kept &= translated(raw["globalPid"], identities.has_process, np.bool_)
+    if not kept.any() or not threads:
+        return MemoryPoints.empty()
+    raw, device = {column: values[kept] for column, values in raw.items()}, device[kept]
+    order = np.lexsort((raw["address"], raw["memoryOperationType"], raw["start"], device))
+    raw, device = {column: values[order] for column, values in raw.items()}, device[order]
+    process = identities.processes(raw["globalPid"])
+    # One number for each address of each process: processes may use the same one.
+    _, block = factorize(process_key(raw["globalPid"]), raw["address"])
+    block = block.astype(np.int64)
+    delta = _deltas(raw, device, block)
+    allocated = np.zeros(len(delta), np.int64)
+    for one in np.unique(device).tolist():
+        mine = device == one
+        total = np.cumsum(delta[mine])
+        allocated[mine] = total - min(int(total.min()), 0)  # what was there before the recording began
+    return MemoryPoints(
+        device=device,
+        start_ns=raw["start"],
+        thread=_threads(raw["start"], process, api, threads),
+        delta=delta,
+        allocated=allocated,
+        reserved=np.zeros(len(delta), np.int64),
+        address=block,
+    ).sorted()
+
+
+def _deltas(raw: dict[str, Int64Array], device: Int32Array, block: Int64Array) -> Int64Array:
+    """Bytes of each event, negative for a release. A release whose own row tells none gives back what the allocation
+    before it at that address took."""
+    is_release = raw["memoryOperationType"] == _RELEASE
+    order = np.lexsort((np.arange(len(block)), block, device))
+    follows = np.append(False, (block[order][1:] == block[order][:-1]) & (device[order][1:] == device[order][:-1]))
+    before = np.where(follows, np.append(0, raw["bytes"][order][:-1]), 0)
+    taken = np.empty(len(block), np.int64)
+    taken[order] = before
+    released = np.where(raw["bytes"] > 0, raw["bytes"], taken)
+    return np.where(is_release, -released, raw["bytes"])
+
+
+def _threads(start_ns: Int64Array, process: Int32Array, api: ApiCalls, threads: tuple[Thread, ...]) -> Int32Array:
+    """The thread of each event: that of the CUDA call which it lies in; else the first of its process."""
+    found = np.full(len(start_ns), -1, np.int32)
+    of_thread = np.array([thread.process for thread in threads], np.int64)
+    for number in np.unique(api.thread).tolist():
+        rows = api.rows_of(number)
+        begin, end = api.start_ns[rows], np.maximum.accumulate(api.end_ns[rows])
+        last = np.searchsorted(begin, start_ns, side="right") - 1
+        inside = (last >= 0) & (process == of_thread[number]) & (found < 0)
+        inside &= end[np.maximum(last, 0)] >= start_ns
+        found[inside] = number
+    first = np.array([int(np.argmax(of_thread == one)) for one in range(int(process.max()) + 1)], np.int32)
+    return np.where(found >= 0, found, first[process]).astype(np.int32)
+
+
+def over_budget(database: Database) -> tuple[TraceWarning, ...]:
+    """A warning where a process used more of a GPU's memory than Windows allowed it: the rest is moved to the host."""
+    if not database.has(_BUDGET, *_OF_WINDOWS, "newBudget") or not database.has(_USAGE, *_OF_WINDOWS, "newUsage"):
+        return ()
+    budgets = database.columns(_BUDGET, (*_OF_WINDOWS, "newBudget"))
+    usages = database.columns(_USAGE, (*_OF_WINDOWS, "newUsage"))
+    if not len(budgets["gpu"]) or not len(usages["gpu"]):
+        return ()
+    worst = (0, 0, 0)  # how much too much, the usage, the GPU
+    for gpu, key in sorted(set(zip(usages["gpu"].tolist(), process_key(usages["globalTid"]).tolist(), strict=True))):
+        of_gpu = [
+            (table["gpu"] == gpu) & (table["segmentGroup"] == _LOCAL) & (process_key(table["globalTid"]) == key)
+            for table in (budgets, usages)
+        ]
+        allowed, used = budgets["newBudget"][of_gpu[0]], usages["newUsage"][of_gpu[1]]
+        when = [table["timestamp"][rows] for table, rows in zip((budgets, usages), of_gpu, strict=True)]
+        if not len(allowed) or not len(used):
+            continue
+        order = np.argsort(when[0], kind="stable")
+        in_force = allowed[order][np.maximum(np.searchsorted(when[0][order], when[1], side="right") - 1, 0)]
+        known = (in_force > 0) & (in_force < _MOST_BYTES) & (used >= 0) & (used < _MOST_BYTES)
+        over = np.where(known, used - in_force, 0)
+        row = int(np.argmax(over))
+        worst = max(worst, (int(over[row]), int(used[row]), int(gpu)))
+    if worst[0] <= 0:
+        return ()
+    text = (
+        f"A process used {size(worst[1])} of GPU {worst[2]}'s memory, {size(worst[0])} more than Windows allowed it: "
+        "it then moves the rest to the host's memory (paging)."
+    )
+    return (TraceWarning("memory-over-budget", text),)
