@@ -49,3 +49,9 @@ def test_ranks_feed_nobody(tmp_path: Path) -> None:
     programs = [[*EARLY, Collective()] * ROUNDS, [*LATE, Collective()] * ROUNDS]
     report = boundby.analyze(ranks(programs).write(tmp_path / "ranks.sqlite"))
     assert not any("worker process" in text or "batch" in text for one in report.findings for text in one.advice)
+
+
+def test_a_root_that_is_late_to_its_broadcast(tmp_path: Path) -> None:
+    bcast = Collective("MPI_Bcast", root=0)
+    finding = waits(ranks([[*LATE, bcast] * ROUNDS, [*EARLY, bcast] * ROUNDS, [*EARLY, bcast] * ROUNDS]), tmp_path)
+    assert "Rank 0 comes last to MPI_Bcast" in finding[("MPI_Bcast",)].advice[0]

@@ -57,6 +57,7 @@ from boundby.model.nesting import close_leaks
 from boundby.model.records import dataclass, fields, replace
 from boundby.model.step_function import NOTHING
 from boundby.structure.found import add_found
+from boundby.structure.ranks import not_ended
 from boundby.trace.facts import TraceWarning
 from boundby.trace.tables import Direction, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, is_device_wide
@@ -181,6 +182,8 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
     if window.kind == "gpu" and trace.main_cycle is not None:
         trace = trace.during(trace.main_cycle)
     trace = _close_leaks(trace)
+    if (told := not_ended(trace)) is not None:
+        trace = replace(trace, warnings=(*trace.warnings, told))
     calls = correlate(trace)
     if (whole := restored(trace, calls)) is not trace:
         trace, calls = whole, correlate(whole)

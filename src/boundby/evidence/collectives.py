@@ -17,12 +17,10 @@ from boundby.model.intervals import Coverage, IntervalSet, contains, union
 from boundby.model.records import dataclass
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.cuda import CallClass
-from boundby.trace.vocabulary.mpi import MessageKind
+from boundby.trace.vocabulary.mpi import MessageKind, message_kind
 
 # Message passing: the host waits for other ranks there, whatever its CPU does meanwhile (MPI polls).
 MESSAGE_NAME = expression(r"^P?MPI_|^nvshmemx?_|^gloo", re.IGNORECASE)
-# Nobody leaves these before all have come; in other calls of MPI a short stay does not tell who was late.
-_MEETING = expression(r"^P?MPI_(Barrier|All\w+|Reduce_scatter\w*)$")
 _SENDS = expression(r"^P?MPI_(?:[IBSR]|I[bsr])?send(?:_init)?$", re.IGNORECASE)
 _RECEIVES = expression(r"^P?MPI_I?recv(?:_init)?$", re.IGNORECASE)
 # The same process must account for this share of the waiting.
@@ -117,10 +115,10 @@ class Late:
 
 
 def latecomer(context: RuleContext, region: int) -> Late | None:
-    """The process that mostly comes last to a collective; None where it is no such region, where the processes do not
-    meet equally often, or where it is not mostly the same."""
+    """The process that mostly comes last to a collective, while others are in it; None where it is no such region,
+    where the processes do not meet equally often, or where it is not mostly the same."""
     path, trace = context.path(region), context.trace
-    if not path or not _MEETING.match(path[-1]):
+    if not path or message_kind(path[-1]) != MessageKind.COLLECTIVE:
         return None
     numbers = [number for number, name in enumerate(trace.names) if name == path[-1]]
     rows = np.flatnonzero(np.isin(trace.ranges.name, numbers))
@@ -129,9 +127,9 @@ def latecomer(context: RuleContext, region: int) -> Late | None:
     if len(distinct) < 2 or len(unique(counts)) > 1:
         return None
     order = np.lexsort((trace.ranges.start_ns[rows], process))
-    length = (trace.ranges.end_ns - trace.ranges.start_ns)[rows[order]].reshape(len(distinct), -1)
-    last = np.argmin(length, axis=0)
-    waited = (length - length.min(axis=0)).sum(axis=0)
+    start, end = (time[rows[order]].reshape(len(distinct), -1) for time in (trace.ranges.start_ns, trace.ranges.end_ns))
+    last, length = np.argmax(start, axis=0), end - start
+    waited = np.clip(np.minimum(end, start.max(axis=0)) - start, 0, None).sum(axis=0)
     of_each = np.array([int(waited[last == one].sum()) for one in range(len(distinct))])
     late = int(np.argmax(of_each))
     if of_each[late] < MOSTLY * waited.sum() or not waited.sum():

@@ -13,6 +13,7 @@ from boundby.render import markdown
 from boundby.render.bars import cells, segments
 from boundby.render.text import clean, region_name, shorten
 from boundby.results.job import JobReport, JobWhatIf, RankReport, Straggler
+from boundby.structure import ranks as mpi_ranks
 
 #: Up to so many ranks stand one by one; of more, those that stand out.
 ONE_BY_ONE = 16
@@ -20,8 +21,6 @@ OUTLIERS = 10
 _PAIRS = 32
 #: Predictions that save less are not worth a line.
 _LEAST_SAVED = 0.01
-#: So many ranks that did not come to the end are told one by one.
-_MOST_ENDINGS = 4
 _SCENARIOS = {
     "balance": "perfect balance",
     "transfer_free": "transfers take no time",
@@ -61,32 +60,28 @@ def headline(job: JobReport) -> str:
     if job.missing:
         ranks = f"{len(job.ranks) + len(job.missing)} ranks, of which {len(job.ranks)} are here,"
     if any(one.is_inside for one in job.ended):
-        return f"The job of {ranks.rstrip(',')} did not end: {'; '.join(endings(job))}."
+        return f"The job of {ranks.rstrip(',')} did not end: {endings(job)}."
     if verdict.bound == "unknown":
         return f"It is not known what bounds the job of {ranks.rstrip(',')}: {clean(verdict.because)}."
     return f"The job of {ranks} is {bound}: {clean(verdict.because)}."
 
 
-def endings(job: JobReport) -> list[str]:
+def endings(job: JobReport) -> str:
     """What ranks were in that did not come to the end of MPI, those that are stuck first."""
     ordered = sorted(job.ended, key=lambda one: (not one.is_inside, -one.lasted_ns, one.rank))
-    sentences = []
-    for one in ordered[:_MOST_ENDINGS]:
-        name = name_of(job, one.rank)
-        if not one.is_inside:
-            sentences.append(f"{name} ended outside of MPI, after {one.call}")
-            continue
-        sends = "to" if "send" in one.call.lower() else "from"
-        peer = next((name_of(job, at) for at, rank in enumerate(job.ranks) if rank.rank == one.peer), "")
-        message = f" {sends} {peer}" if peer else ""
-        details = [f"tag {one.tag}"] * (one.tag is not None) + [units.size(one.bytes)] * bool(one.bytes)
-        message += f" ({', '.join(details)})" if details else ""
-        sentences.append(f"{name} is in {one.call}{message} for the last {units.duration(one.lasted_ns)}")
-    if len(ordered) > _MOST_ENDINGS:
-        sentences.append(f"{units.plural(len(ordered) - _MOST_ENDINGS, 'more rank')} did not end either")
-    if all(one.is_inside for one in ordered) and len(ordered) == len(job.ranks):
-        sentences.append("no rank does what the others wait for")
-    return sentences
+    clauses = [
+        mpi_ranks.ending(
+            name_of(job, one.rank),
+            clean(one.call),
+            one.lasted_ns if one.is_inside else None,
+            next((name_of(job, at) for at, rank in enumerate(job.ranks) if rank.rank == one.peer), ""),
+            one.tag,
+            one.bytes,
+        )
+        for one in ordered[: mpi_ranks.MOST_TOLD]
+    ]
+    all_stuck = all(one.is_inside for one in ordered) and len(ordered) == len(job.ranks)
+    return mpi_ranks.endings(clauses, len(ordered) - mpi_ranks.MOST_TOLD, all_stuck)
 
 
 def facts(job: JobReport) -> list[str]:

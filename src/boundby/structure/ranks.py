@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from boundby.model import units
 from boundby.model.arrays import is_any, unique
 from boundby.model.records import dataclass
+from boundby.trace.facts import TraceWarning
 from boundby.trace.tables import Trace
-from boundby.trace.vocabulary.mpi import WAITING, MessageKind
+from boundby.trace.vocabulary.mpi import WAITING, MessageKind, sends
 
 #: A last call that takes less of the time since MPI_Init was cut by the recording's end, not by the program's.
 STUCK_SHARE = 0.1
+#: So many ranks that did not come to the end are told one by one.
+MOST_TOLD = 4
 
 
 @dataclass(frozen=True)
@@ -60,3 +66,40 @@ def unfinished(trace: Trace) -> tuple[Unfinished, ...]:
     least_ns = STUCK_SHARE * max(trace.span_ns[1] - begun_ns, 1)
     stuck = any(one.is_inside and one.until_ns - one.since_ns >= least_ns for one in found)
     return tuple(found) if stuck else ()
+
+
+def ending(
+    name: str, call: str, lasted_ns: int | None, peer: str = "", tag: int | None = None, size: int | None = None
+) -> str:
+    """What a rank was in when the recording ended, as a clause. ``lasted_ns`` None: in nothing, after that call."""
+    if lasted_ns is None:
+        return f"{name} ended outside of MPI, after {call}"
+    message = f" {'to' if sends(call) else 'from'} {peer}" if peer else ""
+    details = [f"tag {tag}"] * (tag is not None) + [units.size(size)] * bool(size)
+    message += f" ({', '.join(details)})" if details else ""
+    return f"{name} is in {call}{message} for the last {units.duration(lasted_ns)}"
+
+
+def endings(clauses: Sequence[str], more: int, all_stuck: bool) -> str:
+    """The clauses of several ranks as one. ``more``: ranks that did not end either."""
+    parts = [*clauses, *([f"{units.plural(more, 'more rank')} did not end either"] if more > 0 else [])]
+    return "; ".join([*parts, *(["no rank does what the others wait for"] if all_stuck else [])])
+
+
+def not_ended(trace: Trace) -> TraceWarning | None:
+    """What to tell of ranks that did not come to the end of MPI; None: all did."""
+    found = sorted(unfinished(trace), key=lambda one: (not one.is_inside, one.process))
+    if not found:
+        return None
+    clauses = []
+    for one in found[:MOST_TOLD]:
+        known = trace.ranks.get(one.process)
+        name = f"process {trace.processes[one.process].pid}" if known is None else f"rank {known}"
+        peer = f"rank {one.peer}" if one.peer >= 0 else ""
+        told = (value if value >= 0 else None for value in (one.tag, one.bytes))
+        lasted_ns = one.until_ns - one.since_ns if one.is_inside else None
+        clauses.append(ending(name, one.call, lasted_ns, peer, *told))
+    count = len(unique(trace.process_of(trace.messages.thread)))
+    all_stuck = len(found) == count and all(one.is_inside for one in found)
+    text = endings(clauses, len(found) - MOST_TOLD, all_stuck)
+    return TraceWarning("mpi-not-ended", f"MPI did not come to its end: {text}.")

@@ -33,7 +33,7 @@ from boundby.model.arrays import (
     taken,
     unique,
 )
-from boundby.model.intervals import IntervalSet, union
+from boundby.model.intervals import EMPTY, IntervalSet, union
 from boundby.model.records import dataclass, fields, replace
 from boundby.trace.facts import (
     BROKEN_ROWS,
@@ -706,8 +706,10 @@ class Trace:
 
     def in_messages(self, thread: int, kinds: Collection[MessageKind]) -> IntervalSet:
         """When a thread is inside calls of message passing of these kinds."""
+        if not len(self.messages):
+            return EMPTY
         calls = self.messages.of_thread(thread)
-        chosen = is_any(self.message_kind[calls.name], kinds) if len(calls) else np.empty(0, bool)
+        chosen = is_any(self.message_kind[calls.name], kinds)
         return union(calls.start_ns[chosen], calls.end_ns[chosen])
 
     @cached_property

@@ -48,10 +48,8 @@ UNNAMED = (
 
 def _check(context: RuleContext) -> Iterator[Match]:
     waits = places(context, host_pieces(context).of_kind(Idleness.WAIT))
-    for place, (what, late, told) in fold(context, waits, lambda place: _cause(context, place)):
+    for place, (what, late, told, sends) in fold(context, waits, lambda place: _cause(context, place)):
         evidence: dict[str, object] = {}
-        is_sent = what == MESSAGES and (told is None or not told.late)
-        sends = sender(context, place.region, host_pieces(context).intervals(place.rows)) if is_sent else None
         if told is not None:
             evidence |= {"messages": told.count, "late": told.late or None, "waited_for_it_ns": told.late_ns}
         if sends is not None:
@@ -88,15 +86,22 @@ def _check(context: RuleContext) -> Iterator[Match]:
         )
 
 
-def _cause(context: RuleContext, place: Place) -> tuple[str | None, Late | None, Messages | None]:
-    """What the host waits on in a place, and for messages which process comes late and what is told of them."""
+_Cause = tuple[str | None, Late | None, Messages | None, Sender | None]
+
+
+def _cause(context: RuleContext, place: Place) -> _Cause:
+    """What the host waits on in a place, and for messages who comes late, what is told of them, who sends them."""
     if any(MESSAGE_NAME.search(name) for name in context.path(place.region)[-1:]):
-        return MESSAGES, latecomer(context, place.region), messages(context, place.region)
+        told = messages(context, place.region)
+        sends = None
+        if told is None or not told.late:
+            sends = sender(context, place.region, host_pieces(context).intervals(place.rows))
+        return MESSAGES, latecomer(context, place.region), told, sends
     if _gil_share(context, place.rows) >= RULE.threshold(context, "gil_fraction"):
-        return "GIL", None, None
+        return "GIL", None, None, None
     slept = slept_on(context, place.rows)
     is_named = sum(slept.values()) >= RULE.threshold(context, "named_fraction") * place.total_ns
-    return (next(iter(slept)) if slept and is_named else None), None, None
+    return (next(iter(slept)) if slept and is_named else None), None, None, None
 
 
 def _for_whom(late: Late | None, told: Messages | None, sends: Sender | None) -> str:
