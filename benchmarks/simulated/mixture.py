@@ -99,7 +99,7 @@ class Draft:
         size = sum(_count(part) for part in (*self.body, *(one for helper in self.helpers for one in helper.body)))
         steps = max(LEAST_STEPS, min(MOST_STEPS, INSTRUCTION_BUDGET // max(size, 1)))
         step = [Range("step {i}", self.body)] if self.chance.random() < 0.9 else self.body
-        helpers = [Thread((Loop(steps, one.body),), one.name, one.delegate) for one in self.helpers]
+        helpers = [Thread((Loop(steps, one.body),), one.name, one.delegate, unseen=one.unseen) for one in self.helpers]
         first = [*self.first, *([Launch("warm_up", 5 * US)] if self.chance.random() < 0.5 else [])]
         main = Thread((*first, Loop(steps, step), Sync()))
         mine = Process((main, *helpers, *self.daemons))
@@ -108,11 +108,12 @@ class Draft:
 
 @dataclass(frozen=True)
 class Helper:
-    """A thread that does this in every step. ``delegate``: see ``Thread``."""
+    """A thread that does this in every step. ``delegate``, ``unseen``: see ``Thread``."""
 
     name: str
     body: Sequence[Instruction]
     delegate: bool = False
+    unseen: bool = False
 
 
 def mixture(chance: random.Random, machine: Machine) -> Draft:

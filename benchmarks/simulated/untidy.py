@@ -15,7 +15,9 @@ from boundby.simulate.program import (
     MS,
     US,
     Alloc,
+    Await,
     Call,
+    Compile,
     Copy,
     GraphLaunch,
     Init,
@@ -27,6 +29,7 @@ from boundby.simulate.program import (
     Process,
     Range,
     Record,
+    Signal,
     Sleep,
     Sync,
     Thread,
@@ -36,7 +39,7 @@ from boundby.simulate.program import (
 )
 
 # Streams that only one feature uses.
-_LOADER, _PINNED, _COMM, _SHORT, _POOLED = 20, 22, 24, 26, 28
+_LOADER, _PINNED, _COMM, _SHORT, _POOLED, _LOCKED = 20, 22, 24, 26, 28, 30
 #: A daemon's loop is long enough for any program that is made here.
 _FOREVER_NS = 2_000 * MS
 
@@ -278,6 +281,68 @@ def _step_heads(draft: Draft) -> None:
     draft.body.insert(0, Range("preprocess", [Work(draft.size()), Work(draft.size())]))
 
 
+def _idle_logger(draft: Draft) -> None:
+    """A logger's thread that polls, and a mutex of its own that the main thread takes now and then: for long before the
+    first kernel, while the logger opens its file, and for next to nothing after."""
+    chance = draft.chance
+    period, lock = log_uniform(chance, 300 * US, 20 * MS), "logger's mutex"
+    polls = [Sleep(period, "pthread_cond_timedwait"), Await(lock), Work(chance.randint(2, 20) * US), Signal(lock)]
+    opens = [Await(lock), Signal("logger has it"), Sleep(chance.randint(20, 200) * MS, "fsync"), Signal(lock)]
+    draft.daemons.append(Thread((*opens, Loop(_FOREVER_NS // period, polls)), "logger", daemon=True))
+    logs: list[Instruction] = [Await(lock), Work(5 * US), Signal(lock)]
+    draft.first = [Signal(lock), Await("logger has it"), *logs, *draft.first]
+    draft.put(*logs, name="log")
+
+
+def _compile_pool(draft: Draft) -> None:
+    """Compilers of a pool of threads, for which the main thread sleeps before it hands their code over."""
+    chance = draft.chance
+    pool, programs = chance.randint(1, 4), chance.randint(2, 5)
+    length = log_uniform(chance, 6 * MS, 40 * MS)
+    for number in range(pool):
+        turn = [Await(f"compile {number}"), Compile(length, 0.2), Signal(f"compiled {number}")]
+        draft.daemons.append(Thread((Loop(programs, turn),)))
+    asks = [Signal(f"compile {number}") for number in range(pool)]
+    waits = [Await(f"compiled {number}") for number in range(pool)]
+    run = Launch("jit_loop_fusion", log_uniform(chance, 5 * US, 300 * US))
+    hands_over = Init(chance.randint(50, 400) * US, "cuModuleLoadData")
+    draft.first += [Launch("warm_up", 5 * US), Loop(programs, [*asks, *waits, hands_over, run])]
+
+
+def _unseen_threads(draft: Draft) -> None:
+    """Workers of another process make batches, for which the main thread sleeps; of autograd's thread the capture
+    holds nothing but its calls."""
+    chance = draft.chance
+    draft.capture = replace(draft.capture, osrt=False, sched=True)
+    draft.body.insert(0, Range("next", [Sleep(draft.size(), "poll", 0.1)]))
+    if not any(helper.delegate for helper in draft.helpers):
+        delegate(draft, [part(kind, draft.layout, chance) for kind in ("compute", "api")])
+    draft.helpers = [replace(helper, unseen=helper.delegate) for helper in draft.helpers]
+
+
+def _driver_lock(draft: Draft) -> None:
+    """Copies of a thread that makes batches wait in the driver while the main thread waits in a copy of its own."""
+    chance = draft.chance
+    draft.machine = replace(draft.machine, driver_release_ns=chance.randint(20, 70) * US)
+    large = Copy(log_uniform(chance, 1e6, 3e7), "HtoD", stream=_LOCKED)
+    ready = "locked {i%4}"
+    stage = Helper("[DALI][WT]Mixed executor", [Work(draft.size() // 4), large, Record(ready, _LOCKED)])
+    feed(draft, [stage], "locked", "locked batch", WaitEvent(ready), ahead=chance.randint(1, 2))
+    kernel = Launch("fmha", log_uniform(chance, 500 * US, 5 * MS), draft.layout.stream)
+    draft.body += [kernel, Copy(4, "DtoH", "pageable", stream=draft.layout.stream)]
+
+
+def _first_loads(draft: Draft) -> None:
+    """First launches that load their code, inside the window: the program's first kernel needs none."""
+    chance = draft.chance
+    loads = [log_uniform(chance, 300 * US, 30 * MS) for _ in range(chance.randint(1, 4))]
+    kernels = [
+        Launch(f"lazily_loaded_{number}", log_uniform(chance, 5 * US, 300 * US), load_ns=load)
+        for number, load in enumerate(loads)
+    ]
+    draft.first += [Launch("warm_up", 5 * US), Loop(chance.randint(3, 6), kernels)]
+
+
 FEATURES: Mapping[str, Feature] = {
     "helper_threads": Feature("Threads that copy, wait, poll and sleep beside the main one.", _helper_threads),
     "short_streams": Feature("Streams that are created and destroyed in every pass.", _short_streams),
@@ -289,5 +354,10 @@ FEATURES: Mapping[str, Feature] = {
     "lost_rows": Feature("Events and syncs without rows.", _lost_rows),
     "uploads_first": Feature("Uploads, loading and a first pass before the steps.", _uploads_first),
     "step_heads": Feature("Host work at the begin of every step.", _step_heads),
+    "idle_logger": Feature("A thread that polls, and a mutex that it shares with the main one.", _idle_logger),
+    "compile_pool": Feature("Compilers on other threads, for which the main one sleeps.", _compile_pool),
+    "unseen_threads": Feature("A loader of processes, and a thread whose state is not known.", _unseen_threads),
+    "driver_lock": Feature("Copies that wait in the driver for another thread's.", _driver_lock),
+    "first_loads": Feature("First launches that load code.", _first_loads),
     "clock_drift": Feature("Clocks that drift and are off.", _clock_drift),
 }

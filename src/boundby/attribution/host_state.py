@@ -29,7 +29,7 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.causes import Cause
-from boundby.model.intervals import EMPTY, Coverage, IntervalSet, intersect, subtract, union
+from boundby.model.intervals import EMPTY, Coverage, IntervalSet, contains, intersect, subtract, union
 from boundby.model.library import int64
 from boundby.model.records import replace
 from boundby.model.step_function import NOTHING, StepFunction, cut
@@ -246,14 +246,20 @@ class HostState:
 
         Being outside every CUDA call shows nothing unless context switches were captured for the thread, or nothing
         is known of either of the two but when they call: a thread of which nothing is known has no say in the sleep
-        of one that is known to sleep.
+        of one that is known to sleep, but for its calls.
         """
         evidence = self.evidence(thread)
-        shows_cpu = evidence.on_cpu is not None or evidence.shown is not None
-        shows_cpu |= not (evidence.is_known or self.evidence(sleeper).is_known)
-        key = thread, shows_cpu
+        is_unknown = not evidence.is_known and self.evidence(sleeper).is_known and evidence.shown is None
+        key = thread, is_unknown
+        if key not in self._running and is_unknown:
+            calls, rows = self._calls, self._calls.rows_of(thread)
+            bounds, states = IntervalSet(calls.start_ns[rows], calls.end_ns[rows]), self.states(thread)
+            time = np.sort(np.concatenate((bounds.start, bounds.end)))
+            value = np.where(contains(bounds, time) >= 0, states.at(time), NOTHING)
+            self._running[key] = StepFunction(time, value)
         if key not in self._running:
             states = self.states(thread)
+            shows_cpu = evidence.on_cpu is not None or evidence.shown is not None or not evidence.is_known
             silent = is_any(states.value, (Cause.HOST_BLOCKED, Cause.UNATTRIBUTED, ELSEWHERE))
             silent |= (states.value == Cause.CPU) & (not shows_cpu)
             self._running[key] = StepFunction(states.time, np.where(silent, NOTHING, states.value))

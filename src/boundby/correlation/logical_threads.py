@@ -104,6 +104,10 @@ def _sleep_in_turns(trace: Trace, calls: Calls, members: list[int], other: int) 
     """True if the thread calls while all of these are off the CPU, and they while it is; None: not known."""
     rows = calls.rows_of(other)
     theirs = calls.start_ns[rows]
+    evidence = [gather_evidence(trace, one) for one in (*members, other)]
+    if not evidence[-1].is_known and all(one.is_known for one in evidence[:-1]):  # it has no say in their sleep
+        away = [(contains(one.away, theirs) >= 0).mean() for one in evidence[:-1]]
+        return True if len(theirs) >= LEAST_CALLS and min(away) >= ASLEEP_FRACTION else None
     by_frames = trace.is_told_by_frames and all(gather_evidence(trace, one).is_known for one in (*members, other))
     if len(theirs) < LEAST_CALLS or not (trace.captured.osrt or by_frames):
         return None

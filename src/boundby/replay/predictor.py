@@ -532,9 +532,9 @@ class Predictor:
 
     @cached_property
     def _is_waker_open(self) -> bool:
-        """Whether several threads sleep for long, and only context switches tell of it: not who woke them."""
+        """Whether threads sleep for long, and only context switches tell of it: not who woke them."""
         graph, captured = self.graph, self.timeline.trace.captured
-        if captured.osrt or captured.python_stacks or graph.links.chains < 2:
+        if captured.osrt or captured.python_stacks or (graph.links.chains < 2 and not self._is_partner_unknown):
             return False
         links, slept = graph.links, graph.pieces_of(Cause.HOST_BLOCKED)
         tied = np.flatnonzero(links.follows[1:] >= 0) + 1
@@ -544,6 +544,14 @@ class Predictor:
         ]
         waited_ns = int((links.node_begin_ns[tied] - links.node_end_ns[tied - 1]).sum())
         return int(graph.piece_ns[slept].sum()) + waited_ns > MUCH_SLEPT * max(self.measured_ns, default=1)
+
+    @cached_property
+    def _is_partner_unknown(self) -> bool:
+        """Whether a thread that calls may have worked while another one slept, and nothing tells if it did."""
+        callers = unique(self.timeline.calls.thread).tolist()
+        evidence = [self.timeline.host_state.evidence(thread) for thread in callers]
+        known = [one.is_known or one.shown is not None for one in evidence]
+        return any(known) and not all(known)
 
     @cached_property
     def _dropped(self) -> float:

@@ -235,6 +235,7 @@ def _removable(step: Step) -> Removal:
 def _strip(step: Step, removal: Removal) -> Step:
     """One step without what is removed."""
     if step.do in OWN_CODE:
+        step = step._replace(init_ns=0) if Removal.INIT in removal and step.init_ns else step
         gone = (step.excess_ns if Removal.CPU in removal else 0) + (
             step.host_ns - step.excess_ns if Removal.LAUNCHES in removal else 0
         )
@@ -299,7 +300,7 @@ def _split(script: Script, run: Run) -> Script:
                 limit = end + DISPATCH_LIMIT_NS
             elif step.do in OWN_CODE:
                 excess = end - start if limit is None else end - min(max(start, limit), end)
-                steps[number] = step._replace(excess_ns=excess)
+                steps[number] = step._replace(excess_ns=min(excess, step.host_ns))
         threads.append(replace(thread, steps=tuple(steps)))
     return replace(script, threads=tuple(threads))
 
@@ -341,7 +342,7 @@ def _borrow(
             steps.append(step)
             continue
         first, last = bisect_right(times, start), bisect_right(times, end - 1)
-        if step.do not in (Do.WORK, Do.SLEEP) or last <= first:
+        if step.do not in (Do.WORK, Do.SLEEP) or last <= first or step.init_ns:
             steps.append(step._replace(path=_lent(paths, first) + step.path))
             continue
         bounds = [start, *times[first:last], end]

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from boundby.simulate.script import Do, Operation, Script, ScriptThread, Step, Wait
+from boundby.simulate.script import Do, Kind, Operation, Script, ScriptThread, Step, Wait
 from boundby.simulate.sharing import Device, Task
 
 _DONE, _READY, _STAGED, _TURN, _RESUME = range(5)  # kinds of events, in the order of equal times
@@ -46,7 +46,7 @@ class Run:
 class _Host:
     """A thread: where it is and what it waits for."""
 
-    __slots__ = ("at", "daemon", "ends", "last", "next", "process", "starts", "steps", "waits")
+    __slots__ = ("at", "daemon", "ends", "held", "last", "next", "process", "starts", "steps", "waits")
 
     def __init__(self, at: int, thread: ScriptThread) -> None:
         self.at = at
@@ -57,6 +57,7 @@ class _Host:
         self.starts = [0] * len(thread.steps)
         self.ends = [0] * len(thread.steps)
         self.waits = 0  # unfinished tasks
+        self.held = False  # in a call that it has begun, by the driver
         self.last: int | None = None  # when a wait ended, for the step that waited
 
 
@@ -78,6 +79,7 @@ class _Simulation:
         self.awaiting: dict[tuple[int, str], deque[_Host]] = {}
         self.queued: dict[tuple[int, int, int], int] = {}
         self.room: dict[tuple[int, int, int], deque[_Host]] = {}
+        self.driver: dict[int, tuple[_Host, deque[_Host]]] = {}  # process -> who holds the driver, who waits for it
         self.launched: list[Task] = []
         self.lasting = sum(not thread.daemon for thread in script.threads)  # threads that are not through
 
@@ -128,13 +130,14 @@ class _Simulation:
         while host.next < len(steps):
             step = steps[host.next]
             if host.last is None:
-                host.starts[host.next] = time
+                host.starts[host.next], host.held = host.starts[host.next] if host.held else time, False
                 end = self.begin(host, step, time)
                 if end is None:
                     return  # whoever it waits for will wake it
             else:
                 begun, host.last = host.starts[host.next], None
                 end = self.end_of_wait(step, begun, time)
+                self.release(host, end)
             host.ends[host.next] = time = end
             host.next += 1
             if heap and heap[0][0] <= time:
@@ -166,7 +169,7 @@ class _Simulation:
                 self.awaiting.setdefault(key, deque()).append(host)
                 return None
             self.signals[key] -= 1
-        return time + step.host_ns
+        return time + step.host_ns + step.init_ns
 
     def end_of_wait(self, step: Step, begun: int, done: int) -> int:
         """When a step ends whose wait was over at ``done``."""
@@ -207,6 +210,14 @@ class _Simulation:
     def launch(self, host: _Host, step: Step, time: int) -> int | None:
         """Hand an operation over. A full queue holds the call up before anything else."""
         key = host.process, step.device, step.stream
+        if self.script.machine.driver_release_ns and step.operation and step.operation.kind == Kind.COPY:
+            holder = self.driver.get(host.process)
+            if holder is not None:
+                host.held = True
+                holder[1].append(host)
+                return None
+            if step.wait != Wait.NONE:
+                self.driver[host.process] = host, deque()
         limit = self.script.queue_limit
         if limit is not None and self.queued.get(key, 0) >= limit:
             self.room.setdefault(key, deque()).append(host)
@@ -226,6 +237,14 @@ class _Simulation:
             task.staged = host
             return None
         return time + step.init_ns + step.host_ns
+
+    def release(self, host: _Host, time: int) -> None:
+        """Whoever held the driver returns from its call: those that waited for it go on a little later."""
+        holder = self.driver.get(host.process)
+        if holder is not None and holder[0] is host:
+            del self.driver[host.process]
+            for held in holder[1]:
+                self.push(time + self.script.machine.driver_release_ns, _RESUME, held)
 
     def mark(self, host: _Host, step: Step, time: int) -> None:
         """Put an event's record, or a wait for one, into the stream."""

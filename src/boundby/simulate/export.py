@@ -131,20 +131,22 @@ class _Exporter:
         pid = FIRST_PID * (thread.process + 1)
         place = self.export.thread(pid, pid + thread.number, thread.name)
         starts, ends = self.run.start_ns[at], [min(end, self.over) for end in self.run.end_ns[at]]
-        if self.capture.sched:
+        if self.capture.sched and not thread.unseen:
             self.export.sched(place, 0, True)
         open_ranges: list[int] = []
         for number, (step, start, end) in enumerate(zip(thread.steps, starts, ends, strict=False)):
             if step.do in CALLS:
                 self.write_call(place, step, start, end, self.operations.get((at, number)))
-            elif step.do in (Do.SLEEP, Do.AWAIT):
+                if not thread.unseen:
+                    self.write_wait(place, step, start, end)
+            elif step.do in (Do.SLEEP, Do.AWAIT) and not thread.unseen:
                 self.write_sleep(place, step, start, end)
             elif step.do == Do.PUSH:
                 open_ranges.append(start)
             elif step.do == Do.POP and self.capture.nvtx:
                 registered = self.capture.registered_ranges
                 self.export.nvtx(place, open_ranges.pop(), end, step.text, domain=step.domain, registered=registered)
-        if self.capture.sched:
+        if self.capture.sched and not thread.unseen:
             self.export.sched(place, ends[-1] if ends else 0, False)
 
     def write_call(self, place: Thread, step: Step, start: int, end: int, operation: Executed | None) -> None:
@@ -160,6 +162,9 @@ class _Exporter:
                 self.export.stream_wait(call, start, end, event, device=step.device, stream=_stream(step.stream))
         if operation is not None:
             self.write_operation(call, step, operation)
+
+    def write_wait(self, place: Thread, step: Step, start: int, end: int) -> None:
+        """A call that waits for the device sleeps, on a machine that does not spin."""
         if self.capture.sched and not self.run.script.machine.sync_spins and step.wait != Wait.NONE:
             own_ns = 0 if step.operation else step.init_ns  # memory is looked for once the device is done
             self.sleep(place, start, end - own_ns)

@@ -41,6 +41,10 @@ class Machine:
     staging_bytes: int = 65_536
     staging_bytes_per_ns: float = 10.0
 
+    #: While a thread waits in a copy to or from pageable memory, the driver lets no other thread of its process copy:
+    #: such a call goes on so long after that one has returned. 0: it does not wait.
+    driver_release_ns: int = 0
+
     legacy_default_stream: bool = False  # True: stream 0 waits for the other streams of its process and they for it
 
     #: What kernels that run beside each other lose (memory, caches): each takes 1 + contention * (the share of the GPU

@@ -35,6 +35,14 @@ class Work(Instruction):
 
 
 @dataclass(frozen=True)
+class Compile(Instruction):
+    """Host code of a compiler: initialization, on whatever thread it runs."""
+
+    ns: int
+    spread: float = 0.0
+
+
+@dataclass(frozen=True)
 class Sleep(Instruction):
     """The thread is blocked in the operating system, in the call ``on``: a file, a socket, a worker process."""
 
@@ -208,12 +216,13 @@ INSTRUCTIONS: tuple[type[Instruction], ...] = tuple(Instruction.__subclasses__()
 class Thread:
     """A host thread. ``delegate``: it works on behalf of the process's first annotated thread, as autograd's does,
     and its ranges lie inside the one open there. ``daemon``: it goes on until the last thread that is none has ended,
-    wherever it is then."""
+    wherever it is then. ``unseen``: the capture holds its CUDA calls and ranges, but no switch and no OS call of it."""
 
     body: Sequence[Instruction]
     name: str = "python"
     delegate: bool = False
     daemon: bool = False
+    unseen: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "body", tuple(_flat(self.body)))

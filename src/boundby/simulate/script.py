@@ -17,6 +17,7 @@ from boundby.simulate.program import (
     Alloc,
     Await,
     Call,
+    Compile,
     Copy,
     GraphLaunch,
     Init,
@@ -113,8 +114,8 @@ class Operation(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One step of a thread. A call ends ``max(start + host_ns, what it waits for + return_ns) + init_ns``, but one
-    that launches spends ``init_ns`` (loading) first.
+    """One step of a thread. Own code takes ``host_ns``, that of a compiler ``init_ns``. A call ends
+    ``max(start + host_ns, what it waits for + return_ns) + init_ns``; one that launches loads for ``init_ns`` first.
 
     ``excess_ns``: the part of host work beyond the dispatch limit (set after a first run). ``held``: a copy call
     that waits for its own copy. ``arrive_ns``: from the start of a record or stream wait until the stream knows.
@@ -140,8 +141,8 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class ScriptThread:
-    """The steps of one thread. ``number``: its place in its process. ``daemon``, ``traced``: see ``Thread`` and
-    ``Process``."""
+    """The steps of one thread. ``number``: its place in its process. ``daemon``, ``traced``, ``unseen``: see
+    ``Thread`` and ``Process``."""
 
     process: int
     number: int
@@ -150,6 +151,7 @@ class ScriptThread:
     steps: tuple[Step, ...]
     daemon: bool = False
     traced: bool = True
+    unseen: bool = False
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,7 @@ def realise(program: Program, machine: Machine | None = None, seed: int = 0) -> 
             _write(process, place, machine, chance),
             thread.daemon,
             process.traced,
+            thread.unseen,
         )
         for number, process in enumerate(program.processes)
         for place, thread in enumerate(process.threads)
@@ -215,6 +218,8 @@ class _Writer:
         match found:
             case Work(ns, spread):
                 return Step(Do.WORK, path, self.host(ns, spread))
+            case Compile(ns, spread):
+                return Step(Do.WORK, path, init_ns=self.host(ns, spread))
             case Sleep(ns, on, spread):
                 return Step(Do.SLEEP, path, self.varied(ns, machine.host_jitter, spread), text=on)
             case Signal(name):
