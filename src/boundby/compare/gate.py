@@ -26,6 +26,8 @@ from boundby.results.gate import GateResult, LimitResult, Measured
 from boundby.results.job import JobComparison, JobReport
 from boundby.results.report import Coverage, RegionReport, Report
 from boundby.structure.steps import find_steps, likely_steps
+from boundby.trace.facts import ProgramEnd
+from boundby.trace.vocabulary.last_words import FAILED
 
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     "<=": operator.le,
@@ -142,6 +144,8 @@ def check(
     results = [_check(limit, report, comparison, region) for limit in limits]
     if report.trace.is_part:  # what the last part breaks is told as broken
         results = [_of_part(result) if result.kept and not result.skipped else result for result in results]
+    if (end := report.trace.program) is not None and end.ended == FAILED:
+        results = [result if result.skipped else _of_failed(result, end) for result in results]
     return GateResult(report.trace.path, tuple(results))
 
 
@@ -149,6 +153,12 @@ def _of_part(result: LimitResult) -> LimitResult:
     why = "only the last part of the report was read, for want of memory (see its warning max-memory)"
     text = f"Whether this holds for all of it cannot be told: {why}."
     return replace(result, kept=False, untold=True, message=f"{result.message} {text}")
+
+
+def _of_failed(result: LimitResult, end: ProgramEnd) -> LimitResult:
+    """Neither kept nor broken: a run that did not reach its end is no measurement of the program."""
+    said = f" ({end.words})" if end.words else ""
+    return replace(result, kept=False, untold=True, message=f"Cannot be checked: the program failed{said}.")
 
 
 def check_job(limits: Sequence[Limit], job: JobReport, comparison: JobComparison | None = None) -> GateResult:

@@ -25,6 +25,7 @@ from boundby.results.report import (
     Top,
 )
 from boundby.results.saved import escaped
+from boundby.trace.facts import ProgramEnd
 from boundby.verdict.limits import limit
 
 MOST_CHARACTERS = 4_000
@@ -80,6 +81,8 @@ def brief(report: Report, most: Mapping[str, int] = _STEPS[0]) -> Json:
         "brief": 1,
         "report": shorten(clean(report.trace.path), LONGEST_PATH),
         "program": _text(report.trace.command or "", most),
+        **({"ended": _ended(end, most)} if (end := report.trace.program) is not None else {}),
+        **({"no_gpu_work": _text(str(why), most)} if (why := report.trace.no_gpu_work) is not None else {}),
         "gpu": sorted({clean(device.name) for device in report.devices}),
         "verdicts": [_part(part, report, most) for part in parts[: most["devices"]]],
         "first": [_response(one, name, most) for one in responses[: most["first"]]],
@@ -106,6 +109,11 @@ def brief(report: Report, most: Mapping[str, int] = _STEPS[0]) -> Json:
             "what_if": "boundby what-if REPORT -s SCENARIO",
         },
     }
+
+
+def _ended(end: ProgramEnd, most: Mapping[str, int]) -> Json:
+    told: Json = {"how": end.ended, "words": _text(end.words, most), "where": end.where, "after_ms": _ms(end.after_ns)}
+    return {**told, "exit_code": end.exit_code}
 
 
 def _part(part: DeviceReport | ThreadReport, report: Report, most: Mapping[str, int]) -> Json:

@@ -83,6 +83,8 @@ def _accounts(report: Report) -> Iterable[str]:
     members = view.accounts(report)
     if not members:
         yield sentences.NOTHING
+    if report.devices and (ended := sentences.ended(report)) is not None:
+        yield f"### {escape(str(ended.headline))}\n\n{_lead(ended)}"
     devices = members[: len(report.devices)]
     told = [_account(account, folded=len(devices) > 2) for account in devices[:MOST_DEVICES]]
     if len(devices) > OPEN_DEVICES:
@@ -91,7 +93,14 @@ def _accounts(report: Report) -> Iterable[str]:
         yield _folded(title, "\n\n".join(told))
     else:
         yield from told
-    yield from (_account(thread) for thread in members[len(devices) :])
+    threads = members[len(devices) :]
+    yield from (_account(thread) for thread in (threads if not threads or threads[0].lead is None else threads[:1]))
+
+
+def _lead(lead: sentences.Lead) -> str:
+    """What stands below the sentence on how a program ended."""
+    own = "\n".join(line.replace("```", "") for line in lead.lines)
+    return "\n\n".join([*([f"```text\n{own}\n```"] if own else []), *map(escape, lead.told)])
 
 
 def _responses(report: Report) -> str:
@@ -159,9 +168,14 @@ def _devices(devices: Sequence[Account]) -> str:
 
 def _account(account: Account, *, folded: bool = False) -> str:
     lines = [f"### {escape(str(account.headline))}", ""]
-    lines += [" ".join(escape(text) for text in (*account.told, *account.doubts)), ""]
+    if account.lead is not None:
+        lines += [_lead(account.lead), ""]
+    else:
+        lines += [" ".join(escape(text) for text in (*account.told, *account.doubts)), ""]
     if told := sentences.first(account.responses, account.set_against_ns):
         lines += [f"**First:** {escape(told)}", ""]
+    if account.lead is not None and not account.lead.is_told:
+        return "\n".join(lines).rstrip()
     if not account.parts:
         return "\n".join([*lines, "No time in the window."])
     lines += ["```text", letters(account.parts, BAR_WIDTH, at_least_one=True), "```", ""]

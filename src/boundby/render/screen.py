@@ -34,6 +34,7 @@ from boundby.results.report import Finding, RegionReport, Report
 MOST_LINES = 40  # of 100 columns: a terminal of usual height
 MOST_FINDINGS = 3
 MOST_TOPS = 5
+MOST_ENDED = 8  # of how a program ended: the sentence, its own lines, when
 LEAST_ROWS, MOST_ROWS = 2, 12
 TWIN = 0.97  # of the time of the row above: a region in it with as many instances repeats that row
 DEEP = 3  # regions below this depth are left to --full
@@ -80,25 +81,30 @@ def _accounts(report: Report, face: Face) -> list[list[Text]]:
     members = view.accounts(report)
     if not members:
         return [face.wrapped(sentences.NOTHING, style=STRONG)]
+    ended = parts.ended(report, face)[:MOST_ENDED]
     if len(members) == 1:
-        return [_in_full(members[0], face)]
+        return [ended, _in_full(members[0], face)]
     shown = members if report.devices else members[: parts.MAX_THREADS]
     summary = parts.summary(shown, face)
     first = _first(shown[0], face)
-    return [summary[:4] + first, parts.side_by_side(shown[:8], face)]
+    return [ended, summary[: MOST_ENDED if shown[0].lead else 4] + first, parts.side_by_side(shown[:8], face)]
 
 
 def _in_full(account: Account, face: Face) -> list[Text]:
     lines = parts.headline(account.headline, face)
     if steady := account.steady(face.width):
         lines += face.within(steady, 1)
-    if account.because:
+    if account.lead is not None:
+        lines += parts.told_of(account.lead, face)[:MOST_ENDED]
+    elif account.because:
         lines += face.within(account.because, 1 if steady else 2)
     lines += _first(account, face)
     lines += face.within(account.most, 2)
     shown = account.parts
     if not shown:
         return [*lines, face.line(("(no time in the window)", DIM))]
+    if account.lead is not None and not account.lead.is_told:
+        return lines
     lines.append(face.bar(shown, face.width, full=True))
     legend = [face.cause(part.cause, f"{part.label} {units.percent(part.fraction)}") for part in shown]
     if account.exposed:
@@ -110,7 +116,7 @@ def _in_full(account: Account, face: Face) -> list[Text]:
 
 def _first(account: Account, face: Face) -> list[Text]:
     """``First: ... saves X-Y``, and the step as code: at most four lines, so that a command can be copied."""
-    told = sentences.first(account.responses, account.set_against_ns)
+    told = sentences.first(account.responses, account.set_against_ns, with_step=False)
     if not told:
         return []
     style = "bold green" if face.color else STRONG

@@ -75,6 +75,7 @@ class Lead:
     headline: Headline
     told: tuple[str, ...]
     lines: tuple[str, ...] = ()  # of the program's own output
+    is_told: bool = True  # whether what the host's threads did says anything: not where CUDA calls are not on record
 
 
 def lead(report: Report) -> Lead | None:
@@ -87,7 +88,7 @@ def lead(report: Report) -> Lead | None:
     words = NO_GPU_WORK[why.diagnosis]
     because = f": {clean(why.because).rstrip('.')}" if why.because else ""
     told = () if report.trace.program is None else (str(ended_headline(report.trace.program)),)
-    return Lead(Headline("", words.upper(), f"{because}.", "unknown"), told)
+    return Lead(Headline("", words.upper(), f"{because}.", "unknown"), told, is_told=why.diagnosis == "unused")
 
 
 def ended(report: Report) -> Lead | None:
@@ -194,9 +195,9 @@ def _by_account(verdict: Verdict, main: str, window_ns: int) -> str:
     return f"By the account alone, {WITHOUT[main]} anything from nothing to {most} would be saved."
 
 
-def first(responses: Sequence[FirstResponse], window_ns: int) -> str:
+def first(responses: Sequence[FirstResponse], window_ns: int, *, with_step: bool = True) -> str:
     """``Take out the waits: saves 1.10-1.30 s (20-24 %). nonzero waits 100 times``: the response that is tried first;
-    empty without any."""
+    empty without any. ``with_step``: with the next step, where nothing else shows that."""
     if not responses:
         return ""
     told = saves_of(responses[0], window_ns)
@@ -204,7 +205,7 @@ def first(responses: Sequence[FirstResponse], window_ns: int) -> str:
     text = told.capitalize() if told and len(title) > LONGEST_TITLE else f"{title}, {told}" if told else title
     because = clean(responses[0].because if text.startswith(title) else title).rstrip(".")
     # A search saves nothing by itself: it tells how to go on.
-    how = clean(responses[0].action).rstrip(".") if responses[0].is_search or not told else ""
+    how = clean(responses[0].action).rstrip(".") if with_step and (responses[0].is_search or not told) else ""
     return ". ".join(part for part in (f"{text}: {because}" if because else text, how) if part) + "."
 
 
@@ -324,6 +325,8 @@ def bound_word(verdict: Verdict) -> str:
     """The verdict in a table cell: ``sync``, ``sync + api``, ``hidden``."""
     if verdict.bound == "mixed" and verdict.mixed_of:
         return " + ".join(SHORT_LABEL.get(cause, cause) for cause in verdict.mixed_of)
+    if verdict.why_not:
+        return "cannot tell"
     return SHORT_LABEL.get(verdict.bound, verdict.bound)
 
 

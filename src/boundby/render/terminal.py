@@ -32,6 +32,7 @@ from boundby.results.report import Check, Finding, Report, Top
 MAX_THREADS = 8
 MAX_WARNINGS = 6
 MOST_PAYLOADS = 8
+MOST_OWN_LINES = 4  # of what the program itself said: the line of code that failed, and its caller's
 MIN_NAME = 12  # cells for regions' names
 WITH_SUMS = 50  # cells from which on the table of sums by region is shown
 WITH_NAMES = 80  # cells from which on it has room for names
@@ -84,6 +85,22 @@ def _head(report: Report, face: Face) -> list[Text]:
 
 def _accounts(report: Report, face: Face) -> list[list[Text]]:
     """One section a device (or thread), or one section for them all where they are many."""
+    return [ended(report, face), *_of_members(report, face)]
+
+
+def ended(report: Report, face: Face) -> list[Text]:
+    """Of a program that used a GPU: that it failed or was stopped, above all that it did until then."""
+    lead = sentences.ended(report) if report.devices else None
+    return [] if lead is None else [*headline(lead.headline, face), *told_of(lead, face)]
+
+
+def told_of(lead: sentences.Lead, face: Face) -> list[Text]:
+    """What stands below the sentence: the program's own lines, dimmed, and the rest."""
+    lines = [face.line(("  " + face.fit(line.strip(), face.width - 2), DIM)) for line in lead.lines[-MOST_OWN_LINES:]]
+    return [*lines, *(line for text in lead.told for line in face.wrapped(text))]
+
+
+def _of_members(report: Report, face: Face) -> list[list[Text]]:
     members = view.accounts(report)
     if not members:
         return [face.wrapped(sentences.NOTHING, style=STRONG)]
@@ -96,8 +113,10 @@ def _accounts(report: Report, face: Face) -> list[list[Text]]:
 
 def _in_full(account: Account, face: Face) -> list[Text]:
     lines = headline(replace(account, name=face.fit(account.name, face.width // 2)).headline, face)
-    for text in account.told:
-        lines += face.wrapped(text)
+    if account.lead is not None:
+        lines += told_of(account.lead, face)
+    else:
+        lines += [line for text in account.told for line in face.wrapped(text)]
     if told := sentences.first(account.responses, account.set_against_ns):
         lines += face.wrapped(told, first=Text("First: ", style=STRONG))
     parts = account.parts
@@ -132,6 +151,8 @@ def _braces(account: Account, utilization: float, face: Face) -> Text:
 
 
 def summary(members: Sequence[Account], face: Face) -> list[Text]:
+    if members[0].lead is not None:
+        return [*headline(members[0].headline, face), *told_of(members[0].lead, face)]
     lines: list[Text] = []
     for told, confidence in view.summaries(members):
         sentence, sure = headline(told, face), Text(f"  {confidence}", style=DIM)
@@ -147,12 +168,14 @@ def side_by_side(members: Sequence[Account], face: Face) -> list[Text]:
     name = min(max(len(account.name) for account in members), face.width // 3)
     bound = natural("BOUND BY", (account.bound for account in members))
     bar = max(face.width - name - bound - 13, 10)
+    if members[0].lead is not None:  # nothing bounds what gives no verdict
+        bar += bound + 10
     columns = [
         Column("", name, lambda account, width: face.fit(account.name, width)),
         Column("ACCOUNT", bar, lambda account, width: face.bar(account.parts, width)),
         Column("BOUND BY", bound, lambda account, _: account.bound),
         Column("MAX", 6, lambda account, _: account.saves, right=True),
-    ]
+    ][: 2 if members[0].lead is not None else None]
     lines = [face.heads(columns), *(face.row(columns, account) for account in members)]
     shown = {part.cause for account in members for part in account.parts}
     return lines + face.flow(face.cause(key) for key in (*CAUSE_KEYS, OTHER.key) if key in shown)
@@ -238,7 +261,7 @@ def bound(row: Row, face: Face) -> Text:
 
 
 def no_regions(report: Report, face: Face) -> list[Text]:
-    if not (report.devices or report.threads):
+    if not (report.devices or report.threads) or sentences.lead(report) is not None:
         return []
     if report.trace.captured.nvtx:
         return face.wrapped("No region is left after the selection; --min-share 0 shows all.", style=DIM)

@@ -227,7 +227,8 @@ class Row:
     def bound(self) -> str:
         """``sync``, with a question mark where the confidence is low."""
         verdict = self.region.verdict
-        return sentences.bound_word(verdict) + ("?" if verdict.confidence == "low" else "") if self.is_judged else ""
+        is_open = verdict.confidence == "low" and not verdict.why_not
+        return sentences.bound_word(verdict) + ("?" if is_open else "") if self.is_judged else ""
 
     @property
     def saves(self) -> str:

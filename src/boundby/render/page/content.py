@@ -41,6 +41,7 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
         "version": __about__.__version__,
         "report": report,
         "accounts": accounts,
+        "ended": sentences.ended(report) if report.devices else None,
         "in_full": len(accounts) <= view.IN_FULL,
         "summaries": view.summaries(accounts),
         "found": saving[: findings.MOST_FINDINGS],
