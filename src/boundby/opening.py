@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from os import PathLike
 from pathlib import Path
 
-from boundby.capture.folder import cycles_of, exit_code_of, find_in_folder, is_run, not_recorded, rank_of
+from boundby.capture.folder import cycles_of, exit_code_of, find_in_folder, is_run, last_words_of, not_recorded, rank_of
 from boundby.model.errors import UserError
 from boundby.model.records import replace
 from boundby.readers import read_trace
@@ -46,8 +46,8 @@ def open_trace(
             trace.backtraces.load()  # the export is about to go
     if is_run(folder) and (rank := rank_of(folder)) is not None:
         trace = replace(trace, place=JobPlace(*rank))
-    if (code := exit_code_of(path.parent)) is not None:
-        trace = replace(trace, exit_code=code)
+    if is_run(path.parent):
+        trace = replace(trace, exit_code=exit_code_of(path.parent), last_words=last_words_of(path.parent))
     if why := not_recorded(path.parent):  # what boundby profile noted is nearer to the cause than what nsys did
         trace = replace(trace, not_recorded={**trace.not_recorded, **why})
     return replace(trace, warnings=(*warnings, *trace.warnings))

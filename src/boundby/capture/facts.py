@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import platform
@@ -166,6 +167,7 @@ def of_run(
         "started": started.isoformat(timespec="seconds"),
         "duration_s": round(ran.duration_s, 3),
         "exit_code": ran.exit_code,
+        "last_words": dataclasses.asdict(said) if (said := ran.last_words) is not None else None,
         "stopped_by": "duration" if ran.outlived else ran.stopped_by.name if ran.stopped_by else None,
         "nsys": {"version": nsys.version, "path": str(nsys.path), "arguments": list(plan.arguments)},
         "not_recorded": [{"what": each.what, "reason": each.reason, "kind": each.kind} for each in plan.lacks],

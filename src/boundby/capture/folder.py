@@ -14,6 +14,7 @@ from pathlib import Path, PurePath
 from boundby.model.errors import InputError, OutputError
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass
+from boundby.trace.vocabulary.last_words import LastWords
 
 DEFAULT_PARENT = "boundby-out"
 REPORT = "report.nsys-rep"
@@ -202,6 +203,16 @@ def exit_code_of(folder: Path) -> int | None:
     try:
         told = json.loads((folder / FACTS).read_text(encoding="utf-8"))
         return None if told.get("stopped_by") else int(told["exit_code"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def last_words_of(folder: Path) -> LastWords | None:
+    """What the program of a run said of how it failed, as run.json tells it."""
+    try:
+        told = json.loads((folder / FACTS).read_text(encoding="utf-8"))["last_words"]
+        where = None if told["where"] is None else str(told["where"])
+        return LastWords(str(told["ended"]), str(told["words"]), where, tuple(map(str, told["lines"])))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 

@@ -21,6 +21,8 @@ from types import FrameType
 from boundby.capture.child import ChildTimeoutError, Finished, run_child
 from boundby.capture.handover import Handover, park_streams
 from boundby.capture.locate import Nsys
+from boundby.capture.overhear import Overheard
+from boundby.trace.vocabulary.last_words import INTERRUPTED, LastWords, last_words
 
 Say = Callable[[str], None]
 
@@ -57,6 +59,17 @@ class Ran:
     said: Finished
     files: tuple[Path, ...]
     """What nsys says it wrote."""
+    errors: str = ""
+    """The end of what the program wrote to standard error."""
+
+    @property
+    def last_words(self) -> LastWords | None:
+        """What the program says of how it failed, or that it was stopped; None where it did neither."""
+        if not self.started or self.outlived or self.nsys_signal is not None:
+            return None
+        if self.stopped_by is not None:
+            return LastWords(INTERRUPTED, "")
+        return last_words(self.errors, exit_code=self.exit_code)
 
 
 class GaveUpError(Exception):
@@ -80,12 +93,16 @@ def run_session(
     """
     log = handover.folder / "log"
     begin = time.monotonic()
+    heard = Overheard()
     child = subprocess.Popen(
         park_streams([*command, *handover.command(program)], log),
         env=dict(handover.environment),
         start_new_session=True,
         close_fds=False,  # what the caller left open for the program stays open, as without boundby
+        stdout=heard.output,
+        stderr=heard.errors,
     )
+    heard.started()
     stop = _Stop(child, handover, say)
     try:
         with stop.listening():
@@ -104,6 +121,7 @@ def run_session(
         end_agent(handover)
     else:
         await_agent(handover)
+    heard.close()
     lines = _read_log(log)
     code = child.returncode
     return Ran(
@@ -116,6 +134,7 @@ def run_session(
         duration_s=time.monotonic() - begin,
         said=Finished(code, tuple(line for line in lines if "[1/1]" not in line)),
         files=tuple(_files(lines)),
+        errors=heard.text,
     )
 
 

@@ -289,7 +289,9 @@ def _run(request: Request, options: AnalysisOptions, format_name: str, view: Vie
     if recording.ran.outlived:
         say("the recording is over, and the program was stopped")
     elif code and recording.report is not None:
-        say(f"the program ended with {_ending(code)}; this is what it did until then")
+        said = recording.ran.last_words
+        words = f" ({said.words})" if said is not None and said.words else ""
+        say(f"the program failed with {_ending(code)}{words}; this is what it did until then")
     folder = recording.folder.path
 
     def tell() -> None:

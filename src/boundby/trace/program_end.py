@@ -12,7 +12,7 @@ def program_end(trace: Trace) -> ProgramEnd | None:
     started: these write to its streams."""
     errors = "".join(one.text for one in trace.written if one.is_error)
     output = "".join(one.text for one in trace.written if not one.is_error)
-    said = last_words(errors, output, trace.exit_code)
+    said = trace.last_words or last_words(errors, output, trace.exit_code)
     if said is None:
         return None
     return ProgramEnd(

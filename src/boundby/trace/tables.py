@@ -54,6 +54,7 @@ from boundby.trace.frames import ROUNDED_NS, FrameStacks
 from boundby.trace.stacks import NO_BACKTRACES, LazyBacktraces
 from boundby.trace.vocabulary.cuda import CallClass, OverheadClass, classify_call, classify_overhead
 from boundby.trace.vocabulary.kernels import KernelKind, kind_of_kernel
+from boundby.trace.vocabulary.last_words import LastWords
 from boundby.trace.vocabulary.mpi import MessageKind, message_kind
 from boundby.trace.vocabulary.os import sleep_kind
 from boundby.trace.vocabulary.python import sleep_kind_of_frame
@@ -614,6 +615,7 @@ class Trace:
     written: tuple[Written, ...] = ()  # the ends of what processes wrote
     diagnostics: tuple[Diagnostic, ...] = ()  # what the profiler noted, the most severe first
     machine: Machine = Machine()
+    last_words: LastWords | None = None  # of the program, where who ran it heard them
     exit_code: int | None = None  # of the program, as a shell has it; None: not known
 
     @property
