@@ -14,7 +14,8 @@ from boundby.cli import outcome
 from boundby.cli.main import main
 from boundby.render import brief, markdown, screen, terminal
 from boundby.results.report import Report
-from boundby.simulate.rows import Export, Name
+from boundby.simulate.rows import Export
+from boundby.simulate.schema import Name
 from tests.trace.test_last_words import CAUGHT, IMPORT, KEYBOARD, TENSORFLOW
 
 MS = 1_000_000
