@@ -37,6 +37,7 @@ from typing import Any
 
 import jsonschema_rs
 from tests.readers.kineto.test_reader import small
+from tests.support.counted import COUNTED_BOUND, counted_program, damage_counted
 from tests.support.damaged_json import damaged, damaged_result
 from tests.support.damaged_sqlite import damage
 from tests.support.invariants import check_invariants
@@ -112,6 +113,13 @@ def _without_page(path: Path) -> None:
     analyse(path, ("terminal", "markdown"))
 
 
+def same_bound(path: Path) -> None:
+    """As above; and what was damaged decides no verdict."""
+    analyse(path, ("terminal", "markdown"))
+    bounds = {device.verdict.bound for device in api.analyze(path).devices}
+    assert bounds <= {COUNTED_BOUND}, bounds
+
+
 def reuse(path: Path) -> None:
     """A saved result shown, compared with a whole one, and checked."""
     report = api.load(path)
@@ -133,6 +141,10 @@ def join(folder: Path) -> None:
 def exports(folder: Path, traces: Path | None) -> list[Path]:
     made = [training_loop(2).write(folder / f"built_{year}.sqlite", year) for year in ("2022", "2026")]
     return [*made, *_small(_SAMPLES, "*.sqlite"), *_small(traces, "**/*.sqlite")]
+
+
+def counted(folder: Path, _: Path | None) -> list[Path]:
+    return [counted_program().write(folder / f"counted_{year}.sqlite", year) for year in ("2022", "2023", "2026")]
 
 
 def profiler_traces(folder: Path, traces: Path | None) -> list[Path]:
@@ -196,6 +208,7 @@ def _damage_ranks(folder: Path, chance: random.Random) -> None:
 
 KINDS: Mapping[str, Kind] = {
     "sqlite": Kind(exports, damage, analyse, _without_page),
+    "counters": Kind(counted, damage_counted, same_bound),
     "kineto": Kind(profiler_traces, _damage_text, analyse, _without_page),
     "saved-json": Kind(results, _damage_result, reuse),
     "jobs": Kind(jobs, _damage_ranks, join),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import shutil
 import sqlite3
 from contextlib import closing
@@ -10,26 +12,19 @@ from pathlib import Path
 import pytest
 
 import boundby
+from boundby.model.errors import UserError
 from boundby.readers import read_trace
 from boundby.results.report import Counters, DeviceReport
 from boundby.trace.vocabulary.metrics import COLUMNS, WORDS, column_of
 from boundby.verdict.limits import limit
 from tests.support.alter import alter
+from tests.support.counted import TYPE, counted_program, damage_counted, sampled
 from tests.support.export import Export
 from tests.support.invariants import check_invariants
 from tests.support.traces import trace_path
 
-MS, US = 1_000_000, 1_000
+MS = 1_000_000
 REAL = "gpu_metrics_2022_4.sqlite"
-NAMES = {
-    "SM Active": 0,
-    "SM Issue": 1,
-    "Tensor Active": 2,
-    "DRAM Read Throughput": 3,
-    "DRAM Write Throughput": 4,
-    "GPC Clock Frequency": 5,
-}
-TYPE = 281479271677952
 
 
 def query(path: Path, statement: str) -> list[tuple[float, ...]]:
@@ -108,26 +103,6 @@ def test_the_same_as_json(tmp_path: Path) -> None:
         assert (getattr(as_json, column) == getattr(plain, column)).all(), column
 
 
-def sampled(percent: dict[str, int], *, idle: dict[str, int] | None = None) -> Export:
-    """Ten kernels of 9 ms, back to back but for 1 ms, under samples of 100 us: one value while busy, one while idle."""
-    export = Export()
-    main = export.thread()
-    for step in range(10):
-        at = step * 10 * MS
-        launch = export.api(main, at - 50 * US, at - 40 * US, "cudaLaunchKernel_v7000")
-        export.kernel(launch, at, at + 9 * MS, name="void busy(float*)")
-    for name, number in NAMES.items():
-        export.row("TARGET_INFO_GPU_METRICS", typeId=TYPE, sourceId=TYPE, typeName="", metricId=number, metricName=name)
-    for place in range(990):
-        at = place * 100 * US
-        now = percent if at % (10 * MS) < 9 * MS else idle or {}
-        for name, number in NAMES.items():
-            export.row(
-                "GPU_METRICS", timestamp=at, rawTimestamp=at, typeId=TYPE, metricId=number, value=now.get(name, 0)
-            )
-    return export
-
-
 def analyzed(export: Export, path: Path, schema: str = "2023") -> DeviceReport:
     report = boundby.analyze(export.write(path, schema=schema))
     check_invariants(report)
@@ -192,3 +167,16 @@ def test_values_that_cannot_be_are_not_told(tmp_path: Path) -> None:
     assert device.counters is not None
     assert device.counters.busy is not None
     assert device.counters.busy.sm_active == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_damage_to_these_tables_gives_no_confident_error(tmp_path: Path, seed: int) -> None:
+    """What else the export holds decides the verdict: as sure as without these tables, or less. More of it:
+    ``python -m benchmarks.fuzz --kind counters``."""
+    path = counted_program().write(tmp_path / "a.sqlite", schema=("2022", "2023", "2026")[seed % 3])
+    sound = boundby.analyze(path).devices[0].verdict
+    damage_counted(path, random.Random(seed))
+    with contextlib.suppress(UserError):
+        report = boundby.analyze(path)
+        check_invariants(report)
+        assert report.devices[0].verdict.bound == sound.bound
