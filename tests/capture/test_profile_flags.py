@@ -12,7 +12,7 @@ from boundby.capture import flags
 from boundby.capture.flags import Options, Plan, Support, plan, probe_support, read_help
 from boundby.capture.locate import Nsys
 from boundby.capture.machine import Gpu, Machine
-from boundby.model.errors import UserError
+from boundby.model.errors import ToolError, UserError
 from tests.support.nsys import fake_nsys
 from tests.support.profiling import Profiler
 
@@ -109,6 +109,17 @@ def test_gpu_metrics_only_where_nsys_lists_a_gpu_for_them(tmp_path: Path, body: 
     chosen = made(nsys=fake_nsys(tmp_path / "bin", body, "2026.1.1.4-x"))
     assert not any("metrics" in each for each in chosen.arguments)
     assert [reason in lack.reason for lack in chosen.lacks] == [True]
+
+
+def test_metrics_that_are_asked_for_are_fine_or_refused(new: Nsys) -> None:
+    chosen = made(Options(metrics=True), nsys=new)
+    assert "--gpu-metrics-frequency=10000" in chosen.arguments
+    locked = Machine("5.15", GPU.gpus, "535", None, "the driver keeps GPU counters to administrators")
+    with pytest.raises(ToolError, match="keeps GPU counters to administrators") as refused:
+        made(Options(metrics=True), machine=locked, nsys=new)
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in (refused.value.next_step or "")
+    with pytest.raises(ToolError, match="no NVIDIA GPU"):
+        made(Options(metrics=True), machine=CPU, nsys=new)
 
 
 def test_the_older_name_of_a_flag(tmp_path: Path) -> None:

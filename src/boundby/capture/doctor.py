@@ -253,11 +253,7 @@ def _counters(here: _Here) -> Answer:
     if here.machine.no_counters is None:
         who = "as administrator" if machine.is_admin_only(here.machine.root) else "for everyone"
         return "ok", f"permitted {who}"
-    advice = (
-        "CUDA tracing works without; GPU metrics need root, or the driver option NVreg_RestrictProfilingToAdminUsers=0 "
-        "(https://developer.nvidia.com/ERR_NVGPUCTRPERM)."
-    )
-    return "warning", here.machine.no_counters, advice
+    return "warning", here.machine.no_counters, f"Only GPU metrics need it. {machine.PERMIT_COUNTERS}"
 
 
 def _torch(here: _Here) -> Answer:

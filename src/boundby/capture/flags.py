@@ -15,7 +15,7 @@ from pathlib import Path, PurePath
 
 from boundby.capture.child import ChildTimeoutError, run_child
 from boundby.capture.locate import Nsys
-from boundby.capture.machine import Machine
+from boundby.capture.machine import PERMIT_COUNTERS, Machine
 from boundby.model.errors import ToolError, UserError
 
 HELP_TIMEOUT_S = 30.0
@@ -26,6 +26,8 @@ MPI_TRACE = ("mpi", "ucx")
 PLAIN_TRACE = ("cuda", "nvtx", "osrt")
 #: Enough for "how well do kernels fill the GPU" by region; the default of 10 kHz makes exports of gigabytes.
 GPU_METRICS_HZ = 1000
+#: What ``--metrics`` asks for: kernels of 100 us are told apart.
+FINE_METRICS_HZ = 10_000
 #: The range that ``boundby.annotate.steps`` opens around its active iterations.
 STEPS_RANGE = "boundby.capture"
 _MPI_LAUNCHERS = ("mpirun", "mpiexec", "orterun", "srun")
@@ -78,6 +80,8 @@ class Options:
     """Passed to ``nsys profile`` as they are; they win over boundby's own."""
     lines: bool = True
     """Mark which line of Python each thread of a torch program is at."""
+    metrics: bool = False
+    """Sample the GPU's counters finely; if they cannot be sampled, say so before the program starts."""
     is_rank: bool = False
     """One of several that are recorded side by side."""
 
@@ -235,6 +239,8 @@ def why_no_scheduling(support: Support, machine: Machine, nsys: Nsys) -> str | N
 
 def _gpu(options: Options, support: Support, machine: Machine, nsys: Nsys, lacks: list[Lack]) -> list[str]:
     if not machine.gpus:
+        if options.metrics:
+            raise no_metrics("no NVIDIA GPU is visible here")
         lacks.append(Lack("GPU data", "no NVIDIA GPU is visible here", "covers the host only", "cuda"))
         return []
     arguments = ["--cuda-graph-trace=node"]
@@ -253,10 +259,20 @@ def _gpu(options: Options, support: Support, machine: Machine, nsys: Nsys, lacks
         reason = "only one process at a time can sample them, and ranks are several"
     if name is not None and reason is None and name not in flag_names(options.nsys_args):
         reason = why_no_metrics(nsys, name)
+    if reason is not None and options.metrics:
+        raise no_metrics(reason)
     if reason is not None:
         lacks.append(Lack("GPU metrics", reason, "will not show how well running kernels fill the GPU", "gpu_metrics"))
         return arguments
-    return [*arguments, f"--{name}=all", f"--gpu-metrics-frequency={GPU_METRICS_HZ}"]
+    frequency = FINE_METRICS_HZ if options.metrics else GPU_METRICS_HZ
+    return [*arguments, f"--{name}=all", f"--gpu-metrics-frequency={frequency}"]
+
+
+def no_metrics(reason: str) -> ToolError:
+    """For who insists on GPU metrics: why there are none, and what would permit them."""
+    is_permission = "permit" in reason or "administrators" in reason
+    step = PERMIT_COUNTERS if is_permission else "Record without --metrics: boundby then takes what it can."
+    return ToolError(f"GPU metrics cannot be recorded: {reason}.", step)
 
 
 def why_no_metrics(nsys: Nsys, name: str) -> str | None:

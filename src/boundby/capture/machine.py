@@ -89,6 +89,13 @@ def why_no_sampling(root: Path = Path("/")) -> str | None:
     return f"perf_event_open does not work here ({os.strerror(number)})"
 
 
+#: How a machine is made to let users read GPU performance counters.
+PERMIT_COUNTERS = (
+    "Record as root; or permit it to everyone: echo options nvidia NVreg_RestrictProfilingToAdminUsers=0 | "
+    "sudo tee /etc/modprobe.d/nvidia-profiling.conf, then restart (https://developer.nvidia.com/ERR_NVGPUCTRPERM)."
+)
+
+
 def why_no_counters(root: Path = Path("/")) -> str | None:
     """Why GPU performance counters may not be read; None where nothing speaks against it."""
     if is_admin_only(root) and not has_capability("SYS_ADMIN", root):

@@ -84,6 +84,12 @@ Exit codes: docs/exit-codes.md
     help="Do not mark, 50 times a second, which line of Python a torch program is at. Waits then have no source lines.",
 )
 @click.option(
+    "--metrics",
+    is_flag=True,
+    help="Sample the GPU's counters (SMs, tensor cores, memory) 10,000 times a second, instead of 1,000 where that is "
+    "permitted; end with a sentence where it is not.",
+)
+@click.option(
     "--trace",
     metavar="KINDS",
     help="What to trace, as nsys calls it, separated by commas. [cuda,cudnn,cublas,nvtx,osrt, and with MPI mpi,ucx]",
@@ -125,6 +131,7 @@ def profile(
     in_job: bool,
     torch_ops: bool,
     no_lines: bool,
+    metrics: bool,
     trace: str | None,
     delay: float,
     duration: float | None,
@@ -161,6 +168,7 @@ def profile(
         capture_range=capture_range,
         nsys_args=_split(nsys_args),
         lines=not no_lines,
+        metrics=metrics,
     )
     given = {"--trace": trace, "--delay": delay or None, "--duration": duration, "--capture-range": capture_range}
     given |= {"--nsys-args": nsys_args or None, "--nsys": str(nsys) if nsys else None, "--window": options.window}
@@ -172,7 +180,7 @@ def profile(
         )
     if ranks.is_launcher(program) and not in_job:
         words = [f"{name}={value}" for name, value in given.items() if value is not None]
-        words += ["--torch-ops"] * torch_ops + ["--no-lines"] * no_lines + ["--force"] * force
+        words += ["--torch-ops"] * torch_ops + ["--no-lines"] * no_lines + ["--metrics"] * metrics + ["--force"] * force
         return _run_job(Request(program, wanted, output, force, nsys), words, options, format_name, view)
     place = JobPlace.in_environment(os.environ)
     if place.rank is None and in_job:
