@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import boundby
-from boundby.render import screen, sentences
+from boundby.render import screen, sentences, view
 from boundby.results.report import DeviceReport, Report
 from boundby.simulate.engine import simulate
 from boundby.simulate.export import write_export
@@ -21,7 +21,7 @@ UPLOAD = Copy(120_000_000, "HtoD", "pageable", blocking=True)
 
 
 def analyzed(folder: Path, *body: Instruction) -> Report:
-    path = folder / "x.sqlite"
+    path = folder / f"{len(list(folder.iterdir()))}.sqlite"
     write_export(simulate(realise(program(*body), Machine(), 0)), path)
     return boundby.analyze(path)
 
@@ -90,3 +90,12 @@ def test_real_programs(name: str, steps: int, bound: str | None, part: str, ns: 
     assert bound in (None, found.steady.bound)
     assert found.one_time[0].name == part
     assert found.one_time[0].ns == pytest.approx(ns, rel=0.01)
+
+
+def test_a_mean_that_holds_a_first_instance_says_so(tmp_path: Path) -> None:
+    first = Range("step {i}", [Launch("gemm", 2 * MS), Init(90 * MS), Launch("relu", 1 * MS), Sync()])
+    slow, even = Loop(1, [first]), Loop(29, [STEP])
+    (told,) = [note for note in view.select(analyzed(tmp_path, slow, even)).notes if "mean" in note]
+    assert told.startswith("TIME/INST is a mean: the first step * took 9")
+    assert "the median is 2.31 ms" in told
+    assert not [note for note in view.select(analyzed(tmp_path, even)).notes if "mean" in note]

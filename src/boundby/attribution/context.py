@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.host_state import HostState
+from boundby.attribution.projection import project
 from boundby.attribution.regions import Ownership
 from boundby.correlation.correlate import Calls
 from boundby.correlation.logical_threads import LogicalThreads
-from boundby.model.arrays import Int32Array, pick, rows_of
+from boundby.model.arrays import Int32Array, Int64Array, pick, rows_of
 from boundby.model.intervals import IntervalSet
 from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
@@ -30,6 +32,11 @@ class TraceContext:
     call_range: Int32Array  # per call: the innermost range around its start; NOTHING where there is none
     call_region: Int32Array  # that range's region
     launch_region: Int32Array  # per operation: that of the call that launched it
+
+    @cached_property
+    def projected(self) -> tuple[Int64Array, Int64Array]:
+        """When each range begins and ends on the devices, by all operations (`project`)."""
+        return project(self.trace, self.calls, self.ownership.regions, self.launch_range)
 
     @property
     def launch_range(self) -> Int32Array:

@@ -233,7 +233,7 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
         raise empty_window()
     if not devices:
         threads = account_threads(context, *host_window(window, context))
-    start, end = project(trace, calls, ownership.regions, context.launch_range)
+    start, end = context.projected
     calls.forget()
     counted = _counted(trace, window, start, end, _spans(trace, devices, threads))
     return Timeline(

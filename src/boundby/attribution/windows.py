@@ -184,8 +184,9 @@ def _reach(context: TraceContext, operations: DeviceOperations) -> tuple[Int64Ar
     device does something that is not on record.
     """
     ranges, table, busy = context.trace.ranges, operations.table, operations.busy()
-    regions, of_operation = context.ownership.regions, context.calls.of_operation[operations.rows]
-    first, last = project(context.trace, context.calls, regions, context.launch_range, operations.rows)
+    of_operation, is_sole = context.calls.of_operation[operations.rows], len(table) == len(context.trace.operations)
+    of_device = context.trace, context.calls, context.ownership.regions, context.launch_range, operations.rows
+    first, last = context.projected if is_sole else project(*of_device)
     launched = last > first
     begin, end = np.where(launched, first, ranges.start_ns), np.where(launched, last, ranges.end_ns)
     rows = np.flatnonzero(launched)

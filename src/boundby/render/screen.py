@@ -143,7 +143,8 @@ def _regions(report: Report, face: Face, options: Options, room: int) -> list[Te
     if not any(region.path for region in report.regions):
         return parts.no_regions(report, face)
     selection = view.select(report, options.min_share)
-    most = room - 2 if options.top is None else options.top
+    uneven = face.within(selection.uneven, 1, style=DIM)
+    most = room - 2 - len(uneven) if options.top is None else options.top
     rows = _worth(selection, most, options)
     if not rows:
         return []
@@ -157,7 +158,7 @@ def _regions(report: Report, face: Face, options: Options, room: int) -> list[Te
         notes.append("? after a bound: low confidence")
     if notes:
         lines.append(face.line((". ".join(notes), DIM)))
-    return lines
+    return lines + uneven
 
 
 def _worth(selection: view.Selection, most: int, options: Options) -> list[Row]:

@@ -21,7 +21,7 @@ from boundby.results.report import (
     Verdict,
     WhatIf,
 )
-from boundby.trace.facts import ProgramEnd
+from boundby.trace.facts import PYTORCH, ProgramEnd
 from boundby.trace.vocabulary.last_words import INTERRUPTED
 
 IN_RANGES = 0.9  # of the host's time: ranges that cover less of it are told to do so
@@ -389,7 +389,7 @@ def window(report: Report) -> str:
         text += f", window {clean(report.analysis.window)},"
     around = {"before": longest.startup_ns, "after": longest.shutdown_ns}
     run_ns = longest.window_ns + sum(around.values())
-    whole = "trace" if report.trace.source == "kineto" or report.trace.is_part else "run"  # it shows a part of the run
+    whole = "trace" if report.trace.source == PYTORCH or report.trace.is_part else "run"  # it shows a part of the run
     told = [f"{units.duration(ns)} {where}" for where, ns in around.items() if ns >= WORTH_NAMING * run_ns]
     if told:
         text += f" of a {whole} of {units.duration(run_ns)} ({units.percent(longest.window_ns / run_ns)})"

@@ -22,6 +22,8 @@ MOST_TOPS = 10  # names, over all devices
 MAX_ROWS = 40  # one screen: beyond it, only an explicit --min-share shows more
 NO_RANGE = "(no range)"
 NOTABLE_EXPOSED = 0.02  # of the window, that waits cost beyond what the bar calls sync
+# Where the first instance takes so many times the median, and the mean so many times: that is no usual time.
+FIRST, UNEVEN = 10, 1.5
 _CONFIDENCE = ("low", "medium", "high")
 
 
@@ -257,8 +259,23 @@ class Selection:
         return any(not row.region.total_ns for row in self.rows)
 
     @property
+    def uneven(self) -> str:
+        """That ``TIME/INST`` is a mean, of the largest region whose first instance makes it much more than others take;
+        empty where none is such."""
+        for row in sorted(self.rows, key=lambda row: -row.share):
+            host, first_ns = row.region.host, max(row.region.instance_ns.host_ns[:1], default=0)
+            if (
+                row.region.total_ns
+                and first_ns >= FIRST * host.median_ns > 0
+                and host.mean_ns > UNEVEN * host.median_ns
+            ):
+                took = f"the first {row.label} took {units.duration(first_ns)} on the host"
+                return f"TIME/INST is a mean: {took}, the median is {units.duration(host.median_ns)}."
+        return ""
+
+    @property
     def notes(self) -> tuple[str, ...]:
-        """What is said below the table: regions that no annotation made, and those left out."""
+        """What is said below the table: means that mislead, regions that no annotation made, and those left out."""
         return self.noted("; --min-share 0 shows all")
 
     def noted(self, how: str = "") -> tuple[str, ...]:
@@ -266,6 +283,7 @@ class Selection:
         verb = "is" if self.left_out == 1 else "are"
         number, share = units.plural(self.left_out, "region"), units.percent(self.min_share)
         return _filled(
+            self.uneven,
             sentences.FOUND if any(row.region.found for row in self.rows) else "",
             f"{number} below {share} {verb} not shown{how}." if self.left_out else "",
         )

@@ -103,10 +103,13 @@ def while_idle(context: RuleContext) -> str:
 
 
 def is_early(context: RuleContext, place: Place) -> bool:
-    """Whether most of a place's time lies before most of the kernels: what comes there is paid once, at first calls."""
+    """Whether most of a place's time lies before most of the kernels: what comes there is paid once, at first calls. Of
+    one step alone it is not known whether others do the same."""
     if not context.timeline.devices:
         return False
-    pieces = host_pieces(context)
+    pieces, step = host_pieces(context), step_region(context.timeline)
+    if step is not None and np.count_nonzero(context.timeline.ownership.regions.of_range == step) == 1:
+        return False
     length = pieces.length_ns[place.rows]
     early = progress_at(context, pieces.start_ns[place.rows]) < EARLY
     return context.trace.captured.kernels and int(length[early].sum()) >= MOST_IS_EARLY * int(length.sum())
