@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from boundby.attribution.timeline import Timeline
+from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.model.arrays import FloatArray, Int64Array
 from boundby.model.causes import BUSY_CAUSES, REMOVABLE, Cause
 from boundby.model.records import dataclass
@@ -39,7 +39,7 @@ _HOST = tuple(cause for cause in REMOVABLE if cause not in (*BUSY_CAUSES, Cause.
 @dataclass(frozen=True)
 class Counterfactuals:
     """Savings in nanoseconds by cause: ``sync`` from the program as it ran, every other cause from the program that
-    no longer waits, or as it ran where its waits are not what costs it most (`_of_one_base`). Empty where there was
+    no longer waits, or as it ran where its waits are not what costs it most (`_is_as_it_ran`). Empty where there was
     nothing to replay. ``unreliable`` says why the trace cannot be replayed to be trusted; None: it can."""
 
     device: Mapping[int, Mapping[str, int]] = field(default_factory=dict)  # by device index
@@ -81,8 +81,8 @@ def counterfactuals(predictor: Predictor, inclusive: Int64Array) -> Counterfactu
     held = _worth_replaying(held_ns, 0)
     _ask_everywhere(predictor, held)
     predicted = _scenarios(predictor, held)
-    device = savings_by_cause(predictor, held)
-    region, alone = _regions(predictor, inclusive, held, held_ns)
+    device, is_as_it_ran = _device_savings(predictor, held, ())
+    region, alone = _regions(predictor, inclusive, held, held_ns, is_as_it_ran=is_as_it_ran)
     return Counterfactuals(
         device=device,
         following={
@@ -100,22 +100,26 @@ def counterfactuals(predictor: Predictor, inclusive: Int64Array) -> Counterfactu
 
 def _undelayed(predictor: Predictor, inclusive: Int64Array, held: set[Cause], held_ns: FloatArray) -> Undelayed:
     last = (predictor.undelayed,)
-    return Undelayed(savings_by_cause(predictor, held, last), _regions(predictor, inclusive, held, held_ns, last)[0])
+    device, _ = _device_savings(predictor, held, last)
+    return Undelayed(device, _regions(predictor, inclusive, held, held_ns, last)[0])
 
 
-def savings_by_cause(
-    predictor: Predictor, held: set[Cause] | None = None, last: tuple[Step, ...] = ()
-) -> dict[int, dict[str, int]]:
-    """Savings by device index and cause: see `Counterfactuals`. ``held``: the causes that there is anything of;
-    ``last``: changes that are made to all that is compared."""
-    if held is None:
-        held = _worth_replaying(predictor.held_ns(), 0)
+def savings_by_cause(predictor: Predictor) -> dict[int, dict[str, int]]:
+    """Savings by device index and cause: see `Counterfactuals`."""
+    return _device_savings(predictor, _worth_replaying(predictor.held_ns(), 0), ())[0]
+
+
+def _device_savings(
+    predictor: Predictor, held: set[Cause], last: tuple[Step, ...]
+) -> tuple[dict[int, dict[str, int]], bool]:
+    """Savings by device index and cause, and whether all of them are from the program as it ran. ``held``: the causes
+    that there is anything of; ``last``: changes that are made to all that is compared."""
     no_waits = Step(Without(("sync",)), predictor.everywhere)
     gone = {cause: Step(Without((cause.key,)), predictor.everywhere) for cause in held}
     predictor.ask((no_waits, *last), *((no_waits, gone[cause], *last) for cause in gone if cause != Cause.SYNC))
     without_sync = predictor.windows(no_waits, *last)
     measured = predictor.windows(*last) if last else predictor.measured_ns
-    device: dict[int, dict[str, int]] = {item.index: {} for item in predictor.devices}
+    waitless: dict[int, dict[str, int]] = {item.index: {} for item in predictor.devices}
     alone: dict[int, dict[str, int]] = {item.index: {} for item in predictor.devices}
     for cause in REMOVABLE:
         before = measured if cause == Cause.SYNC else without_sync
@@ -124,32 +128,33 @@ def savings_by_cause(
             after = without_sync if cause == Cause.SYNC else predictor.windows(no_waits, gone[cause], *last)
             after_alone = predictor.windows(gone[cause], *last)
         for number, item in enumerate(predictor.devices):
-            device[item.index][cause.key] = max(before[number] - after[number], 0)
+            waitless[item.index][cause.key] = max(before[number] - after[number], 0)
             alone[item.index][cause.key] = max(measured[number] - after_alone[number], 0)
-    for item in predictor.devices:
-        costliest_ns = int(item.gaps.sync_ns.max(initial=0))
-        device[item.index] = _of_one_base(device[item.index], alone[item.index], item.segments.by_cause(), costliest_ns)
-    return device
+    as_it_ran = [
+        item.index for item in predictor.devices if _is_as_it_ran(item, waitless[item.index], alone[item.index])
+    ]
+    return waitless | {index: alone[index] for index in as_it_ran}, len(as_it_ran) == len(waitless)
 
 
-def _of_one_base(
-    waitless: dict[str, int], alone: dict[str, int], time_ns: Int64Array, costliest_ns: int = 0
-) -> dict[str, int]:
-    """Savings by cause that can be held against each other: from the program that no longer waits, or, where its waits
-    are not what costs most, as it ran.
+def _is_as_it_ran(device: DeviceTimeline, waitless: Mapping[str, int], alone: Mapping[str, int]) -> bool:
+    """Whether a device's savings are to be held against each other from the program as it ran, not from the one that
+    no longer waits.
 
     Waits keep host and device from overlapping; were each removed from the program as it ran, none would ever be sync
     bound. Yet the replay lets the host run ahead of the device for as long as it takes. Where the account shows no such
     waits but a host at work for longer than they would save, or where all hangs on a single wait, the waits are no
-    trouble of their own. ``time_ns``: the account; ``costliest_ns``: what the wait that costs most costs."""
-    error_ns, sync_ns = MODEL_ERROR * int(time_ns.sum()), waitless[Cause.SYNC.key]
-    best_ns = max(ns for key, ns in waitless.items() if key != Cause.SYNC.key)
+    trouble of their own."""
+    time_ns, sync_ns = device.segments.by_cause(), waitless[Cause.SYNC.key]
+    window_ns = int(time_ns.sum())
+    error_ns, best_ns = MODEL_ERROR * window_ns, max(ns for key, ns in waitless.items() if key != Cause.SYNC.key)
     if sync_ns + error_ns < best_ns:
-        return waitless
-    own_ns = max(min(int(time_ns[cause]), alone.get(cause.key, 0)) for cause in _HOST)
-    is_shown = time_ns[Cause.SYNC] >= LEAST_SHOWN * sync_ns and own_ns <= MOST_OF_IT * int(time_ns.sum())
-    hangs_on_one = costliest_ns > 0 and sync_ns - costliest_ns + error_ns < best_ns
-    return {**waitless, **alone} if hangs_on_one or (not is_shown and own_ns > sync_ns + error_ns) else waitless
+        return False
+    costliest_ns = int(device.gaps.sync_ns.max(initial=0))
+    if costliest_ns and sync_ns - costliest_ns + error_ns < best_ns:
+        return True
+    own_ns = max(min(int(time_ns[cause]), alone[cause.key]) for cause in _HOST)
+    is_shown = time_ns[Cause.SYNC] >= LEAST_SHOWN * sync_ns and own_ns <= MOST_OF_IT * window_ns
+    return not is_shown and own_ns > sync_ns + error_ns
 
 
 def _ask_everywhere(predictor: Predictor, held: set[Cause]) -> None:
@@ -201,10 +206,17 @@ def _ranges(
 
 
 def _regions(
-    predictor: Predictor, inclusive: Int64Array, held: set[Cause], held_ns: FloatArray, last: tuple[Step, ...] = ()
+    predictor: Predictor,
+    inclusive: Int64Array,
+    held: set[Cause],
+    held_ns: FloatArray,
+    last: tuple[Step, ...] = (),
+    *,
+    is_as_it_ran: bool = False,
 ) -> tuple[dict[int, dict[str, int]], dict[int, dict[str, int]]]:
-    """Savings inside each region that matters, by cause: once its waits are gone, and of each cause alone.
-    ``held_ns``: see `Predictor.held_ns`; ``last``: see `savings_by_cause`, with which none is asked alone."""
+    """Savings inside each region that matters, by cause: once its waits are gone (or, ``is_as_it_ran``, as the devices'
+    are), and of each cause alone. ``held_ns``: see `Predictor.held_ns`; ``last``: see `_device_savings`, with which
+    none is asked alone."""
     timeline = predictor.timeline
     at_most, alone_at_most = _most_everywhere(predictor, held, last)
     least = LEAST_SAVED_SHARE * timeline.total_ns
@@ -221,7 +233,7 @@ def _regions(
         for number, (by_cause, alone) in zip(waiting, saved, strict=True):  # no more than the same cause everywhere
             waitless = {key: min(ns, at_most.get(Cause[key.upper()], 0)) for key, ns in by_cause.items()}
             found_alone[number] = {key: min(ns, alone_at_most[Cause[key.upper()]]) for key, ns in alone.items()}
-            found[number] = _of_one_base(waitless, found_alone[number], inclusive[number])
+            found[number] = {**waitless, **found_alone[number]} if is_as_it_ran else waitless
         waiting.clear()
 
     for number in _regions_that_matter(timeline, inclusive):

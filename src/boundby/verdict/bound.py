@@ -157,11 +157,23 @@ def decide(case: Case) -> Decision:
         is_hidden = case.is_part and case.replayed is not None and case.share(*FIXED) < MOSTLY_FIXED
         return Decision("hidden" if is_hidden else "unknown", savings)
     best, second = savings[0], savings[1] if len(savings) > 1 else None
-    if second and second.saving_ns >= max(LEAST_SAVING * window, best.saving_ns - MIXED_WITHIN * window + 1):
+    if second and second.saving_ns >= LEAST_SAVING * window and _are_alike(case, best, second):
         return Decision("mixed", savings, (best.cause, second.cause))
     if case.following is not None:
         return Decision(best.cause, savings, bound_next=_worth_naming(_ranked(case.following), window))
     return Decision(best.cause, savings, bound_next=_next(case.time, best.cause, case.host_active_ns))
+
+
+def _are_alike(case: Case, best: Saving, second: Saving) -> bool:
+    """Whether two savings are not told apart: hardly any time is between them, or little, and the account has more of
+    the second."""
+    lead_ns, first_ns, second_ns = best.saving_ns - second.saving_ns, *(_idle_ns(case, one) for one in (best, second))
+    return lead_ns < (CLOSE if second_ns > first_ns else MIXED_WITHIN) * case.window_ns
+
+
+def _idle_ns(case: Case, saving: Saving) -> int:
+    """The idle time that the account gives a cause of the host by itself; 0: it is none."""
+    return case.time[Cause[saving.cause.upper()]] if saving.cause in _HOST_KEYS else 0
 
 
 def _savings_of(case: Case) -> tuple[Saving, ...]:
