@@ -9,7 +9,7 @@ import pytest
 import boundby
 from boundby.results.report import DeviceReport
 from boundby.simulate.engine import simulate
-from boundby.simulate.export import to_export
+from boundby.simulate.export import Capture, to_export
 from boundby.simulate.program import MS, Alloc, Copy, Init, Instruction, Launch, Loop, S, Sleep, Sync, Work, program
 from boundby.simulate.script import realise
 
@@ -58,3 +58,17 @@ def test_a_host_at_work_outweighs_rare_waits(tmp_path: Path) -> None:
     assert device.time["sync"] < 0.05 * sum(device.time.values())
     assert device.verdict.bound == "cpu"
     assert {saving.cause for saving in device.verdict.savings[:2]} == {"cpu", "sync"}
+
+
+def test_a_gap_is_a_verdict_where_the_host_is_on_record(tmp_path: Path) -> None:
+    """One early operation, a long gap, then all of the work: what filled the gap is told as far as it is known."""
+    for number, (gap, bound) in enumerate(((Init(900 * MS), "init"), (Work(900 * MS), "cpu"))):
+        body = program(SMALL, Sync(), gap, Loop(200, [SMALL, SMALL]), Sync())
+        for capture in (Capture(), Capture(osrt=False, sched=False)):
+            path = to_export(simulate(realise(body)), capture).write(
+                tmp_path / f"{number}-{capture.osrt}.sqlite", "2023"
+            )
+            verdict = boundby.analyze(path).devices[0].verdict
+            is_told = capture.osrt or bound == "init"
+            assert verdict.bound == (bound if is_told else "unknown")
+            assert is_told or "is one gap after 1 operation" in str(verdict.why_not)

@@ -88,18 +88,27 @@ def why_not(case: Case, decision: Decision) -> str | None:
         return None if case.is_part else _waiting(case, decision)  # nothing is claimed
     if case.stretched is not None:
         return case.stretched
-    if (unknown := case.share(Cause.UNATTRIBUTED)) > MOST_OF_IT and not case.launches_lost:
+    unknown = case.share(Cause.UNATTRIBUTED)
+    if unknown > MOST_OF_IT and not case.launches_lost:
         return f"{percent(unknown)} of the time nothing of the host is on record. {HOST_TOO}"
     if case.calls_lost_fraction >= MANY_CALLS_LOST and decision.host_limit_fraction is None:
         return _told(case, [decision.bound])
-    if case.replayed is None and not case.is_part:
+    if case.replayed is None and not case.is_part and decision.host_limit_fraction is None:
         lost = case.launches_lost - case.launches_lost_before
-        if lost and case.unreliable is not None and decision.host_limit_fraction is None:
+        # One copy or wait that is not on record decides when many launches happen.
+        open_ns = max(sum(case.lost_work.values()), CHANCE * lost * case.window_ns // max(case.launches, 1))
+        if lost and case.unreliable is not None and open_ns > _lead_ns(decision):
             return _told(case, [decision.bound])
     if (case.unreliable is not None or not case.is_part) and (waits := _waiting(case, decision)) is not None:
         return waits
     others = sorted({other.bound for other in _alternatives(case) if not _agree(decision, other)})
-    return _told(case, [decision.bound, *others]) if others else None
+    return _told(case, [decision.bound, *others]) if others or unknown > MOST_OF_IT else None
+
+
+def _lead_ns(decision: Decision) -> int:
+    """How much more the best removal saves than the next that the verdict does not name."""
+    rest = decision.savings[2 if decision.mixed_of else 1 :]
+    return decision.savings[0].saving_ns - max((saving.saving_ns for saving in rest), default=0)
 
 
 def _waiting(case: Case, decision: Decision) -> str | None:

@@ -137,6 +137,7 @@ def _device(
     filled, undelayed = replayed.filled, replayed.undelayed
     told = _predictions(timeline, replayed, device) if savings else {}
     records, missing = timeline.losses, timeline.losses.of_device(device.index)
+    knows_host = trace.is_told_by_frames or (thread is not None and timeline.host_state.evidence(thread).is_known)
     case = Case(
         time=_time(device.segments.by_cause()),
         outside=_outside(device),
@@ -148,8 +149,7 @@ def _device(
         blocked_on=_by_size(figures.host.idle_on_ns, ROOT),
         waited_in=waited_in(timeline, device.segments),
         captured=trace.captured,
-        has_cpu_evidence=trace.is_told_by_frames
-        or (thread is not None and timeline.host_state.evidence(thread).is_known),
+        has_cpu_evidence=knows_host,
         is_damaged=trace.is_damaged,
         is_clock_shifted=device.shift.shift_ns != 0,
         clock_ahead_ns=device.shift.unshown_ns,
@@ -181,7 +181,9 @@ def _device(
         silent_ns=_silent_ns(timeline, processes),
         unseen_ns=unseen_ns(figures.device_counters.get(device.index), activity["gaps"].total_ns),
         open_ns=_open(told),
-        stretched=_stretched(device) if timeline.window.kind == "gpu" and not timeline.window.skip_first else None,
+        stretched=_stretched(device, knows_host)
+        if timeline.window.kind == "gpu" and not timeline.window.skip_first
+        else None,
     )
     verdict = judge(case)
 
@@ -391,12 +393,17 @@ def _calls_lost(fractions: tuple[float, ...], processes: npt.NDArray[np.int32]) 
     return max((fractions[number] for number in processes.tolist() if number >= 0), default=0.0)
 
 
-def _stretched(device: DeviceTimeline) -> str | None:
-    """Why a window does not hold what it is said to be of: a few operations lie far from all others."""
+def _stretched(device: DeviceTimeline, knows_host: bool) -> str | None:
+    """Why a window does not hold what it is said to be of: a few operations lie far from all others, and what the host
+    did in between is not on record. ``knows_host``: whether on-CPU and asleep can be told apart."""
     if not len(device.gaps):
         return None
     longest = int(device.gaps.length_ns.argmax())
     if device.gaps.length_ns[longest] < STRETCHED * (device.high_ns - device.low_ns):
+        return None
+    in_gap = device.segments.between(int(device.gaps.start_ns[longest]), int(device.gaps.end_ns[longest])).by_cause()
+    untold = [Cause.DEVICE_WAIT, Cause.UNATTRIBUTED, *([] if knows_host else [Cause.CPU])]
+    if 2 * int(in_gap[untold].sum()) < int(device.gaps.length_ns[longest]):
         return None
     table, split = device.operations.table, int(device.gaps.end_ns[longest])
     late = table.start_ns >= split
