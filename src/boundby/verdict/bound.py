@@ -165,10 +165,11 @@ def decide(case: Case) -> Decision:
 
 
 def _are_alike(case: Case, best: Saving, second: Saving) -> bool:
-    """Whether two savings are not told apart: hardly any time is between them, or little, and the account has more of
-    the second."""
+    """Whether two savings are not told apart: hardly any time is between them, or little, and a device's account has
+    more of the second."""
     lead_ns, first_ns, second_ns = best.saving_ns - second.saving_ns, *(_idle_ns(case, one) for one in (best, second))
-    return lead_ns < (CLOSE if second_ns > first_ns else MIXED_WITHIN) * case.window_ns
+    is_open = second_ns > first_ns and not case.is_part
+    return lead_ns < (CLOSE if is_open else MIXED_WITHIN) * case.window_ns
 
 
 def _idle_ns(case: Case, saving: Saving) -> int:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from boundby.model.causes import BUSY_CAUSES, REMOVABLE, SHORT_LABEL, WITHOUT, Cause
 from boundby.model.units import duration, percent, plural
-from boundby.replay.counterfactuals import LEAST_SHOWN
+from boundby.replay.counterfactuals import LEAST_SHOWN, MOST_OF_IT
 from boundby.results.report import CONFIDENCES
 from boundby.verdict.bound import (
     BUSY_KEYS,
@@ -149,6 +149,11 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
     if (unshown := _unshown(case, decision)) is not None:
         label = SHORT_LABEL[unshown.key]
         yield Doubt(f"the GPU is rarely idle because of {label} here: the predicted saving comes from elsewhere", 2)
+    if (unsaved := _unsaved(case)) is not None:
+        part = percent(case.share(unsaved))
+        yield Doubt(
+            f"the GPU idles {part} of the time because of {SHORT_LABEL[unsaved.key]}; the replay saves little", 1
+        )
     if decision.why_not is not None:
         yield Doubt("no verdict can be given", 2)
     elif decision.bound == "unknown":
@@ -210,6 +215,18 @@ def _unshown(case: Case, decision: Decision) -> Cause | None:
             if not case.time[cause] or own < LEAST_SHOWN * saved.get(cause.key, 0):
                 return cause
     return None
+
+
+def _unsaved(case: Case) -> Cause | None:
+    """The cause of the host for which a device idles most, if removing it would save hardly any of that by the replay:
+    something that the account does not show would take as long."""
+    if case.replayed is None or case.is_part:
+        return None
+    most = max(_HOST, key=lambda cause: case.time[cause])
+    left_ns = case.alone_ns.get(most.key)
+    saved_ns = max(case.replayed.get(most.key, 0), 0 if left_ns is None else case.window_ns - left_ns)
+    is_much = case.time[most] >= CLOSE * case.window_ns
+    return most if is_much and saved_ns < MOST_OF_IT * case.time[most] else None
 
 
 def _more_alone(case: Case, decision: Decision) -> str | None:
