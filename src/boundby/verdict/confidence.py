@@ -149,7 +149,7 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
     if (unshown := _unshown(case, decision)) is not None:
         label = SHORT_LABEL[unshown.key]
         yield Doubt(f"the GPU is rarely idle because of {label} here: the predicted saving comes from elsewhere", 2)
-    if (unsaved := _unsaved(case)) is not None:
+    if (unsaved := _unsaved(case, decision)) is not None:
         part = percent(case.share(unsaved))
         yield Doubt(
             f"the GPU idles {part} of the time because of {SHORT_LABEL[unsaved.key]}; the replay saves little", 1
@@ -217,16 +217,16 @@ def _unshown(case: Case, decision: Decision) -> Cause | None:
     return None
 
 
-def _unsaved(case: Case) -> Cause | None:
-    """The cause of the host for which a device idles most, if removing it would save hardly any of that by the replay:
+def _unsaved(case: Case, decision: Decision) -> Cause | None:
+    """A cause of the host for which a device idles longer than any removal would save by the replay, its own included:
     something that the account does not show would take as long."""
     if case.replayed is None or case.is_part:
         return None
     most = max(_HOST, key=lambda cause: case.time[cause])
     left_ns = case.alone_ns.get(most.key)
     saved_ns = max(case.replayed.get(most.key, 0), 0 if left_ns is None else case.window_ns - left_ns)
-    is_much = case.time[most] >= CLOSE * case.window_ns
-    return most if is_much and saved_ns < MOST_OF_IT * case.time[most] else None
+    best_ns = max((saving.saving_ns for saving in decision.savings), default=0)
+    return most if case.time[most] > best_ns and saved_ns < MOST_OF_IT * case.time[most] else None
 
 
 def _more_alone(case: Case, decision: Decision) -> str | None:
