@@ -55,3 +55,16 @@ def test_a_root_that_is_late_to_its_broadcast(tmp_path: Path) -> None:
     bcast = Collective("MPI_Bcast", root=0)
     finding = waits(ranks([[*LATE, bcast] * ROUNDS, [*EARLY, bcast] * ROUNDS, [*EARLY, bcast] * ROUNDS]), tmp_path)
     assert "Rank 0 comes last to MPI_Bcast" in finding[("MPI_Bcast",)].advice[0]
+
+
+def test_a_late_sender_of_what_was_begun_before(tmp_path: Path) -> None:
+    programs: list[list[Step]] = [[Own(MS), Recv(1, begun_before=MS // 2)] * ROUNDS, [*LATE, Send(0)] * ROUNDS]
+    finding = waits(ranks(programs), tmp_path)[("MPI_Waitall",)]
+    assert "Rank 1 sends late" in finding.advice[0]
+
+
+def test_ranks_that_never_end_are_told(tmp_path: Path) -> None:
+    path = ranks([[*EARLY, Collective(), Recv(1)], [*EARLY, Collective(), Recv(0)]]).write(tmp_path / "ranks.sqlite")
+    (warning,) = [one for one in boundby.analyze(path).trace.warnings if one.code == "mpi-not-ended"]
+    assert "rank 0 is in MPI_Recv from rank 1 (tag 7, 16 B) for the last 1.00 s" in warning.message
+    assert "no rank does what the others wait for" in warning.message

@@ -6,18 +6,20 @@ Devices meet in communication kernels, processes in calls of MPI that an annotat
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from boundby.correlation.messages import held
 from boundby.evidence.context import Int, RuleContext, once
-from boundby.model.arrays import factorize, group_sums, is_any, unique
+from boundby.model.arrays import factorize, group_sums, is_any, is_in, unique
 from boundby.model.expressions import expression
 from boundby.model.intervals import Coverage, IntervalSet, contains, union
 from boundby.model.records import dataclass
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.cuda import CallClass
-from boundby.trace.vocabulary.mpi import MessageKind, message_kind
+from boundby.trace.vocabulary.mpi import MessageKind, message_kind, receives, sends
 
 # Message passing: the host waits for other ranks there, whatever its CPU does meanwhile (MPI polls).
 MESSAGE_NAME = expression(r"^P?MPI_|^nvshmemx?_|^gloo", re.IGNORECASE)
@@ -150,8 +152,8 @@ def who(trace: Trace, process: int) -> str:
 
 @dataclass(frozen=True)
 class Messages:
-    """What is told of the messages of one kind of calls: who of the other ends comes late most, for how long that is
-    waited for (of ``total_ns`` in all of these calls), how often, and how large messages are."""
+    """What is told of the messages that ranks wait for in one kind of calls: who of the other ends comes late most, for
+    how long that is waited for (of ``total_ns`` in all of these calls), how often, and how large messages are."""
 
     sends: bool  # the calls do; else they receive
     count: int
@@ -164,17 +166,15 @@ class Messages:
 
 
 def messages(context: RuleContext, region: int) -> Messages | None:
-    """What is told of a region that is a blocking send or receive; None where it is none, or nothing is told of it."""
+    """What is told of a region that sends, receives, or waits for what was begun; None where it is none of these, or
+    nothing is told of it."""
     path, trace = context.path(region), context.trace
-    kinds = (MessageKind.SEND, MessageKind.RECEIVE)
-    calls = trace.messages
-    kind = trace.message_kind[calls.name]
-    rows = np.flatnonzero(is_any(kind, kinds) & (calls.peer >= 0))
-    names = np.array([trace.names[number] == path[-1] for number in calls.name[rows].tolist()] if path else [], bool)
+    calls, passed = trace.messages, _passed(context)
+    held_in = calls.name[passed.held_in]
+    names = is_in(held_in, [number for number in unique(held_in).tolist() if path and trace.names[number] == path[-1]])
     if not names.any():
         return None
-    own, other = rows[names], _other_ends(trace, rows)[names]
-    since, until = calls.start_ns[own], calls.end_ns[own]
+    own, other, since, until = (column[names] for column in passed[:4])
     comes = np.where(other >= 0, calls.start_ns[np.maximum(other, 0)], since)
     waited = np.clip(np.minimum(comes, until) - since, 0, None)
     culprit = trace.process_of(calls.thread)[np.maximum(other, 0)]
@@ -185,7 +185,7 @@ def messages(context: RuleContext, region: int) -> Messages | None:
     inside = union(since, until)
     copies = is_any(context.calls.kind, (CallClass.BLOCKING_COPY,)) & (contains(inside, context.calls.start_ns) >= 0)
     return Messages(
-        sends=bool(kind[own[0]] == MessageKind.SEND),
+        sends=bool(passed.is_send[names].all()),
         count=len(own),
         total_ns=int((until - since).sum()),
         median_bytes=int(np.median(sizes)) if (sizes >= 0).all() else -1,
@@ -196,24 +196,53 @@ def messages(context: RuleContext, region: int) -> Messages | None:
     )
 
 
-def _other_ends(trace: Trace, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+class _Passed(NamedTuple):
+    """All messages whose other end is told: rows of Trace.messages, and what holds their rank."""
+
+    row: npt.NDArray[np.intp]
+    other: npt.NDArray[np.intp]  # the row of the other end; -1: none is on record
+    since_ns: Int
+    until_ns: Int
+    held_in: npt.NDArray[np.intp]  # the row of the call that waits for it
+    is_send: npt.NDArray[np.bool_]
+
+
+@once
+def _passed(context: RuleContext) -> _Passed:
+    """The messages of all ranks."""
+    trace, calls = context.trace, context.trace.messages
+    kind = trace.message_kind[calls.name]
+    used = unique(calls.name).tolist()
+    is_send, is_receive = (
+        is_in(calls.name, [number for number in used if does(trace.names[number])]) for does in (sends, receives)
+    )
+    one_way = (is_send != is_receive) & (calls.peer >= 0)
+    rows = np.flatnonzero(one_way)
+    since, until, held_in = calls.start_ns[rows].copy(), calls.end_ns[rows].copy(), rows.copy()
+    for thread in unique(calls.thread[rows]).tolist():
+        mine, of_thread = calls.thread[rows] == thread, calls.rows_of(thread)
+        own = held(calls.take(of_thread), kind[of_thread], rows[mine] - of_thread.start)
+        since[mine], until[mine], held_in[mine] = own[0], own[1], own[2] + of_thread.start
+    return _Passed(rows, _other_ends(trace, rows, is_send[rows]), since, until, held_in, is_send[rows])
+
+
+def _other_ends(trace: Trace, rows: npt.NDArray[np.intp], is_send: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:
     """Of each of these calls the one that it meets: that of the other rank with the same tag, in order; -1: none."""
     calls = trace.messages
     rank = np.array([trace.ranks.get(process, -1) for process in range(len(trace.processes))] or [-1], np.int64)
     own = rank[trace.process_of(calls.thread)[rows]]
-    sends = trace.message_kind[calls.name[rows]] == MessageKind.SEND
-    source, target = np.where(sends, own, calls.peer[rows]), np.where(sends, calls.peer[rows], own)
+    source, target = np.where(is_send, own, calls.peer[rows]), np.where(is_send, calls.peer[rows], own)
     _, which = factorize(source, target, calls.tag[rows])
     found = np.full(len(rows), -1, np.intp)
     if (own < 0).any() or not len(rows):
         return found
-    order = np.lexsort((calls.start_ns[rows], sends, which))
+    order = np.lexsort((calls.start_ns[rows], is_send, which))
     place = np.arange(len(rows))
-    begins = np.append(True, (which[order][1:] != which[order][:-1]) | (sends[order][1:] != sends[order][:-1]))
+    begins = np.append(True, (which[order][1:] != which[order][:-1]) | (is_send[order][1:] != is_send[order][:-1]))
     number = place - np.maximum.accumulate(np.where(begins, place, 0))
     key = which[order] * len(rows) + number
-    receives, sending = order[~sends[order]], order[sends[order]]
-    of_receive, of_send = key[~sends[order]], key[sends[order]]
+    receives, sending = order[~is_send[order]], order[is_send[order]]
+    of_receive, of_send = key[~is_send[order]], key[is_send[order]]
     _, left, right = np.intersect1d(of_receive, of_send, assume_unique=True, return_indices=True)
     found[receives[left]], found[sending[right]] = rows[sending[right]], rows[receives[left]]
     return found

@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
+from boundby.correlation.messages import held
 from boundby.jobs.meetings import MESSAGE
 from boundby.jobs.summary import UNKNOWN, Group, Meetings
-from boundby.model.arrays import Int64Array, factorize, is_any, places, ranked, unique
+from boundby.model.arrays import Int64Array, factorize, is_any, ranked, unique
 from boundby.model.intervals import EMPTY, IntervalSet, union
 from boundby.model.records import fields
 from boundby.trace.facts import Communicator
@@ -114,7 +115,7 @@ def _passed(
         for one, src, dst, tag in distinct.tolist()
     ]
     passing = kinds.setdefault(MESSAGE, len(kinds))
-    start, end, held_in = _held(calls, kind, rows)
+    start, end, held_in = held(calls, kind, rows)
     return _meetings(
         timeline,
         calls.take(rows),
@@ -131,25 +132,6 @@ def _passed(
 def _is_world(group: Group) -> bool:
     """Whether its ranks are numbered as the job's are."""
     return not group.ranks or group.ranks == tuple(range(len(group.ranks)))
-
-
-def _held(
-    calls: Messages, kind: npt.NDArray[np.int8], rows: npt.NDArray[np.intp]
-) -> tuple[Int64Array, Int64Array, npt.NDArray[np.intp]]:
-    """From when to when each message can hold its rank, and the call: its own; of one that was begun the next waits, up
-    to where others are begun."""
-    start, end, held_in = calls.start_ns[rows].copy(), calls.end_ns[rows].copy(), rows.copy()
-    waits, begins = np.flatnonzero(kind == MessageKind.WAIT), np.flatnonzero(kind == MessageKind.BEGIN)
-    begun = np.flatnonzero(kind[rows] == MessageKind.BEGIN)
-    if not len(waits) or not len(begun):
-        return start, end, held_in
-    first = places(calls.start_ns[waits], end[begun])
-    begun, first = begun[first < len(waits)], first[first < len(waits)]
-    until = np.append(calls.start_ns[begins], np.iinfo(np.int64).max)
-    following = until[places(until, calls.start_ns[waits[first]])]
-    last = places(calls.start_ns[waits], following) - 1
-    start[begun], end[begun], held_in[begun] = calls.start_ns[waits[first]], calls.end_ns[waits[last]], waits[first]
-    return start, end, held_in
 
 
 def _meetings(

@@ -43,6 +43,8 @@ MOST_WHERE = 22  # cells of the region that a finding lies in: its path is in --
 LONGEST_TAIL = 14  # characters of a last word that is left out rather than broken
 TWO_COLUMNS = 90  # cells from which kernels and calls stand side by side
 CALLS_DECIDE = 0.05  # of the window in API calls or waits: then calls are shown beside kernels
+#: Warnings that the first screen has, by how their codes begin.
+_SHOWN_WARNINGS = ("clock", "cycles", "events", "lost", "mpi", "row")
 
 
 @dataclass(frozen=True)
@@ -284,7 +286,9 @@ def _last(report: Report, face: Face) -> list[Text]:
         f"{gap.kind} ({gap.reason.partition(':')[0]})" if gap.reason else gap.kind for gap in not_captured(report)
     ]
     lost = [
-        item for item in report.trace.warnings if item.code.startswith(("clock", "cycles", "events", "lost", "row"))
+        item
+        for item in report.trace.warnings
+        if item.code.startswith(("clock", "cycles", "events", "lost", "mpi", "row"))
     ]
     texts = [f"Not captured: {', '.join(lacking)}." if lacking else ""]
     texts += [f"! {clean(item.message).rstrip('.')}." for item in lost[:1]]
