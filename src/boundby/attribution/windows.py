@@ -90,7 +90,7 @@ def device_window(
         if len(steps := _annotated_steps(context)):
             begin, end, launched = _reach(context, operations)
             steps = steps[launched[steps]]
-            low, high = min(low, *begin[steps].tolist()), max(high, *end[steps].tolist())
+            low, high = min([low, *begin[steps].tolist()]), max([high, *end[steps].tolist()])
     elif window.kind == "all":
         span = context.trace.span_ns
         low, high = min(low, span[0] + shift_ns), max(high, span[1])

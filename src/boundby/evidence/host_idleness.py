@@ -20,12 +20,14 @@ from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import DeviceTimeline
 from boundby.attribution.windows import step_region
 from boundby.correlation.cpu_evidence import sleeps_of
+from boundby.evidence.batches import batch_uploads
 from boundby.evidence.collectives import MESSAGE_NAME
 from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.feeders import FEEDING, is_held_by_input, started_processes, workers
 from boundby.evidence.hotspots import UNKNOWN, Hotspot, are_sampled, hottest
 from boundby.evidence.library_starts import is_setup
 from boundby.evidence.operators import is_operator
+from boundby.evidence.pace import external_pace
 from boundby.evidence.paging import paged
 from boundby.model.arrays import (
     group_counts,
@@ -49,6 +51,7 @@ from boundby.model.step_function import NOTHING
 from boundby.model.units import duration
 from boundby.replay.predictor import MODEL_ERROR
 from boundby.results.report import Example
+from boundby.structure.found import is_found
 from boundby.trace.program import Kind
 
 #: What to advise of a thread that sleeps in a call which only lets time pass.
@@ -86,6 +89,7 @@ class Idleness(IntEnum):
     SETUP = 4  # a library sets itself up
     BETWEEN = 5  # from one step of a PyTorch program to the next, where nothing says what it does
     PAGES = 6  # touches managed memory that lies on the GPU, page after page
+    PACE = 7  # is done until work arrives, at a pace that something outside sets
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,7 @@ class HostPieces:
     thread: npt.NDArray[np.integer]
     call: Int
     kind: npt.NDArray[np.int8]  # Idleness
+    batch_bytes: Int  # of the upload for which the GPU idles until then, where one begins step after step; else 0
     regions: Int  # by region of the tree: the user's own one around it
 
     @cached_property
@@ -152,22 +157,23 @@ def host_pieces(context: RuleContext) -> HostPieces:
     """All pieces, each with the rule that speaks of it. CannotCheckError where nothing tells what the host did."""
     if not len(context.calls) and context.timeline.devices:
         raise CannotCheckError("the trace holds no CUDA API calls, so nothing shows what the host did")
-    columns: list[list[npt.NDArray[Any]]] = [[np.empty(0, np.int64)] * 7]
+    columns: list[list[npt.NDArray[Any]]] = [[np.empty(0, np.int64)] * 8]
     for device in context.timeline.devices:
         parts = device.segments
         of_host = np.flatnonzero(is_any(parts.cause, (Cause.CPU, Cause.HOST_BLOCKED)))
         of_host = of_host[parts.thread[of_host] >= 0]
         own = (parts.start_ns, parts.end_ns, parts.cause, parts.region, parts.thread)
         chosen = [column[of_host].astype(np.int64) for column in own]
-        is_page = _reads_back(context, device)[device.gaps.at(chosen[0])] if len(of_host) else chosen[0]
-        columns.append([*chosen, _next_call(context, device, chosen[1]), is_page])
+        gap = device.gaps.at(chosen[0]) if len(of_host) else chosen[0]
+        of_gap = (column[gap] for column in (_reads_back(context, device), batch_uploads(context, device)))
+        columns.append([*chosen, _next_call(context, device, chosen[1]), *of_gap])
     regions = _user_regions(context)
     if not context.timeline.devices:
         columns += _of_threads(context, regions)
     known = [column for column in columns if len(column[0])] or columns[:1]
     joined = known[0] if len(known) == 1 else [np.concatenate(column) for column in zip(*known, strict=True)]
     order = in_order(joined[0], joined[1], joined[4])
-    start, end, cause, region, thread, call, is_page = (column[order] for column in joined)
+    start, end, cause, region, thread, call, is_page, batch_bytes = (column[order] for column in joined)
     region, thread = regions[region], thin(thread)
     is_message = np.array([bool(MESSAGE_NAME.search(name)) for name in context.tree.name], bool)
     messages = is_message[region] if is_message.any() else spread(False, len(region), np.bool_)
@@ -183,11 +189,16 @@ def host_pieces(context: RuleContext) -> HostPieces:
         kind[is_setup(context, start, end, thread, call) & ~messages] = Idleness.SETUP
         kind[is_page > 0] = Idleness.PAGES
     kind[context.regions_where(INPUT_NAME.search)[region]] = Idleness.INPUT
-    pieces = HostPieces(start, end, cause.astype(np.int8, copy=False), region, thread, call, kind, regions)
+    pieces = HostPieces(start, end, cause.astype(np.int8, copy=False), region, thread, call, kind, batch_bytes, regions)
     others = is_any(kind, (Idleness.WAIT, Idleness.WORK, Idleness.PHASE)) & ~messages
     kind[_fed_by_processes(context, pieces, np.flatnonzero(others))] = Idleness.INPUT
     others = is_any(kind, (Idleness.WAIT, Idleness.WORK)) & ~messages
+    kind[others & (batch_bytes > 0) & _outside_of_parts(context)[region]] = Idleness.INPUT
+    others = is_any(kind, (Idleness.WAIT, Idleness.WORK)) & ~messages
     kind[_between_steps(context, pieces, np.flatnonzero(others))] = Idleness.BETWEEN
+    if (pace := external_pace(context)) is not None:
+        others = is_any(kind, (Idleness.WAIT, Idleness.WORK, Idleness.BETWEEN, Idleness.INPUT))
+        kind[others & (end > pace.low_ns) & (start < pace.high_ns)] = Idleness.PACE
     return pieces
 
 
@@ -199,6 +210,14 @@ def _reads_back(context: RuleContext, device: DeviceTimeline) -> Bool:
     follows = np.append(False, ends_it[:-1])[: len(ends_it)]
     found: Bool = ends_it & follows & (gaps.length_ns < PHASE_SHARE * context.longest_window_ns)
     return found
+
+
+def _outside_of_parts(context: RuleContext) -> Bool:
+    """Mask over regions: those whose names do not say what the host does there: the root, the step and what is around
+    it, and all that were found, not annotated."""
+    tree, step = context.tree, step_region(context.timeline)
+    around = {ROOT} if step is None else {ROOT, *(one for one in range(len(tree)) if context.subtree(one)[step])}
+    return np.array([one in around or is_found(domain) for one, domain in enumerate(tree.domain)], bool)
 
 
 def _of_threads(context: RuleContext, users: Int) -> list[list[npt.NDArray[Any]]]:
@@ -214,7 +233,7 @@ def _of_threads(context: RuleContext, users: Int) -> list[list[npt.NDArray[Any]]
         begins, of_user = np.ones(len(start), bool), users[region]
         begins[1:] = (start[1:] != end[:-1]) | (of_user[1:] != of_user[:-1])
         stretch = np.cumsum(begins) + taken
-        found.append([*chosen, NOTHING - stretch, np.zeros(len(start), np.int64)])
+        found.append([*chosen, NOTHING - stretch, *[np.zeros(len(start), np.int64)] * 2])
         taken = int(stretch.max(initial=taken))
     return found
 

@@ -205,7 +205,7 @@ def first(responses: Sequence[FirstResponse], window_ns: int, *, with_step: bool
     text = told.capitalize() if told and len(title) > LONGEST_TITLE else f"{title}, {told}" if told else title
     because = clean(responses[0].because if text.startswith(title) else title).rstrip(".")
     # A search saves nothing by itself: it tells how to go on.
-    how = clean(responses[0].action).rstrip(".") if with_step and (responses[0].is_search or not told) else ""
+    how = clean(responses[0].action).rstrip(".") if with_step and responses[0].is_search else ""
     return ". ".join(part for part in (f"{text}: {because}" if because else text, how) if part) + "."
 
 

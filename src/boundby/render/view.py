@@ -16,6 +16,7 @@ from boundby.render.text import clean, part_name
 from boundby.results.report import Card, Check, DeviceReport, FirstResponse, RegionReport, Report, Top, Verdict
 
 MOST_RANGES = 4  # of GPU numbers in a sentence
+EXTERNAL_PACE = "host_blocked.external-pace"  # the id of that response
 IN_FULL = 2  # more accounts than this are told together
 DEFAULT_MIN_SHARE = 0.01
 MOST_TOPS = 10  # names, over all devices
@@ -62,9 +63,14 @@ class Account:
         return sentences.because(self.verdict) if self.lead is None else " ".join(self.lead.told)
 
     @property
+    def is_paced(self) -> bool:
+        """Whether something outside of the program sets its pace, so that no removal makes it faster."""
+        return any(one.id == EXTERNAL_PACE for one in self.responses)
+
+    @property
     def most(self) -> str:
-        """What removing the bound would save, and what comes next."""
-        return sentences.outlook(self.verdict, self.whole_ns, self.left)
+        """What removing the bound would save, and what comes next; nothing where the pace comes from outside."""
+        return "" if self.is_paced else sentences.outlook(self.verdict, self.whole_ns, self.left)
 
     @property
     def sure(self) -> str:
@@ -96,7 +102,7 @@ class Account:
             return ()
         return _filled(
             sentences.confidence(self.verdict),
-            sentences.next_best(self.verdict, self.whole_ns, self.left),
+            "" if self.is_paced else sentences.next_best(self.verdict, self.whole_ns, self.left),
             self.note,
         )
 

@@ -8,10 +8,12 @@ from pathlib import Path
 
 from boundby.evidence.context import WORTH_SHARE, CannotCheckError, RuleContext
 from boundby.evidence.host_idleness import behind_input
+from boundby.evidence.pace import external_pace
 from boundby.model import stage
 from boundby.model.errors import OutOfBoundsError
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass, replace
+from boundby.model.units import duration
 from boundby.results.report import SEVERITIES, Finding, NotChecked
 from boundby.rules.rule import DATA, GROUPS, Match, Rule
 
@@ -133,6 +135,9 @@ def _finding(context: RuleContext, rule: Rule, match: Match) -> Finding:
     title = match.title
     if saving is not None and rule.group in BEHIND_INPUT and (behind := behind_input(context)):
         title, saving = f"{title}{behind}", (0, saving[1])
+    if saving is not None and (pace := external_pace(context)) is not None:
+        title = f"{title} (less of it saves nothing: work arrives every {duration(pace.period_ns)})"
+        saving, severity = None, "note"
     if severity is None:
         severity = _severity(saving, context.longest_window_ns)
         # A share of the account is less sure than a replay.

@@ -191,6 +191,8 @@ def responses(subject: Subject) -> tuple[tuple[Card, ...], tuple[FirstResponse, 
     for bound in known:
         page, ask = patterns.pattern(bound), _ASKED[bound]
         told += [(bound, remedy, one) for remedy in page.remedies if (one := ask[remedy.id](subject)) is not None]
+    if paced := subject.found("external-pace"):  # no other response makes it faster
+        told = [("host_blocked", patterns.pattern("host_blocked").remedy("external-pace"), paced)]
     made = tuple(_response(subject, *one) for one in sorted(told, key=lambda one: _rank(one[2])))
     if known and not subject.is_part:
         made = _with_best_finding(subject, made, [one[2] for one in told])
@@ -760,6 +762,10 @@ def _workers(subject: Subject) -> Told | None:
     return told._replace(title=_SHORTER_WAIT)
 
 
+def _external_pace(subject: Subject) -> Told | None:
+    return subject.found("external-pace")
+
+
 def _has_batches(subject: Subject) -> bool:
     """Whether anything tells of batches: a program that only sleeps may wait for a message, or a lock."""
     inputs = ("host-input", "input-between-steps")
@@ -953,6 +959,7 @@ _ASKED: Mapping[str, Mapping[str, Ask]] = {
     },
     "host_blocked": {
         "workers": _workers,
+        "external-pace": _external_pace,
         "prefetch": _prefetch,
         "persistent-workers": _persistent,
         "pinned-input": _pinned_input,

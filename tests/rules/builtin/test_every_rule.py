@@ -18,7 +18,7 @@ from boundby.trace.program import Kind, Program
 from tests.rules.builtin.harness import cases_of, context_of, look
 
 # Rules that tell what a timeline shows, and that it cannot show what would be saved.
-UNKNOWN_SAVING = {"hot-kernel"}
+UNKNOWN_SAVING = {"external-pace", "hot-kernel"}
 RULES = rules.builtin()
 every = pytest.mark.parametrize("rule", RULES, ids=[rule.id for rule in RULES])
 PROGRAMS = (

@@ -9,6 +9,7 @@ import numpy as np
 from boundby.evidence.collectives import MESSAGE_NAME, Late, Messages, Sender, latecomer, messages, sender
 from boundby.evidence.context import Rows, RuleContext
 from boundby.evidence.host_idleness import ON_PURPOSE, Idleness, Place, host_pieces, places, slept_on
+from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage
 from boundby.model.units import duration, duration_range, percent, size
@@ -40,10 +41,7 @@ ADVICE = {
     "or join it later",
     "queue": "The launching thread waits for a message queue: let the producer run ahead",
 }
-UNNAMED = (
-    "The thread was scheduled out and no OS call says why: more runnable threads than cores (too many workers, "
-    "OMP_NUM_THREADS, another job), page faults, or a call that was not traced (capture with --trace=osrt)"
-)
+_NOT_TRACED = "capture with --trace=osrt to see the call"
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
@@ -80,7 +78,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
                 if sends
                 else ADVICE[what]
                 if what
-                else UNNAMED,
+                else _unnamed(context, place),
             ),
             removed_least=RULE.threshold(context, "removed_least"),
         )
@@ -185,6 +183,28 @@ def _gil_share(context: RuleContext, rows: Rows) -> float:
             waited += ns
             of_gil += ns * bool(is_gil[stacks.frames.symbol[stacks.frames_of(number)]].any())
     return of_gil / waited if waited else 0.0
+
+
+def _unnamed(context: RuleContext, place: Place) -> str:
+    """What to say of a sleep that no OS call explains: whether there were cores enough is in the schedule."""
+    cores = context.trace.machine.cores
+    if cores is None or not len(context.trace.schedule):
+        return f"No OS call on record says on what the thread sleeps: {_NOT_TRACED}"
+    inside, running_ns = host_pieces(context).intervals(place.rows), 0
+    for thread in unique(context.trace.schedule.thread).tolist():
+        on_cpu = context.timeline.host_state.evidence(thread).on_cpu
+        if on_cpu is not None:
+            running_ns += int(Coverage(on_cpu).within(inside.start, inside.end).sum())
+    running = running_ns / max(inside.total, 1)
+    if running > cores - 1:
+        return (
+            f"{running:.1f} threads of the program run at once meanwhile on {cores} cores, and no OS call says on what "
+            "this one sleeps: it may wait for a core. Fewer threads or workers (OMP_NUM_THREADS) would show it"
+        )
+    return (
+        f"The thread sleeps on something that is not on record, and not for a core: {running:.1f} of {cores} cores run "
+        f"the program meanwhile. A device, the network, a clock, another process or page faults: {_NOT_TRACED}"
+    )
 
 
 RULE = Rule(

@@ -11,6 +11,7 @@ from boundby.evidence.feeders import SATURATED, Worker, named_workers, waiting_s
 from boundby.evidence.files import files_read
 from boundby.evidence.host_idleness import (
     ON_PURPOSE,
+    HostPieces,
     Idleness,
     Place,
     host_pieces,
@@ -19,10 +20,10 @@ from boundby.evidence.host_idleness import (
     places,
     slept_on,
 )
-from boundby.model.arrays import unique
+from boundby.model.arrays import median, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import IntervalSet, intersect
-from boundby.model.units import percent
+from boundby.model.units import percent, size
 from boundby.rules.builtin._telling import asleep_share, match, where_and_when
 from boundby.rules.rule import Match, Rule, Threshold
 
@@ -139,7 +140,7 @@ def _host_input(context: RuleContext) -> Iterator[Match]:
         asleep, sleeping = pieces.asleep(place.rows), asleep_share(context, place)
         others = _workers_beside(context, place)
         threads = [thread for one in others for thread in one.threads]
-        evidence: dict[str, object] = {}
+        evidence, until = _until_upload(pieces, place)
         if len(asleep):
             evidence["slept_on_ns"] = slept_on(context, asleep)
         if captured.cpu_scheduling:
@@ -159,7 +160,7 @@ def _host_input(context: RuleContext) -> Iterator[Match]:
         yield match(
             context,
             place,
-            f"{_what(context, sleeping)}{where_and_when(context, place)}{f'; it {read}' if read else ''}",
+            f"{_what(context, sleeping)}{until}{where_and_when(context, place)}{f'; it {read}' if read else ''}",
             "waits for input" if sleeping > 0.5 else "prepares input",
             evidence=evidence,
             advice=input_advice(context, place, sleeping, others, HOST_INPUT.threshold(context, "busy_fraction")),
@@ -167,6 +168,15 @@ def _host_input(context: RuleContext) -> Iterator[Match]:
             asleep_fraction=sleeping,
             spots=hot_functions(context, place.rows, threads if sleeping > 0.5 and threads else None),
         )
+
+
+def _until_upload(pieces: HostPieces, place: Place) -> tuple[dict[str, object], str]:
+    """Evidence and words of the upload that most of this time ends in; empty where it ends in something else."""
+    uploads = pieces.batch_bytes[place.rows]
+    if 2 * int(pieces.length_ns[place.rows][uploads > 0].sum()) <= place.total_ns:
+        return {}, ""
+    batch_bytes = round(median(uploads[uploads > 0]))
+    return {"batch_bytes": batch_bytes}, f" until the next batch ({size(batch_bytes)}) is uploaded"
 
 
 def _what(context: RuleContext, sleeping: float) -> str:
