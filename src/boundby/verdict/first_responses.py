@@ -445,7 +445,7 @@ def _better_kernels(subject: Subject) -> Told | None:
     asked = f"kernel:{name}={KERNEL_MOST:g}" if is_asked else ""
     told = subject.speed(rows, KERNEL_LEAST, KERNEL_MOST, because, asked)
     if told.saving_ns is not None:
-        scale = f"; the time is what {KERNEL_LEAST:g} to {KERNEL_MOST:g} times as fast would save"
+        scale = f"; worth is what {KERNEL_LEAST:g} to {KERNEL_MOST:g} times as fast would save"
         told = told._replace(because=f"{told.because}{scale}")
     told = told._replace(title=f"Find out what limits {name}", is_search=True)
     if found and re.search(rf"(?<!\w){re.escape(top[0].name)}(?!\w)", f"{found.because} {found.action}"):

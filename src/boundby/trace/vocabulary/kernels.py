@@ -123,7 +123,7 @@ _LIBRARY_KERNEL = expression(
     r"\bcufft|\b(?:regular|vector|composite)_fft|curand|cusparse|cusolver|magma|tensorrt|flash_(?:fwd|bwd|attn)|fmha|xmma"
     r"|^(?:volta|turing|ampere|hopper|maxwell|pascal|sm\d+|nvjet|s\d+|h\d+)_\w*(?:gemm|cudnn|conv|nvjet|fft|wgrad|dgrad)"
     r"|^nvjet_|^triton_(?:poi|red|per|tem)_|^(?:loop|input)_\w*fusion|gemv2?[NT]|splitKreduce|implicit_convolve|dot_kernel<"
-    r"|apex::|multi_tensor_apply|\braft::|rmm::|\bcupy_|tensorflow::|Eigen::|layer_norm_grad|GammaBetaBackward"
+    r"|^Cijk_|ck_tile|apex::|multi_tensor_apply|\braft::|rmm::|\bcupy_|tensorflow::|Eigen::|layer_norm_grad|GammaBetaBackward"
 )
 
 
