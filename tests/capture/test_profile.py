@@ -153,7 +153,28 @@ def test_a_program_that_fails_is_analysed_and_its_code_returned(
     assert "this is what it did until then" in ran.err
     if arguments == ("raise",):
         assert "ValueError: as asked" in ran.err
+        assert "The program FAILED: ValueError: as asked" in (ran.folder / "report.md").read_text()
+        assert ran.facts["last_words"]["words"] == "ValueError: as asked"
         assert "boundby" not in ran.err.partition("Traceback")[2].partition("ValueError")[0]
+
+
+def test_a_script_that_is_not_there_is_told(profiler: Profiler) -> None:
+    program = [sys.executable, "nosuch.py"]
+    command = [sys.executable, "-m", "boundby.cli.main", "profile", f"--nsys={profiler.nsys.path}", "-o", "out"]
+    done = subprocess.run(
+        [*command, "--", *program],
+        cwd=profiler.place,
+        capture_output=True,
+        text=True,
+        timeout=RUN_TIMEOUT_S,
+        check=False,
+    )
+    told = " ".join(done.stdout.split())
+    assert done.returncode == 2
+    assert "The program FAILED: can't open file" in told
+    assert "with exit status 2" in told
+    for word in ("Vectorise", "saves", "BOUND BY"):
+        assert word not in told
 
 
 def test_forked_workers_are_part_of_it(profiler: Profiler) -> None:

@@ -33,6 +33,14 @@ MOST_FILES = 5
 CORES_TAKEN = 0.3
 
 
+def _more_workers(context: RuleContext, workers: int) -> str:
+    """How many to try next: twice as many, where the machine has the cores."""
+    cores = context.trace.machine.cores
+    if cores is None:
+        return f"{2 * workers}) or more, as far as there are cores"
+    return f"{max(min(2 * workers, cores), workers)}), as the machine has {cores} cores"
+
+
 def input_advice(
     context: RuleContext, place: Place, sleeping: float, others: list[Worker], busy_fraction: float
 ) -> tuple[str, ...]:
@@ -62,7 +70,7 @@ def input_advice(
     if processes or (helpers and sleeping > 0.5):
         more = program.pick(
             "more of them, or cheaper work in them",
-            torch=f"DataLoader(num_workers={2 * len(processes)}) or more, as far as there are cores, or cheaper "
+            torch=f"DataLoader(num_workers={_more_workers(context, len(processes))}, or cheaper "
             "decoding and augmentation (a compiled decoder, transforms on whole batches or on the GPU)"
             if processes
             else "hand work to processes (num_workers), or make it cheaper",

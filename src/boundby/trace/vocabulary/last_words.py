@@ -171,7 +171,7 @@ _LIBRARY_PLACE = expression(r"^<|site-packages|dist-packages")
 
 
 def _tracebacks(lines: Sequence[str]) -> Iterator[_Mark]:
-    heads = [row for row, line in enumerate(lines) if _TRACEBACK.match(line)]
+    heads = [row for row, line in enumerate(lines) if "Traceback" in line and _TRACEBACK.match(line)]
     for head, end in zip(heads, [*heads[1:], len(lines)], strict=False):
         if head and _NOT_THE_END.match(lines[head - 1]):
             continue
@@ -268,12 +268,32 @@ _TELLING: tuple[tuple[_Weight, str, tuple[str, ...]], ...] = (
     ),
 )
 _PATTERNS = [(weight, ended, expression(text)) for weight, ended, texts in _TELLING for text in texts]
+# A word of each of them: few lines of a log have one, and to look for words is quick.
+_TROUBLE = (
+    *("error", "abort", "terminat", "fatal", "assert", "free", "corrupt", "smash", "alloc", "munmap", "fortran", "-f-"),
+    *(
+        "stop",
+        "panic",
+        "return",
+        "signal",
+        "oom",
+        "segment",
+        "bus ",
+        "illegal",
+        "kill",
+        "floating",
+        "noticed",
+        "detected",
+    ),
+    *("no such", "not found", "denied", "cancel", "^c", "exit", "memory", "open file", "no module"),
+)
 _WHAT = expression(r"^\s*what\(\):\s*(.*)")
 
 
 def _lines_that_tell(lines: Sequence[str]) -> Iterator[_Mark]:
     for row, line in enumerate(lines):
-        for weight, ended, pattern in _PATTERNS:
+        lower = line.lower()
+        for weight, ended, pattern in _PATTERNS if any(word in lower for word in _TROUBLE) else ():
             if (found := pattern.search(line)) is None:
                 continue
             words, last = found[1].strip(), row
@@ -308,9 +328,9 @@ _CHECKED = expression(
 
 
 def _last_line(lines: Sequence[str]) -> Iterator[_Mark]:
-    rows = [row for row, line in enumerate(lines) if not _AFTERMATH.search(line)]
-    if rows and _CHECKED.search(lines[rows[-1]]) and not _is_going(lines[rows[-1]]):
-        yield _Mark(_Weight.SIGNAL, rows[-1], rows[-1], lines[rows[-1]].strip(), _place([lines[rows[-1]]]))
+    row = next((row for row in reversed(range(len(lines))) if not _AFTERMATH.search(lines[row])), None)
+    if row is not None and _CHECKED.search(lines[row]) and not _is_going(lines[row]):
+        yield _Mark(_Weight.SIGNAL, row, row, lines[row].strip(), _place([lines[row]]))
 
 
 # --- places
