@@ -8,30 +8,10 @@ import pytest
 
 import boundby
 from boundby.results.report import Report
-from tests.support.export import Export, Thread
+from tests.support.counted import ALLOCATION, MB, MS, PINNED, RELEASE, US, allocation
+from tests.support.export import Export
 from tests.support.invariants import check_invariants
 from tests.support.traces import trace_path
-
-MS, US, MB = 1_000_000, 1_000, 1_000_000
-ALLOCATION, RELEASE = 0, 1
-PINNED, DEVICE = 1, 2
-
-
-def event(export: Export, thread: Thread, at: int, address: int, size: int, what: int, kind: int = DEVICE) -> None:
-    name = "cudaMalloc_v3020" if what == ALLOCATION else "cudaFree_v3020"
-    export.api(thread, at - 5 * US, at + 5 * US, name)
-    export.row(
-        "CUDA_GPU_MEMORY_USAGE_EVENTS",
-        start=at,
-        globalPid=thread.global_pid,
-        deviceId=0,
-        contextId=1,
-        address=address,
-        pc=0,
-        bytes=size,
-        memKind=kind,
-        memoryOperationType=what,
-    )
 
 
 def program() -> Export:
@@ -39,17 +19,17 @@ def program() -> Export:
     export = Export()
     main, other = export.thread(1000), export.thread(1000, 1001)
     export.nvtx(main, 0, MS, "load")
-    event(export, main, 100 * US, 0x1000, 100 * MB, ALLOCATION)
-    event(export, main, 200 * US, 0x9000, 70 * MB, ALLOCATION, PINNED)  # the host's
+    allocation(export, main, 100 * US, 0x1000, 100 * MB, ALLOCATION)
+    allocation(export, main, 200 * US, 0x9000, 70 * MB, ALLOCATION, PINNED)  # the host's
     for step in range(3):
         at = (step + 1) * 10 * MS
         export.nvtx(main, at, at + 9 * MS, f"step {step}")
         export.nvtx(other, at, at + 9 * MS, "helper")
-        event(export, main, at + MS, 0x2000, 50 * MB, ALLOCATION)
+        allocation(export, main, at + MS, 0x2000, 50 * MB, ALLOCATION)
         launch = export.api(main, at + 2 * MS, at + 2 * MS + 10 * US, "cudaLaunchKernel_v7000")
         export.kernel(launch, at + 3 * MS, at + 6 * MS)
-        event(export, other, at + 4 * MS, 0x3000 + step, 20 * MB, ALLOCATION)
-        event(export, main, at + 8 * MS, 0x2000, 0, RELEASE)  # some versions tell no size
+        allocation(export, other, at + 4 * MS, 0x3000 + step, 20 * MB, ALLOCATION)
+        allocation(export, main, at + 8 * MS, 0x2000, 0, RELEASE)  # some versions tell no size
     return export
 
 
@@ -83,7 +63,7 @@ def test_who_holds_the_peak(tmp_path: Path, schema: str) -> None:
 
 def test_what_was_allocated_before_the_recording_counts(tmp_path: Path) -> None:
     export = program()
-    event(export, export.thread(1000), 50 * MS, 0x8000, 400 * MB, RELEASE)
+    allocation(export, export.thread(1000), 50 * MS, 0x8000, 400 * MB, RELEASE)
     memory = analyzed(export, tmp_path / "a.sqlite", "2023").devices[0].memory
     assert memory is not None
     assert (memory.first_bytes, memory.peak_bytes, memory.last_bytes) == (240 * MB, 450 * MB, 0)
@@ -93,7 +73,7 @@ def test_what_was_allocated_before_the_recording_counts(tmp_path: Path) -> None:
 def test_processes_may_use_the_same_address(tmp_path: Path) -> None:
     export = program()
     stranger = export.thread(2000)
-    event(export, stranger, 34 * MS - 50 * US, 0x2000, 5 * MB, ALLOCATION)
+    allocation(export, stranger, 34 * MS - 50 * US, 0x2000, 5 * MB, ALLOCATION)
     launch = export.api(stranger, 36 * MS, 36 * MS + 10 * US, "cudaLaunchKernel_v7000")
     export.kernel(launch, 37 * MS, 38 * MS)
     memory = analyzed(export, tmp_path / "a.sqlite", "2023").devices[0].memory

@@ -31,14 +31,22 @@ TABLES = (
 )
 
 
-def sampled(percent: Mapping[str, int], *, idle: Mapping[str, int] | None = None) -> Export:
-    """Ten kernels of 9 ms, 1 ms apart, under samples of 100 us: one value while busy, one while idle."""
+def sampled(percent: Mapping[str, int], *, idle: Mapping[str, int] | None = None, allocates: bool = False) -> Export:
+    """Ten kernels of 9 ms, 1 ms apart, under samples of 100 us: one value while busy, one while idle. ``allocates``:
+    a buffer of 50 MB in each step, under a budget."""
     export = Export()
     main = export.thread()
     for step in range(STEPS):
         at = step * STEP_NS
         launch = export.api(main, at - 50 * US, at - 40 * US, "cudaLaunchKernel_v7000")
         export.kernel(launch, at, at + BUSY_NS, name="void busy(float*)")
+        if allocates:
+            export.nvtx(main, at - 60 * US, at + BUSY_NS, f"step {step}")
+            allocation(export, main, at + MS, 0x2000, 50 * MB)
+            allocation(export, main, at + 8 * MS, 0x2000, 50 * MB, RELEASE)
+            for table, column, size in (("BUDGET", "newBudget", 6_000), ("USAGE", "newUsage", 5_000)):
+                values = {"timestamp": at, "globalTid": main.global_tid, "gpu": 0, column: size * MB, "segmentGroup": 0}
+                export.row(f"GPU_MEMORY_{table}_EVENTS", **values)
     for name, number in NAMES.items():
         export.row("TARGET_INFO_GPU_METRICS", typeId=TYPE, sourceId=TYPE, typeName="", metricId=number, metricName=name)
     for at in range(0, STEPS * STEP_NS - STEP_NS + BUSY_NS, SAMPLE_NS):
@@ -75,17 +83,8 @@ COUNTED_BOUND = "mixed"
 
 def counted_program() -> Export:
     """Counters, allocations and a budget in one export."""
-    export = sampled({"SM Active": 90, "SM Issue": 30, "DRAM Read Throughput": 50, "DRAM Write Throughput": 25})
-    main = export.thread()
-    for step in range(STEPS):
-        at = step * STEP_NS
-        export.nvtx(main, at, at + BUSY_NS, f"step {step}")
-        allocation(export, main, at + MS, 0x2000, 50 * MB)
-        allocation(export, main, at + 8 * MS, 0x2000, 50 * MB, RELEASE)
-        for table, column, size in (("BUDGET", "newBudget", 6_000), ("USAGE", "newUsage", 5_000)):
-            values = {"timestamp": at, "globalTid": main.global_tid, "gpu": 0, column: size * MB, "segmentGroup": 0}
-            export.row(f"GPU_MEMORY_{table}_EVENTS", **values)
-    return export
+    busy = {"SM Active": 90, "SM Issue": 30, "DRAM Read Throughput": 50, "DRAM Write Throughput": 25}
+    return sampled(busy, allocates=True)
 
 
 def damage_counted(path: Path, chance: random.Random) -> None:

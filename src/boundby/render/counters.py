@@ -8,7 +8,7 @@ from typing import NamedTuple
 from boundby.model import units
 from boundby.render.text import clean
 from boundby.results.report import Counters, DeviceReport, Report
-from boundby.verdict.limits import FILLED, limit
+from boundby.verdict.limits import limit
 
 COLUMNS = ("kernel", "time", "SMs", "issue", "tensor", "DRAM", "PCIe", "alone")
 #: Kernels and regions told, at most.
@@ -20,7 +20,7 @@ def told(device: DeviceReport) -> tuple[str, ...]:
     found = device.counters
     if found is None or found.busy is None:
         return ()
-    mixed = "" if found.busy.alone_fraction >= FILLED else " (the samples hold idle time, too)"
+    mixed = "" if found.busy.is_unmixed else " (the samples hold idle time, too)"
     return tuple(filter(None, (limit(found.busy), f"Counters while busy{mixed}: {usual(found.busy)}.")))
 
 
@@ -59,7 +59,7 @@ def regions(report: Report) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
     found = [
         (region, region.counters)
         for region in report.regions
-        if region.path and region.counters and region.counters.alone_fraction >= FILLED
+        if region.path and region.counters and region.counters.is_unmixed
     ]
     found.sort(key=lambda pair: (-pair[1].sampled_ns, pair[0].path))
     return [

@@ -128,6 +128,7 @@ _ROWS = (
     Format("brief", (".brief.json",), _brief, between="\n"),
     Format("csv", (".csv",), _csv, between=None),
     Format("kernels-csv", (".kernels.csv",), partial(_csv, table="kernels"), between=None),
+    Format("counters-csv", (".counters.csv",), partial(_csv, table="counters"), between=None),
     Format("calls-csv", (".calls.csv",), partial(_csv, table="calls"), between=None),
     Format(
         "perfetto",

@@ -69,10 +69,11 @@ def _row(path: tuple[str, ...], work: Work) -> Row:
     nearer = "compute" if (work.at_peak_ns or 0) >= (work.at_bandwidth_ns or 0) else "memory"
     roof = work.roofline_fraction
     rate = f"{work.tflops:,.3g} TFLOP/s" if work.tflops and work.flops >= work.bytes else ""
+    measured = "" if work.measured_bytes is None else " measured"
     return Row(
         path,
         f"{work.flops / 1e12:,.3g} TFLOP" if work.flops >= 1e10 else f"{work.flops / 1e9:,.3g} GFLOP",
         rate,
-        f"{work.gb_per_s:,.0f} GB/s" if work.gb_per_s else "",
+        f"{work.gb_per_s:,.0f} GB/s{measured}" if work.gb_per_s else "",
         "" if roof is None else f"{units.percent(roof)} ({nearer})",
     )

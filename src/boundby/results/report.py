@@ -143,6 +143,12 @@ class Work:
     at_peak_ns: Annotated[Natural | None, "What matrix products and the like take at the device's peak; null: unknown."]
     at_bandwidth_ns: Annotated[Natural | None, "What the bytes take at the device's memory bandwidth."]
     at_best_ns: Annotated[Natural | None, "The longer of both of each call, summed: the roofline."]
+    measured_bytes: Annotated[
+        Natural | None,
+        LATER,
+        "What the device's memory moved in known_ns, by the GPU's counters: then at_bandwidth_ns and at_best_ns are of"
+        " this traffic; null: not sampled, or other time is mixed into the samples.",
+    ] = None
 
     def of_window(self, window_ns: int) -> float | None:
         """The share of a window that the matrix products would take at the peak: model FLOPs utilization (MFU)."""
@@ -157,8 +163,9 @@ class Work:
     @property
     @derived(after="tflops")
     def gb_per_s(self) -> NonNegative | None:
-        """Bytes (1e9) a second of known kernel time."""
-        return self.bytes / self.known_ns if self.known_ns else None
+        """Bytes (1e9) a second of known kernel time: measured ones where there are."""
+        moved = self.bytes if self.measured_bytes is None else self.measured_bytes
+        return moved / self.known_ns if self.known_ns else None
 
     @property
     @derived(after="gb_per_s")
@@ -215,6 +222,10 @@ class RegionMemory:
 MemoryDone = Annotated[RegionMemory | None, LATER, NO_COLUMN, "Allocations; null where they are not told."]
 
 
+#: Counters tell of some work alone where it fills so much of the samples' time; else other time is mixed in.
+UNMIXED = 0.90
+
+
 @dataclass(frozen=True)
 class Counters:
     """What a GPU's counters say, averaged over some time: fractions of the most that it can do; null: not sampled."""
@@ -234,6 +245,11 @@ class Counters:
     pcie_send: Annotated[NonNegative | None, "PCIe, from the GPU."] = None
     nvlink_receive: Annotated[NonNegative | None, "NVLink, to the GPU."] = None
     nvlink_send: Annotated[NonNegative | None, "NVLink, from the GPU."] = None
+
+    @property
+    def is_unmixed(self) -> bool:
+        """Whether the samples tell of this time alone, or nearly."""
+        return self.alone_fraction >= UNMIXED
 
     @property
     def dram(self) -> float | None:

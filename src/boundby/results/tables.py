@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from boundby.model.causes import CAUSE_KEYS
 from boundby.model.errors import UserError
+from boundby.model.records import fields
 from boundby.results.codec import BY_CAUSE, Column, Flat, Getter, Member, members, to_plain, valid
-from boundby.results.report import DeviceReport, Finding, RegionReport, Report, ThreadReport
+from boundby.results.report import Counters, DeviceReport, Finding, RegionReport, Report, ThreadReport
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,12 +33,20 @@ _KINDS: Mapping[str, type[Any]] = {
 _SUMS: Mapping[str, Getter] = {"kernels": attrgetter("kernels.top"), "calls": attrgetter("api.top")}
 _OF_SUMS: Mapping[str, type] = {"path": str, "domain": str, "name": str, "count": int, "total_ns": int}
 
+#: Of each device, one row for its window, its busy and its idle time, and each of its kernels with most time.
+_COUNTERS = "counters"
+_OF_COUNTERS: Mapping[str, type] = {"device": int, "name": str, "total_ns": int} | {
+    item.name: int if item.name == "sampled_ns" else float for item in fields(Counters)
+}
+
 
 def columns(table: str) -> Mapping[str, type]:
-    """Column -> type, in order, of ``devices``, ``threads``, ``regions``, ``findings``, ``kernels`` or ``calls``. Every
-    column may hold None where the trace lacks the data."""
+    """Column -> type, in order, of ``devices``, ``threads``, ``regions``, ``findings``, ``kernels``, ``calls`` or
+    ``counters``. Every column may hold None where the trace lacks the data."""
     if table in _SUMS:
         return _OF_SUMS
+    if table == _COUNTERS:
+        return _OF_COUNTERS
     numbered: dict[str, type] = {"rank": int} if table == "findings" else {}
     return numbered | {column.name: column.kind for column in columns_of(_KINDS[table])}
 
@@ -56,6 +65,8 @@ def rows(report: Report, table: str) -> list[Row]:
             for region in report.regions
             for one in _SUMS[table](region)
         ]
+    if table == _COUNTERS:
+        return [row for device in report.devices for row in _counted(device)]
     shown = columns_of(_KINDS[table])
     found = []
     for rank, item in enumerate(getattr(report, table), 1):
@@ -65,6 +76,19 @@ def rows(report: Report, table: str) -> list[Row]:
             row[column.name] = valid(value) if isinstance(value, str) else value
         found.append(row)
     return found
+
+
+def _counted(device: DeviceReport) -> Iterator[Row]:
+    """The rows of one device's counters."""
+    found = device.counters
+    if found is None:
+        return
+    named = (("(window)", found.window), ("(busy)", found.busy), ("(idle)", found.idle))
+    parts: list[tuple[str, int | None, Counters]] = [(name, None, one) for name, one in named if one is not None]
+    parts += [(valid(row.name), row.total_ns, row.counters) for row in found.kernels]
+    for name, total_ns, one in parts:
+        told = {item.name: getattr(one, item.name) for item in fields(Counters)}
+        yield {"device": device.id, "name": name, "total_ns": total_ns, **told}
 
 
 def frame(report: Report, table: str) -> pd.DataFrame:

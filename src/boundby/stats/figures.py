@@ -132,7 +132,7 @@ def measure(timeline: Timeline) -> Figures:
         missing=_missing(timeline),
         preempted_ns=_of_accounts(timeline, preempted),
         unwoken_ns=_of_accounts(timeline, unwoken),
-        works=works(timeline),
+        works=works(timeline, counters),
         device_memory=device_memory,
         memory=memory,
         device_counters=device_counters,

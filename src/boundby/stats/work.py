@@ -6,6 +6,8 @@ A kernel counts for the innermost operator around its launch whose work is known
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -14,8 +16,9 @@ from boundby.model.arrays import factorize, places
 from boundby.model.expressions import expression
 from boundby.model.gpus import Gpu, find_gpu
 from boundby.model.nesting import depths
+from boundby.model.records import replace
 from boundby.model.step_function import NOTHING
-from boundby.results.report import Work
+from boundby.results.report import Counters, Work
 from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary import operator_work
 from boundby.trace.vocabulary.kernels import KernelKind
@@ -28,8 +31,31 @@ Float = npt.NDArray[np.float64]
 _SIZES = expression(r"\bsizes = (\[.*\])(?:, input_op_ids|$)")
 
 
-def works(timeline: Timeline) -> list[Work | None]:
-    """Of each region, with its descendants; None where nothing is known of its kernels."""
+def works(timeline: Timeline, counters: Sequence[Counters | None]) -> list[Work | None]:
+    """Of each region, with its descendants; None where nothing is known of its kernels. ``counters``: of each region;
+    they tell the traffic of memory where they were sampled."""
+    found, bandwidths = _works(timeline), {gpu.memory_gb_per_s if gpu else None for gpu in _used_peaks(timeline)}
+    if len(bandwidths) != 1 or None in bandwidths:  # of unlike devices nobody knows whose traffic a mean is
+        return found
+    (bandwidth,) = bandwidths
+    return [_measured(work, told, bandwidth or 0.0) for work, told in zip(found, counters, strict=True)]
+
+
+def _used_peaks(timeline: Timeline) -> list[Gpu | None]:
+    return [_peaks(timeline.trace, device.index) for device in timeline.devices]
+
+
+def _measured(work: Work | None, counters: Counters | None, bandwidth: float) -> Work | None:
+    """The work with the traffic that the GPU's counters saw in the place of the least that it needs."""
+    if work is None or counters is None or counters.dram is None or not counters.is_unmixed:
+        return work
+    at_bandwidth_ns = round(counters.dram * work.known_ns)
+    at_best_ns = None if work.at_peak_ns is None else max(work.at_peak_ns, at_bandwidth_ns)
+    moved = round(at_bandwidth_ns * bandwidth)
+    return replace(work, measured_bytes=moved, at_bandwidth_ns=at_bandwidth_ns, at_best_ns=at_best_ns)
+
+
+def _works(timeline: Timeline) -> list[Work | None]:
     tree, trace = timeline.ownership.regions, timeline.trace
     nothing: list[Work | None] = [None] * len(tree)
     told, of_range = _work_of_ranges(trace)

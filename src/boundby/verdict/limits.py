@@ -9,15 +9,13 @@ from boundby.trace.facts import TraceWarning
 #: A unit that is used beyond this part of its peak limits; below, latency or too little work does. Nsight Compute's
 #: "speed of light" rules draw the same line.
 MUCH_USED = 0.60
-#: Counters tell of some work alone where it fills so much of the samples' time; else idle time is mixed in.
-FILLED = 0.90
 #: Of the window: so much work without a record is told, and makes idle time doubtful.
 NOTABLE_UNSEEN = 0.05
 
 
 def limit(counters: Counters | None) -> str:
     """One sentence; empty where the counters were not sampled, or where other time is mixed into the samples."""
-    if counters is None or counters.alone_fraction < FILLED or counters.sm_active is None:
+    if counters is None or not counters.is_unmixed or counters.sm_active is None:
         return ""
     used = _used(counters)
     beside = ", ".join(f"{name} {percent(value)}" for name, value in used.items())
@@ -54,7 +52,7 @@ def unseen_ns(counters: DeviceCounters | None, idle_ns: int) -> int:
     """For how long the counters show multiprocessors at work while no operation is on record: of the time in which none
     is, as much as they are active. 0: not sampled, or samples hold operations, too."""
     idle = counters.idle if counters else None
-    if idle is None or idle.sm_active is None or idle.alone_fraction < FILLED:
+    if idle is None or idle.sm_active is None or not idle.is_unmixed:
         return 0
     return round(idle.sm_active * idle_ns)
 

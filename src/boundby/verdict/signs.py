@@ -19,7 +19,7 @@ from boundby.verdict.checklist import (
     MUCH_CALLING,
     NEAR_ZERO,
 )
-from boundby.verdict.limits import FILLED, MUCH_USED
+from boundby.verdict.limits import MUCH_USED
 
 Part = DeviceReport | RegionReport
 FEW_COPIES = 0.10  # of the time: copies are then no part of the picture
@@ -99,7 +99,7 @@ def _compute(measured: _Measured) -> Iterator[Sign]:
     yield Sign("the host launches ahead", value, None if depth is None else depth >= AHEAD)
     found = measured.part.counters
     counters = found.busy if isinstance(found, DeviceCounters) else found
-    if counters is not None and counters.sm_active is not None and counters.alone_fraction >= FILLED:
+    if counters is not None and counters.sm_active is not None and counters.is_unmixed:
         active = counters.sm_active
         yield Sign("over 60 % of the SMs active", percent(active), active >= MUCH_USED)
 

@@ -43,7 +43,7 @@ def roofline(report: Report, look: style.Look) -> Figure:
         done = region.work
         if done is None or done.tflops is None:
             continue
-        x, y = done.flops / done.bytes, done.tflops
+        x, y = done.flops / (done.measured_bytes or done.bytes), done.tflops
         area = SMALLEST + (LARGEST - SMALLEST) * done.known_ns / longest
         axes.scatter([x], [y], s=area, color=style.INK, alpha=0.55, linewidths=0, zorder=3)
         points.append((number, x, y))
