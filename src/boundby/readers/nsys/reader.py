@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -34,9 +35,9 @@ from boundby.readers.nsys.memory import cut_to_fit
 from boundby.readers.nsys.register import unread
 from boundby.readers.room import Room
 from boundby.readers.sanitize import sanitize
-from boundby.trace.facts import Captured
+from boundby.trace.facts import Captured, TraceWarning
 from boundby.trace.stacks import LazyBacktraces
-from boundby.trace.tables import OpKind, Trace
+from boundby.trace.tables import MemoryPoints, MetricSamples, OpKind, Trace
 
 Progress = Callable[[str, float | None], None]
 
@@ -109,7 +110,7 @@ def read(path: Path, *, name: str | None, source: str, progress: Progress, room:
                 *told,
                 *broken,
                 *callchains.lost_python_stacks(database),
-                *allocations.over_budget(database),
+                *built.warnings,
             ),
             span_ns=span,
             metadata=about.capture,
@@ -147,7 +148,22 @@ def _build(raw: dict[str, Raw], indexes: Indexes, since_ns: int | None) -> Trace
         *host_tables.ranges(raw.pop(host_tables.RANGES), indexes), raw.pop(host_tables.CONSTRUCTS), indexes
     )
     threads, processes = identities.describe(database)
-    metric_samples = metrics.samples(database, gpus.ids, since_ns)
+    problems: list[TraceWarning] = []
+    metric_samples = _beside(
+        "The GPU's counters",
+        partial(metrics.samples, database, gpus.ids, since_ns),
+        MetricSamples.empty(),
+        problems,
+    )
+    memory = _beside(
+        "Allocations of GPU memory",
+        partial(allocations.memory_points, database, gpus, identities, api, threads),
+        MemoryPoints.empty(),
+        problems,
+    )
+    budget: tuple[TraceWarning, ...] = _beside(
+        "GPU memory budgets", partial(allocations.over_budget, database), (), problems
+    )
     file_accesses = files.file_accesses(database, indexes)
     trace = Trace(
         path="",
@@ -171,11 +187,26 @@ def _build(raw: dict[str, Raw], indexes: Indexes, since_ns: int | None) -> Trace
         constructs=known_constructs,
         file_accesses=file_accesses,
         metric_samples=metric_samples,
-        memory=allocations.memory_points(database, gpus, identities, api, threads),
+        memory=memory,
+        warnings=(*problems, *budget),
         page_events=gpu_tables.page_events(database, gpus, bool((operations.kind == OpKind.MIGRATION).any())),
     )
     trace = replace(trace, captured=metadata.captured(database, trace, has_graph_nodes=has_graph_nodes))
     return messages.with_messages(trace, raw.pop(host_tables.MESSAGES), indexes)
+
+
+_Found = TypeVar("_Found")
+
+
+def _beside(what: str, read: Callable[[], _Found], nothing: _Found, problems: list[TraceWarning]) -> _Found:
+    """What tells more about work that other tables hold: damage there is a warning, and the rest is read."""
+    try:
+        return read()
+    except InputError:
+        problems.append(
+            TraceWarning("broken-rows", f"{what} cannot be read from this export: they count as not captured.")
+        )
+        return nothing
 
 
 def _check_tables(database: Database) -> None:
