@@ -92,6 +92,17 @@ def test_real_programs(name: str, steps: int, bound: str | None, part: str, ns: 
     assert found.one_time[0].ns == pytest.approx(ns, rel=0.01)
 
 
+def test_what_lies_around_the_window_stands_on_the_second_line() -> None:
+    if traces_folder() is None:
+        pytest.skip("no real traces to test on")
+    told = {
+        "cpp_checks_on_host_after.sqlite": "146 ms of a run of 40.8 s (0.4 %); 2.37 s before, 38.3 s after",
+        "kineto/h100_step_begins_on_host.json.gz": "383 ms, the whole trace",
+        "pair_dali_bf16.sqlite": "9.02 s, the whole run",
+    }
+    assert {name: sentences.window(analysis_of(name).report) for name in told} == told
+
+
 def test_a_mean_that_holds_a_first_instance_says_so(tmp_path: Path) -> None:
     first = Range("step {i}", [Launch("gemm", 2 * MS), Init(90 * MS), Launch("relu", 1 * MS), Sync()])
     slow, even = Loop(1, [first]), Loop(29, [STEP])

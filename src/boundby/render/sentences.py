@@ -35,6 +35,8 @@ FOUND = (
 LONGEST_TITLE = 60  # a finding's own title: the saving stands before it, so that it is read
 _UNRECORDED = "records are missing: the trace does not show whether the device works, or why it is idle"
 WORTH_NAMING = 0.005  # of the window: below it a saving would read "0 %"
+# A share of the run below this is told to a tenth of a percent.
+FINELY_BELOW = 0.01
 # Of what happens once, and of the window: a smaller part of it is not named.
 WORTH_A_NAME, MOST_PARTS = 0.05, 3
 # And of what comes on top of the bound's saving.
@@ -392,7 +394,9 @@ def window(report: Report) -> str:
     whole = "trace" if report.trace.source == PYTORCH or report.trace.is_part else "run"  # it shows a part of the run
     told = [f"{units.duration(ns)} {where}" for where, ns in around.items() if ns >= WORTH_NAMING * run_ns]
     if told:
-        text += f" of a {whole} of {units.duration(run_ns)} ({units.percent(longest.window_ns / run_ns)})"
+        share = longest.window_ns / run_ns
+        percent = units.percent(share, digits=1 if share < FINELY_BELOW else 0)
+        text += f" of a {whole} of {units.duration(run_ns)} ({percent})"
     else:
         text += f"{'' if text.endswith(',') else ','} the whole {whole}"
     if report.analysis.window == "gpu" and _lacks_records(longest):
