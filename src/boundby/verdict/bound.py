@@ -26,8 +26,6 @@ LEAST_SAVING = 0.01
 MOSTLY_FIXED = 0.50
 #: Causes that no change to the program removes.
 FIXED = tuple(cause for cause in CAUSES if cause not in REMOVABLE)
-# A cause that takes so much of a window before its first and after its last operation bounds it, whatever runs there.
-MOSTLY_OUTSIDE = 0.50
 BUSY_KEYS = frozenset(cause.key for cause in BUSY_CAUSES)
 
 # A cause to which the account of a device gives less than this (a wait: with what it exposes) is no verdict.
@@ -53,7 +51,6 @@ class Case:
     """What one verdict is read off: all that is known of a device, a region or a thread. Times are nanoseconds."""
 
     time: Mapping[Cause, int]  # the account
-    outside: Mapping[Cause, int] = field(default_factory=dict)  # of that: before the first operation and after the last
     host_active_ns: int = 0  # the launching thread neither waits for the device nor sleeps
     host_ns: int = 0  # host intervals of a region's instances
     asleep_ns: int = 0  # of these, in the operating system
@@ -113,11 +110,6 @@ class Case:
     def share(self, *causes: Cause) -> float:
         """Of the account's time."""
         return sum([self.time[cause] for cause in causes]) / self.window_ns
-
-    def is_outside(self, bound: str) -> bool:
-        """Whether this bound hangs on no operation."""
-        outside_ns = sum(ns for cause, ns in self.outside.items() if cause.key == bound)
-        return outside_ns >= MOSTLY_OUTSIDE * self.window_ns
 
 
 def unshown_sleep_ns(slept_idle_ns: int, saved_ns: int) -> int:

@@ -140,7 +140,6 @@ def _device(
     knows_host = trace.is_told_by_frames or (thread is not None and timeline.host_state.evidence(thread).is_known)
     case = Case(
         time=_time(device.segments.by_cause()),
-        outside=_outside(device),
         host_active_ns=active or 0,
         operations=count,
         api=activity["api"],
@@ -193,7 +192,6 @@ def _device(
         return replace(
             case,
             time=_time(of_half.segments.by_cause()),
-            outside=_outside(of_half),
             host_active_ns=logical_thread_active(half, thread, low, high).total if thread is not None else 0,
             operations=int(of_half.is_inside.sum()),
             replayed=_shown(saved, of_half.segments.by_cause()),
@@ -262,14 +260,6 @@ def prediction(timeline: Timeline, replayed: Counterfactuals, device: DeviceTime
     told = other if is_little else predicted_ns
     confidence = _sure(device, between, told)
     return WhatIf(scenario, told, length, number, between.least_ns, between.high_ns, confidence)
-
-
-def _outside(device: DeviceTimeline) -> dict[Cause, int]:
-    """The account of what a window holds before its first operation and after its last."""
-    gaps, total = device.gaps, np.zeros(len(CAUSES), np.int64)
-    for row in np.flatnonzero((gaps.start_ns == device.low_ns) | (gaps.end_ns == device.high_ns)).tolist():
-        total += device.segments.between(int(gaps.start_ns[row]), int(gaps.end_ns[row])).by_cause()
-    return _time(total)
 
 
 def widened(
