@@ -19,6 +19,7 @@ import numpy.typing as npt
 import boundby
 from boundby.attribution import regions
 from boundby.attribution.timeline import Timeline
+from boundby.readers.nsys import constructs
 from boundby.replay import Counterfactuals
 from boundby.results.report import Report
 from boundby.rules.builtin import builtin
@@ -73,11 +74,12 @@ def analysis(path: Path) -> Analysis:
 
 
 def _as_annotated(trace: Trace, path: Path) -> Trace:
-    """Without the ranges that stand for calls of MPI: they are in no report about NVTX."""
-    if not any(table.startswith("MPI_") for table in tables_of(path)):
-        return trace
-    kept = trace.ranges.domain != trace.domains.index(MPI_DOMAIN)
-    return replace(trace, ranges=trace.ranges.take(kept))
+    """Without the ranges that stand for calls of MPI and for constructs: they are in no report about NVTX."""
+    tables = tables_of(path)
+    others = {domain for table, domain in constructs.DOMAINS.items() if table in tables}
+    others |= {MPI_DOMAIN} if any(table.startswith("MPI_") for table in tables) else set()
+    own = np.array([domain not in others for domain in trace.domains], bool)
+    return trace if own.all() else replace(trace, ranges=trace.ranges.take(own[trace.ranges.domain]))
 
 
 def full_name(domain: str, name: str) -> str:
