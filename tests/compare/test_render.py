@@ -194,7 +194,7 @@ def test_a_gate_in_every_form() -> None:
     result = _gate()
     assert not result.passed
     text = report_gate.render(result)
-    assert text.splitlines()[0] == "LIMITS  1 of 4 limits broken."
+    assert text.splitlines()[0] == "LIMITS  1 of 4 limits broken, 1 cannot be told."
     assert text.splitlines()[1] == "BROKEN  step.time < 1 ms: time of step is 53.3 ms."
     assert "❌ BROKEN | `step.time < 1 ms`" in report_gate.markdown(result)
     assert "<b>" not in report_gate.markdown(result)
@@ -202,7 +202,7 @@ def test_a_gate_in_every_form() -> None:
     assert {key: suite.get(key) for key in ("tests", "failures", "skipped")} == {
         "tests": "4",
         "failures": "1",
-        "skipped": "1",
+        "skipped": "2",
     }
     failure = suite[0].find("failure")
     assert failure is not None

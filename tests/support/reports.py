@@ -369,7 +369,7 @@ def hostile() -> Report:
     )
     nasty = "\x1b]0;title\x07<script>|`[red]\n@all"
     findings = (
-        Finding(nasty, nasty, nasty, (nasty, "y"), {nasty: nasty}, None, (nasty,), nasty),
+        Finding(nasty, "high", nasty, (nasty, "y"), {nasty: nasty}, None, (nasty,), nasty),
         Finding("r", "low", "t", None, {}, (5, 5), (), ""),
     )
     return replace(

@@ -14,8 +14,8 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import NamedTuple
 
+from boundby.compare.known import Known, findings, known, new_findings, records_of
 from boundby.compare.matching import step_candidate
 from boundby.compare.quantities import QUANTITIES, Number, Quantity
 from boundby.model import units
@@ -24,7 +24,7 @@ from boundby.model.records import dataclass, replace
 from boundby.results.comparison import Comparison, RegionChange
 from boundby.results.gate import GateResult, LimitResult, Measured
 from boundby.results.job import JobComparison, JobReport
-from boundby.results.report import Coverage, RegionReport, Report
+from boundby.results.report import RegionReport, Report
 from boundby.structure.steps import find_steps, likely_steps
 from boundby.trace.facts import ProgramEnd
 from boundby.trace.vocabulary.last_words import FAILED
@@ -210,12 +210,14 @@ def _check(limit: Limit, report: Report, comparison: Comparison | None, steps: R
         hint = f"Name it with --steps; candidates: {', '.join(likely)}."
         raise LimitError(f"{limit.text!r}: no region is plainly the program's step.", hint)
     if limit.scope is None:
-        if definition.needs_two and comparison is not None and definition.of_comparison is not None:
+        if limit.quantity in PACES and comparison is not None:
+            values = _pace(limit, comparison, steps)
+        elif definition.needs_two and comparison is not None and definition.of_comparison is not None:
             values = definition.of_comparison(comparison)
         else:
             values = definition.of_whole(report, steps) if definition.of_whole is not None else {}
         abstains = next((device.verdict.why_not for device in report.devices if device.verdict.why_not), None)
-        result = _judge(limit, values, _nothing(limit), _records(report))
+        result = _judge(limit, values, _nothing(limit), _knowledge(limit, report, comparison))
         if result.kept and limit.quantity.startswith("findings") and abstains is not None:
             return replace(result, kept=False, untold=True, message=f"{limit.quantity} cannot be told: {abstains}.")
         return result
@@ -227,7 +229,7 @@ def _check(limit: Limit, report: Report, comparison: Comparison | None, steps: R
     regions = _regions(report, limit.scope, steps)
     read = definition.of_region
     values = {"/".join(region.path): read(region) for region in regions} if read is not None else {}
-    result = _judge(limit, values, _absent(limit, report), _records(report))
+    result = _judge(limit, values, _absent(limit, report), _knowledge(limit, report, comparison))
     is_of_steps = limit.quantity == "time" and steps is not None and [region.path for region in regions] == [steps.path]
     between_ns = _between_ns(report, regions[0]) if is_of_steps else 0.0
     if values and between_ns > 0:
@@ -252,6 +254,8 @@ def _regions(report: Report, scope: str, steps: RegionReport | None) -> list[Reg
 
 def _changes(comparison: Comparison, scope: str, steps: RegionReport | None) -> list[RegionChange]:
     there = [item for item in comparison.regions if item.path and item.after is not None]
+    if scope == ANY_REGION:
+        return [item for item in there if item.significance.status not in ("too_few", "not_tested")]
     found = [item for item in there if _matches(item.path, scope)]
     if not found and scope == STEP:
         path = comparison.steps or (steps.path if steps else None)
@@ -265,73 +269,73 @@ def _matches(path: tuple[str, ...], glob: str) -> bool:
     return glob in (whole, name) or fnmatchcase(whole, glob) or fnmatchcase(name, glob)
 
 
+#: Without a region these are of the step; ``any-region.regression`` is of every region.
+PACES = ("regression", "improvement")
+ANY_REGION = "any-region"
+
+
+def _pace(limit: Limit, comparison: Comparison, steps: RegionReport | None) -> Mapping[str, Number]:
+    """Of the step; where no region is the step, of the outermost regions."""
+    read = limit.definition.of_change
+    there = [item for item in comparison.regions if item.path and item.after is not None]
+    path = comparison.steps or (steps.path if steps is not None else None)
+    chosen = [item for item in there if item.path == path] or [item for item in there if len(item.path) == 1]
+    values = {"/".join(item.path): read(item) for item in chosen} if read is not None else {}
+    return {name: value for name, value in values.items() if value is not None} if len(values) > 1 else values
+
+
+Knowledge = Callable[[str, Number], Known | None]
+
+
+def _knowledge(limit: Limit, report: Report, comparison: Comparison | None) -> Knowledge:
+    """What is known of a value of a report, by its name and as measured."""
+    name, records = limit.quantity, records_of(report)
+    if name.startswith("findings.new") and comparison is not None:
+        return lambda _, value: new_findings(value, report, comparison)
+    if name.startswith("findings"):
+        return lambda _, value: findings(value, report)
+    return lambda subject, value: known(name, value, records.get(subject), report.trace.captured)
+
+
+def _as_measured(_subject: str, value: Number) -> Known | None:
+    return None if value is None else Known(value, value)
+
+
 def _judge(
-    limit: Limit, values: Mapping[str, Number], nothing: str, records: Mapping[str, Records] | None = None
+    limit: Limit, values: Mapping[str, Number], nothing: str, knowledge: Knowledge = _as_measured
 ) -> LimitResult:
+    """A limit is kept, or broken, only if it is so at both ends of what is known."""
     unit = limit.definition.unit
-    untold = [name for name, value in values.items() if not _is_told(limit, value, (records or {}).get(name))]
-    told = {name: value for name, value in values.items() if name not in untold}
-    if untold and all(value is not None and limit.keeps(value) for value in told.values()):
-        first, value = untold[0], values[untold[0]]
-        why = _why_unknown(limit) if value is None else f"it is {shown(value, unit)} {(records or {})[first].why}"
-        measured = tuple(Measured(name, value, kept=False) for name, value in values.items())
-        text = f"{_named(first, limit)} cannot be told: {why}."
-        return LimitResult(limit.text, False, unit, text, measured, limit.reason, untold=True)
     if not values:
         return LimitResult(limit.text, limit.optional, unit, nothing, (), limit.reason, skipped=limit.optional)
-    measured = tuple(Measured(name, value, value is not None and limit.keeps(value)) for name, value in values.items())
-    broken = [item for item in measured if not item.kept]
+    ends = {name: knowledge(name, value) for name, value in values.items()}
+    measured = tuple(
+        Measured(name, value, (end := ends[name]) is not None and limit.keeps(end.low) and _is_told(limit, end))
+        for name, value in values.items()
+    )
+    broken = [item for item in measured if (end := ends[item.subject]) and _is_told(limit, end) and not item.kept]
+    untold = [item for item in measured if not item.kept and item not in broken]
+    if untold and not broken:
+        first = untold[0]
+        end = ends[first.subject]
+        why = _why_unknown(limit) if end is None else f"it is {shown(first.value, unit)} {end.why}"
+        text = f"{_named(first.subject, limit)} cannot be told: {why}."
+        measured = tuple(replace(item, kept=False) for item in measured)
+        return LimitResult(limit.text, False, unit, text, measured, limit.reason, untold=True)
     # The worst says it: the one farthest from the limit, of those that break it if any does.
-    known = [item for item in broken or measured if item.value is not None]
-    worst = max(known, key=lambda item: _distance(limit, item), default=measured[0])
+    worst = max(broken or measured, key=lambda item: _distance(limit, item))
     message = f"{_named(worst.subject, limit)} is {shown(worst.value, unit)}"
-    if worst.value is None:
-        message = f"{_named(worst.subject, limit)} cannot be told: {_why_unknown(limit)}"
     others = len(broken if broken else measured) - 1
     if others > 0:
         message += f" (and {others} more{' break it' if broken else ', none worse'})"
     return LimitResult(limit.text, not broken, unit, f"{message}.", measured, limit.reason)
 
 
-class Records(NamedTuple):
-    """What is on record of a region or device that a limit is held against."""
-
-    coverage: Coverage
-    total_ns: int
-    instances: int
-
-    @property
-    def why(self) -> str:
-        lost = (
-            f"{self.coverage.launches_lost:,} of {self.coverage.launches:,} launches are on record without their work"
-        )
-        return f"by what is on record, but {lost if self.coverage.launches_lost else 'CUDA calls are missing'}"
-
-
-def _records(report: Report) -> dict[str, Records]:
-    """By what a limit calls them."""
-    found = {
-        "/".join(region.path): Records(region.coverage, region.total_ns, region.instances) for region in report.regions
-    }
-    return found | {f"GPU {item.id}": Records(item.coverage, item.window_ns, 1) for item in report.devices}
-
-
-def _is_told(limit: Limit, value: Number, records: Records | None) -> bool:
-    """Whether the limit is kept, or broken, whatever the missing records would have said."""
-    if value is None:
-        return False
-    if records is None or records.coverage.is_whole:
-        return True
-    open_ns, name, whole = records.coverage.unrecorded_ns, limit.quantity, max(records.total_ns, 1)
-    most = float(value)
-    if name == "gpu_utilization" or name.startswith("share."):
-        most += open_ns / whole
-    elif name.startswith("time."):
-        most += open_ns / max(records.instances, 1)
-    elif name in ("kernels.per_step", "copies.per_step", "copies.bytes"):
-        launches = records.coverage.launches
-        most *= launches / max(launches - records.coverage.launches_lost, 1)
-    return limit.keeps(value) == limit.keeps(most)
+def _is_told(limit: Limit, end: Known) -> bool:
+    """Whether the limit is kept, or broken, whatever lies between both ends."""
+    if limit.operator in ("==", "!=") and not end.is_sure:
+        return not end.low <= limit.value <= end.high
+    return limit.keeps(end.low) == limit.keeps(end.high)
 
 
 def _distance(limit: Limit, item: Measured) -> tuple[float, str]:

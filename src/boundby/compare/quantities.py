@@ -259,7 +259,8 @@ QUANTITIES: dict[str, Quantity] = {
     # Of two runs:
     "regression": Quantity(
         "fraction",
-        "by how much typical instances became slower, where that is significant (else 0); without a region, of each",
+        "by how much typical instances became slower, where that is significant (else 0); without a region, of the"
+        " step; any-region.regression: of every region",
         of_change=_regression,
         of_comparison=_all_regions(_regression),
     ),

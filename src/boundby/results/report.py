@@ -537,11 +537,14 @@ class Coverage:
     unrecorded_ns: Annotated[
         Natural, "Nanoseconds of unattributed in which work or calls may have run whose records are missing."
     ] = 0
+    calls_lost_fraction: Annotated[
+        NonNegative, LATER, "Of the CUDA calls that left other records, the part that has none of its own."
+    ] = 0.0
 
     @property
     def is_whole(self) -> bool:
         """Nothing is known to be missing."""
-        return not self.launches_lost and not self.unrecorded_ns
+        return not self.launches_lost and not self.unrecorded_ns and not self.calls_lost_fraction
 
 
 @dataclass(frozen=True)
@@ -903,7 +906,9 @@ class Finding:
 
     rule: Annotated[str, "Rule id."]
     severity: Annotated[
-        str, "Severity: high, medium, low; or note: saves nothing, but makes averages or verdicts less reliable."
+        str,
+        OneOf(SEVERITIES),
+        "Severity: high, medium, low; or note: saves nothing, but makes averages or verdicts less reliable.",
     ]
     title: Annotated[str, "One sentence."]
     region: Annotated[Path | None, "Path of the region it is about."] = None

@@ -366,6 +366,7 @@ def _coverage(case: Case) -> Coverage:
         case.launches,
         case.launches_lost,
         sum(case.lost_work.values()) + sum(case.lost_calls.values()),
+        case.calls_lost_fraction,
     )
 
 
