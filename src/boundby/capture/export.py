@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from boundby.capture.child import Finished, Progress, run_child
+from boundby.capture.child import ChildTimeoutError, Finished, Progress, run_child
 from boundby.capture.failure import admits_failure, export_error, import_error, is_same_release
 from boundby.capture.folder import cannot_write
 from boundby.capture.locate import Nsys
@@ -34,6 +34,8 @@ _HEADER_BYTES = 100
 LEAST_SPLIT_BYTES = 2_000_000
 #: The first nsys that knows ``--type=arrowdir``.
 _WRITES_COLUMNS = (2023, 4)
+#: What an nsys that works never takes: it exports 10 MB of a report a second and more.
+LEAST_EXPORT_S, LEAST_EXPORT_BYTES_PER_S = 600.0, 200_000
 _COLUMNS_SHARE = 0.8  # of the time of both parts
 
 
@@ -185,10 +187,15 @@ def _command(report: Path, exported: Path, nsys: Nsys, kind: str, tables: str | 
 def _run(command: list[str | Path], work: Path, progress: Progress | None = None) -> Finished:
     """Run a program of nsys in surroundings it can write to."""
     env = {**os.environ, "TMPDIR": str(work)}
+    sizes = [word.stat().st_size for word in command if isinstance(word, Path) and word.is_file()]
+    limit_s = LEAST_EXPORT_S + sum(sizes) / LEAST_EXPORT_BYTES_PER_S
     if not os.access(env.get("HOME", ""), os.W_OK):
         env["HOME"] = str(work)  # nsys may want to keep settings there
     try:
-        return run_child(command, env=env, progress=progress)
+        return run_child(command, env=env, progress=progress, timeout_s=limit_s)
+    except ChildTimeoutError as error:
+        what = f"{command[0]} did not finish within {limit_s:,.0f} s and was ended."
+        raise ToolError(what, "Try again, or export it by hand: nsys export --type sqlite REPORT") from error
     except OSError as error:
         raise ToolError(f"{command[0]} cannot be run: {error.strerror}.", "Name another with --nsys.") from error
 

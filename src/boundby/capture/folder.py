@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import re
+import stat
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path, PurePath
@@ -33,6 +34,8 @@ REPORT_SUFFIXES = (".sqlite", ".nsys-rep", ".qdrep", ".qdstrm")
 _CYCLE = expression(r"^(?P<worker>.+)\.(?P<time>\d{10,20})\.pt\.trace\.json(?:\.gz)?$")
 _HEAD = 1 << 16  # bytes in which a trace shows itself
 _LONGEST_NAME = 60
+#: Of run.json: with hundreds of packages it has some 20 kB.
+MOST_FACTS_BYTES = 4 << 20
 _ROOM_STEP = "Free some space, or choose a folder on another disk (for temporary files: TMPDIR)."
 _PYTHON = expression(r"(?:python|pypy)[\d.]*\Z")
 
@@ -85,6 +88,7 @@ def make_folder(chosen: Path | None, program: Sequence[str], now: datetime, *, f
     is_new = not chosen.exists()
     try:
         chosen.mkdir(parents=True, exist_ok=True)
+        _claim(chosen)
         holds = sorted(path.name for path in chosen.iterdir())
     except FileExistsError:
         raise OutputError(f"{chosen} is a file, not a folder.", "Name a folder with -o.") from None
@@ -97,6 +101,34 @@ def make_folder(chosen: Path | None, program: Sequence[str], now: datetime, *, f
     for name in FILES if holds else ():
         (chosen / name).unlink(missing_ok=True)
     return RunFolder(chosen, is_new)
+
+
+#: Folders that this process has claimed, and the descriptors that hold the claims: they end with the process.
+_CLAIMS: dict[Path, int] = {}
+
+
+def _claim(folder: Path) -> None:
+    """Take the folder for this process alone. OutputError where another run is writing into it."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    place = folder.resolve()
+    if place in _CLAIMS:
+        os.close(_CLAIMS.pop(place))
+    held = os.open(place, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(held)
+        raise OutputError(
+            f"Another boundby profile is writing into {folder}.",
+            "Name another folder with -o, or wait until it is done.",
+        ) from None
+    except OSError:  # a file system without locks
+        os.close(held)
+        return
+    _CLAIMS[place] = held
 
 
 def find_in_folder(folder: Path) -> Path:
@@ -182,29 +214,20 @@ def is_run(folder: Path) -> bool:
 
 def command_of(folder: Path) -> str | None:
     """The command of a run as run.json tells it; None where that is not to be had."""
-    try:
-        told = json.loads((folder / FACTS).read_text(encoding="utf-8"))
-        return " ".join(map(str, told["command"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    command = _told(folder).get("command")
+    return " ".join(map(str, command)) if isinstance(command, list) else None
 
 
 def rank_of(folder: Path) -> tuple[int, int] | None:
     """Rank and world size of a run as run.json tells them; None where it was no rank of a job."""
-    try:
-        told = json.loads((folder / FACTS).read_text(encoding="utf-8"))
-        return int(told["rank"]), int(told["world_size"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    rank, size = (_whole(_told(folder).get(key)) for key in ("rank", "world_size"))
+    return None if rank is None or size is None else (rank, size)
 
 
 def exit_code_of(folder: Path) -> int | None:
     """With what the program of a run ended, as run.json tells it; None where it was stopped, or that is not known."""
-    try:
-        told = json.loads((folder / FACTS).read_text(encoding="utf-8"))
-        return None if told.get("stopped_by") else int(told["exit_code"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
+    told = _told(folder)
+    return None if told.get("stopped_by") else _whole(told.get("exit_code"))
 
 
 def last_words_of(folder: Path) -> LastWords | None:
@@ -219,11 +242,29 @@ def last_words_of(folder: Path) -> LastWords | None:
 
 def not_recorded(folder: Path) -> dict[str, str]:
     """Why kinds of data are not in a run, as run.json tells: kind -> reason."""
+    each = _told(folder).get("not_recorded")
+    told = [one for one in each if isinstance(one, dict)] if isinstance(each, list) else []
+    return {str(one["kind"]): str(one["reason"]) for one in told if one.get("kind") and "reason" in one}
+
+
+def _told(folder: Path) -> dict[str, object]:
+    """What run.json tells; nothing where it is no regular file, too large, too deep, or no object of JSON."""
+    path = folder / FACTS
     try:
-        told = json.loads((folder / FACTS).read_text(encoding="utf-8"))
-        return {str(one["kind"]): str(one["reason"]) for one in told["not_recorded"] if one.get("kind")}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_FACTS_BYTES:
+            return {}
+        told = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
         return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _whole(value: object) -> int | None:
+    try:
+        return int(value) if isinstance(value, int | float | str) else None
+    except (ValueError, OverflowError):  # not a number, or not a finite one
+        return None
 
 
 def program_name(program: Sequence[str]) -> str:

@@ -150,8 +150,17 @@ def find_report(made: RunFolder, ran: Ran, options: Options, nsys: Nsys) -> Path
     """What nsys left of a run, the report or the raw stream. Raises UserError where it left neither, and why."""
     for path in (made.report, made.path / folder.STREAM):
         if path.is_file() and path.stat().st_size:
+            with contextlib.suppress(OSError):  # nsys lets all of a group write it, whatever the mask
+                path.chmod(path.stat().st_mode & 0o777 & ~_mask())
             return path
     raise failure.why_no_report(ran, options, made.path, nsys)
+
+
+def _mask() -> int:
+    """The mask for the modes of new files, which can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def export_report(report: Path, export: Path, nsys: Nsys, *, progress: Progress | None = None) -> None:
@@ -188,7 +197,9 @@ def write_facts(made: RunFolder, run: Mapping[str, Any]) -> None:
     """Write run.json."""
     try:
         text = json.dumps(run, indent=2, ensure_ascii=False, default=str) + "\n"
-        (made.path / folder.FACTS).write_text(text, encoding="utf-8", errors="replace")
+        part = made.path / f".{folder.FACTS}.part"
+        part.write_text(text, encoding="utf-8", errors="replace")
+        part.replace(made.path / folder.FACTS)  # whole, or not at all
     except OSError as error:
         raise OutputError(f"{made.path} cannot be written: {error.strerror}.", "Is the disk full?") from error
 

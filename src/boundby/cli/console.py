@@ -141,9 +141,12 @@ def put(text: str, *, utf8: bool = False) -> None:
         raise OutputError(f"Cannot write to standard output: {error.strerror}.", "Write elsewhere with -o.") from error
 
 
+_MOST_DIGITS = 4  # of COLUMNS: no terminal is wider
+
+
 def _width(is_terminal: bool) -> int:
     columns = os.environ.get("COLUMNS", "")
-    if columns.isdigit() and int(columns) > 0:
+    if columns.isascii() and columns.isdigit() and len(columns) <= _MOST_DIGITS and int(columns) > 0:
         return int(columns)
     if not is_terminal:
         return PIPE_WIDTH

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import TextIO
@@ -92,6 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     heap.keep_freed()
     _open_closed()
+    ends = _catch_end()
     try:
         code = cli.main(
             args=list(arguments) if arguments is not None else None, prog_name="boundby", standalone_mode=False
@@ -100,6 +102,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (BrokenPipeError, SystemExit):  # the latter is what click makes of the former
         _let_go()
         return outcome.HUNG_UP
+    except _TerminatedError:
+        click.echo("boundby: ended by SIGTERM", err=True)
+        return outcome.TERMINATED
     except (KeyboardInterrupt, click.Abort):
         click.echo("boundby: interrupted", err=True)
         return outcome.INTERRUPTED
@@ -108,7 +113,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         code = outcome.tell(error)
         _let_go()
+    finally:
+        if ends:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
     return code if isinstance(code, int) else outcome.OK
+
+
+class _TerminatedError(KeyboardInterrupt):
+    """SIGTERM, which ends as Ctrl-C does: programs that were started end, folders that were made go."""
+
+
+def _catch_end() -> bool:
+    """Make SIGTERM an exception, where nobody else has done so."""
+    try:
+        if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+            return False
+        signal.signal(signal.SIGTERM, _end)
+    except ValueError:  # not in the main thread
+        return False
+    return True
+
+
+def _end(_number: int, _frame: object) -> None:
+    raise _TerminatedError
 
 
 def _open_closed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import traceback
@@ -21,10 +22,13 @@ USER_ERROR = 2  # bad input or usage
 CANNOT_TELL = 3  # no limit is broken, but what was recorded does not tell of all
 BUG = 70  # EX_SOFTWARE of sysexits.h
 INTERRUPTED = 130  # 128 + SIGINT
+TERMINATED = 143  # 128 + SIGTERM
 HUNG_UP = 141  # 128 + SIGPIPE
 
 #: What a stream that takes no more says; of files, what writes them tells.
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO)
+#: Names that no file can have, wherever they are first looked at.
+_NO_NAME = (errno.ENAMETOOLONG, errno.ELOOP)
 EPILOG = """\b
 Exit codes:
   0    all went well
@@ -34,6 +38,7 @@ Exit codes:
   70   a bug in boundby
   130  interrupted
   141  the reader of the output went away
+  143  ended by SIGTERM
 """
 
 
@@ -46,17 +51,31 @@ def of_gate(result: GateResult | None) -> int:
 
 def tell(error: Exception) -> int:
     """Say on stderr what went wrong and return the exit code for it."""
+    if isinstance(error, MemoryError):
+        return _out_of_memory()
     if debugging():
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
     if isinstance(error, UserError):
         return _say(error.message, error.next_step, error.exit_code)
-    if isinstance(error, MemoryError):
-        return _say("There is not enough memory for this report.", "Try a part of it, with --window.", USER_ERROR)
     if isinstance(error, OSError) and error.filename is None and error.errno in _UNWRITABLE:
         return _say(f"Cannot write to standard output: {error.strerror}.", "Write elsewhere with -o.", USER_ERROR)
+    if isinstance(error, OSError) and error.errno in _NO_NAME:
+        return _say(f"{error.filename!s:.80} is no file name: {error.strerror}.", "Check the path.", USER_ERROR)
     kind = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     hint = "Please report it, with the traceback" + ("." if debugging() else ": run again with BOUNDBY_DEBUG=1.")
     return _say(f"This is a bug in boundby ({kind}).", hint, BUG)
+
+
+_OUT_OF_MEMORY = (
+    b"boundby: There is not enough memory for this report.\n  Try a part of it, with --window, or --max-memory SIZE.\n"
+)
+
+
+def _out_of_memory() -> int:
+    """Said as it stands: to import or format anything may take more memory than there is."""
+    with contextlib.suppress(OSError):
+        os.write(2, _OUT_OF_MEMORY)
+    return USER_ERROR
 
 
 def tell_usage(error: click.ClickException) -> int:

@@ -77,6 +77,8 @@ def check(target: Path) -> None:
             raise OutputError(f"Cannot save to {target}: it is a folder.", "Give the name of a database file in it.")
         if not target.parent.is_dir():
             raise OutputError(f"Cannot save to {target}: its folder does not exist.", "Make the folder first.")
+        if target.exists() and not target.is_file():
+            raise OutputError(f"Cannot save to {target}: it is no regular file.", "Give the name of a database file.")
         start = _start(target)
     if start == NSYS_MAGIC:
         raise OutputError(f"Will not save into {target}: it is an nsys report.", "Choose another file.")

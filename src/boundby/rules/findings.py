@@ -63,7 +63,7 @@ def find(
             not_checked.append(NotChecked(rule.id, reason, could_matter=_could_matter(context, rule)))
         except CannotCheckError as error:
             not_checked.append(NotChecked(rule.id, str(error), could_matter=_could_matter(context, rule)))
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a rule of another package may try to end the program
             not_checked.append(NotChecked(rule.id, failure(error), could_matter=_could_matter(context, rule)))
     worth_telling = [finding for finding in findings if finding.severity == "note" or _is_worth(context, finding)]
     return Findings(_named(sorted(_folded(worth_telling), key=_rank)), tuple(not_checked), checked)
@@ -112,14 +112,14 @@ def _could_matter(context: RuleContext, rule: Rule) -> bool:
     return not causes or sum(context.time_ns(cause) for cause in causes) >= WORTH_SHARE * context.window_ns
 
 
-def failure(error: Exception) -> str:
+def failure(error: BaseException) -> str:
     """``the rule failed: KeyError: 'x' (rules/my_rule.py, line 12)``: one line, for whoever wrote the rule."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({'/'.join(Path(frames[-1].filename).parts[-2:])}, line {frames[-1].lineno})" if frames else ""
     return f"the rule failed: {one_line(error)}{place}"
 
 
-def one_line(error: Exception) -> str:
+def one_line(error: BaseException) -> str:
     """``KeyError: 'x'``, without line breaks."""
     return " ".join(f"{type(error).__name__}: {error}".split()).rstrip(": ")
 

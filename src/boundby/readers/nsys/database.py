@@ -178,10 +178,25 @@ def _check_length(path: Path, header: bytes) -> None:
         )
 
 
+#: A log holds pages that are not in the file yet: of an export that was being written many, but no more than these.
+MOST_LOG_TIMES, MOST_LOG_BYTES = 10, 1 << 30
+
+
 def _copy_with_log(path: Path, log: Path, folder: Path) -> Path:
     import shutil
 
     copy = folder / path.name
+    need = max(path.stat().st_size + log.stat().st_size, 1)
+    if log.stat().st_size > MOST_LOG_TIMES * path.stat().st_size + MOST_LOG_BYTES:
+        raise InputError(
+            f"{path} has a write-ahead log of {log.stat().st_size:,} bytes beside it, which cannot be of this file.",
+            f"Remove {log.name} if no program writes to the file. {export_again(path)}",
+        )
+    if need > shutil.disk_usage(folder).free:
+        raise InputError(
+            f"{path} has a write-ahead log, and there is no room to copy both ({need:,} bytes).",
+            f"Free some space in {folder.parent}, or set TMPDIR to a folder with room.",
+        )
     try:
         shutil.copyfile(path, copy)
         shutil.copyfile(log, copy.with_name(copy.name + "-wal"))

@@ -38,7 +38,10 @@ def third_party() -> tuple[tuple[Rule, ...], tuple[NotChecked, ...]]:
     for point in sorted(_installed(), key=lambda point: (point.name, point.value)):
         try:
             rules = _load(point)
-        except Exception as error:  # whatever another package does, it must not keep this one from its work
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # whatever another package does
             broken.append(NotChecked(point.name, f"the entry point {point.value} failed: {one_line(error)}"))
             continue
         for rule in rules:

@@ -1,0 +1,154 @@
+"""What brought boundby down once: out of memory, pipes for files, odd surroundings, other runs, signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from boundby.capture import child, export
+from boundby.capture import folder as folders
+from boundby.capture.profile import write_facts
+from boundby.cli import outcome
+from boundby.cli.main import main
+from boundby.model.errors import InputError, OutputError, ToolError
+from boundby.readers.nsys import database
+from boundby.render import store
+from boundby.rules import builtin
+
+SAMPLE = Path(__file__).parents[2] / "sample_reports" / "simulated_sync.sqlite"
+NOW = datetime(2026, 1, 1)
+
+
+def test_out_of_memory_is_one_sentence_and_no_broken_limit(capfd: pytest.CaptureFixture[str]) -> None:
+    assert outcome.tell(MemoryError()) == outcome.USER_ERROR
+    assert capfd.readouterr().err.startswith("boundby: There is not enough memory for this report.\n  ")
+
+
+@pytest.mark.parametrize("columns", ["1" * 30, "²", "0", "-3"])
+def test_a_width_that_is_none(
+    columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert main([str(SAMPLE), "--quiet"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 200
+
+
+def test_a_rule_of_another_package_cannot_end_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Point:
+        name, value = "bad", "bad:rules"
+
+        def load(self) -> None:
+            sys.exit(141)
+
+    monkeypatch.setattr(builtin, "_installed", lambda: [Point()])
+    found, broken = builtin.third_party()
+    assert not found
+    assert [item.rule for item in broken] == ["bad"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        '{"rank": 1e999, "world_size": 2, "exit_code": Infinity}',
+        "[]",
+        '{"command": 3, "not_recorded": 4}',
+    ],
+)
+def test_a_run_whose_facts_are_broken_tells_nothing(text: str, tmp_path: Path) -> None:
+    (tmp_path / folders.FACTS).write_text(text)
+    assert folders.rank_of(tmp_path) is None
+    assert folders.exit_code_of(tmp_path) is None
+    assert folders.command_of(tmp_path) is None
+    assert folders.not_recorded(tmp_path) == {}
+
+
+def test_a_pipe_is_no_facts_and_no_database(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / folders.FACTS)
+    assert folders.rank_of(tmp_path) is None
+    assert not folders.is_run(tmp_path)
+    with pytest.raises(OutputError, match="no regular file"):
+        store.check(tmp_path / folders.FACTS)
+
+
+def test_names_that_are_too_long_are_user_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["analyze", "x" * 300 + ".sqlite"], ["x" * 300 + ".sqlite"], ["job", "y" * 5000]):
+        assert main(arguments) == outcome.USER_ERROR
+    assert "bug" not in capsys.readouterr().err
+
+
+_HOLDS = """
+import sys, time
+from datetime import datetime
+from pathlib import Path
+from boundby.capture.folder import make_folder
+make_folder(Path(sys.argv[1]), ["x"], datetime(2026, 1, 1))
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_folder_is_of_one_run_at_a_time(tmp_path: Path) -> None:
+    place = tmp_path / "tw"
+    with subprocess.Popen([sys.executable, "-c", _HOLDS, str(place)], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(OutputError, match="Another boundby profile is writing"):
+            folders.make_folder(place, ["x"], NOW, force=True)
+        other.kill()
+    assert folders.make_folder(place, ["x"], NOW, force=True).path == place  # the claim went with its process
+
+
+def test_facts_are_written_whole(tmp_path: Path) -> None:
+    made = folders.make_folder(tmp_path / "run", ["x"], NOW)
+    write_facts(made, {"command": ["a", "b"]})
+    assert folders.command_of(made.path) == "a b"
+    assert [path.name for path in made.path.iterdir()] == [folders.FACTS]
+
+
+def test_an_export_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hangs(*_arguments: object, timeout_s: float | None = None, **_others: object) -> None:
+        assert timeout_s is not None
+        raise child.ChildTimeoutError
+
+    monkeypatch.setattr(export, "run_child", hangs)
+    with pytest.raises(ToolError, match="did not finish within 600 s"):
+        export._run(["nsys", "export"], tmp_path)
+
+
+def test_a_log_that_cannot_be_of_the_file_is_not_copied(tmp_path: Path) -> None:
+    path = tmp_path / "x.sqlite"
+    with closing(sqlite3.connect(path)) as made:
+        made.execute("PRAGMA journal_mode = wal")
+        made.execute("CREATE TABLE a (b)")
+        made.commit()
+    with (tmp_path / "x.sqlite-wal").open("wb") as log:
+        log.truncate(200 << 30)  # sparse
+    with pytest.raises(InputError, match="cannot be of this file"), database.open_readonly(path):
+        pass
+
+
+def test_sigterm_ends_as_ctrl_c_does(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    import click
+
+    from boundby.cli import main as entry
+
+    def work(*_arguments: object, **_options: object) -> int:
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        time.sleep(10)
+        return 0
+
+    monkeypatch.setattr(click.Group, "main", work)
+    assert entry.main(["x"]) == outcome.TERMINATED == 143
+    assert capsys.readouterr().err == "boundby: ended by SIGTERM\n"
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
