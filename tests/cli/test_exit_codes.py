@@ -11,7 +11,7 @@ import pytest
 from boundby.capture import profile
 from boundby.cli import main as main_module
 from boundby.cli import outcome
-from boundby.cli.main import main
+from boundby.cli.main import TerminatedError, main
 from tests.support.alter import alter
 from tests.support.training import training_loop
 
@@ -41,6 +41,7 @@ COMMANDS: dict[int, tuple[tuple[str, ...], Callable[[pytest.MonkeyPatch], None]]
     127: (("profile", "nothing-of-that-name"), nothing),
     outcome.INTERRUPTED: (("analyze", "report.sqlite"), raising(KeyboardInterrupt())),
     outcome.HUNG_UP: (("analyze", "report.sqlite"), raising(BrokenPipeError())),
+    outcome.TERMINATED: (("analyze", "report.sqlite"), raising(TerminatedError())),
 }
 
 

@@ -102,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (BrokenPipeError, SystemExit):  # the latter is what click makes of the former
         _let_go()
         return outcome.HUNG_UP
-    except _TerminatedError:
+    except TerminatedError:
         click.echo("boundby: ended by SIGTERM", err=True)
         return outcome.TERMINATED
     except (KeyboardInterrupt, click.Abort):
@@ -119,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else outcome.OK
 
 
-class _TerminatedError(KeyboardInterrupt):
+class TerminatedError(KeyboardInterrupt):
     """SIGTERM, which ends as Ctrl-C does: programs that were started end, folders that were made go."""
 
 
@@ -135,7 +135,7 @@ def _catch_end() -> bool:
 
 
 def _end(_number: int, _frame: object) -> None:
-    raise _TerminatedError
+    raise TerminatedError
 
 
 def _open_closed() -> None:

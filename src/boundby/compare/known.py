@@ -13,6 +13,11 @@ ANY = float("inf")
 _OF_CALLS = ("sync.", "api.")
 _OF_WORK = ("kernels.", "copies.", "gpu.", "gaps.", "share.gpu", "time.gpu", "gpu_utilization")
 _OF_KERNELS = ("kernels.",)
+_OF_HOST = tuple(
+    f"{of}.{cause}"
+    for of in ("share", "time")
+    for cause in ("sync", "cuda_api", "init", "cpu", "host_blocked", "device_wait")
+)
 
 
 class Known(NamedTuple):
@@ -55,6 +60,8 @@ def known(quantity: str, value: Number, records: Records | None, captured: Captu
     if value is None or not _is_captured(quantity, captured):
         return None
     least = float(value)
+    if quantity in _OF_HOST and records is not None and not captured.cuda_api:
+        return Known(0.0, ANY, "by what is on record, but no CUDA call is")
     if records is None or records.coverage.is_whole:
         return Known(least, least)
     low, high = _open(quantity, least, records)
@@ -74,13 +81,15 @@ def _open(quantity: str, value: float, records: Records) -> tuple[float, float]:
     coverage, each = records.coverage, max(records.instances, 1)
     open_ns, lost = coverage.unrecorded_ns, coverage.launches_lost
     if quantity.startswith(_OF_CALLS):
-        return value, ANY if coverage.calls_lost_fraction else value
+        return value, ANY
     if quantity in ("kernels.per_step", "copies.per_step"):
         return value, value + lost / each
     if quantity == "copies.bytes" or quantity.startswith("gpu."):
         return value, ANY if lost else value
     if quantity == "gaps.longest":
         return (0.0, value + open_ns) if lost or open_ns else (value, value)
+    if quantity in _OF_HOST and coverage.calls_lost_fraction:
+        return 0.0, ANY
     part = open_ns / max(records.total_ns, 1)
     if quantity == "gpu_utilization":
         return value, min(value + part, max(value, 1.0))
