@@ -149,6 +149,7 @@ def test_sigterm_ends_as_ctrl_c_does(capsys: pytest.CaptureFixture[str], monkeyp
         return 0
 
     monkeypatch.setattr(click.Group, "main", work)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whatever other tests have left
     assert entry.main(["x"]) == outcome.TERMINATED == 143
     assert capsys.readouterr().err == "boundby: ended by SIGTERM\n"
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
