@@ -199,6 +199,12 @@ def test_a_program_that_failed_later_is_judged_until_then(tmp_path: Path) -> Non
         assert "what it did until then" in " ".join(text.split())
 
 
+def test_a_comparison_says_that_a_program_failed(tmp_path: Path) -> None:
+    path = failed_after_work().write(tmp_path / "report.sqlite", "2026")
+    doubts = api.compare_runs(path, path).doubts
+    assert [doubt.code for doubt in doubts] == ["earlier-failed", "later-failed"]
+
+
 def test_check_cannot_check_a_program_that_failed(tmp_path: Path) -> None:
     path = failed_after_work().write(tmp_path / "report.sqlite", "2026")
     result = api.check(path, "gpu_utilization > 1 %", "gaps.longest < 1 ns")

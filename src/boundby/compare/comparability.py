@@ -10,6 +10,7 @@ from boundby.model.units import plural
 from boundby.results.comparison import Doubt
 from boundby.results.report import Report
 from boundby.trace.facts import PYTORCH, Captured
+from boundby.trace.vocabulary.last_words import FAILED
 
 # Kernels, copies and syncs are left out: a program that makes none of them leaves the same trace as a capture without.
 _KINDS = {
@@ -30,6 +31,7 @@ def doubts(before: Report, after: Report, steps: tuple[Part, Part] | None, match
     """Everything that differs beside the program itself, in the order of how much it spoils. ``matched``: some region
     of the one is in the other."""
     return [
+        *_ends(before, after),
         *_devices(before, after),
         *_windows(before, after),
         *_commands(before, after),
@@ -39,6 +41,14 @@ def doubts(before: Report, after: Report, steps: tuple[Part, Part] | None, match
         *_found(before, after),
         *_traces(before, after),
     ]
+
+
+def _ends(before: Report, after: Report) -> Iterator[Doubt]:
+    for which, report in (("earlier", before), ("later", after)):
+        if (end := report.trace.program) is not None and end.ended == FAILED:
+            said = f" ({end.words})" if end.words else ""
+            text = f"The program of the {which} report failed{said}: it was measured only until then."
+            yield Doubt(f"{which}-failed", text)
 
 
 def _devices(before: Report, after: Report) -> Iterator[Doubt]:
