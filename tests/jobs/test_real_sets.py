@@ -39,3 +39,12 @@ def test_two_ranks_of_many_say_what_cannot_be_told() -> None:
     assert [rank.last for rank in found.ranks] == [0, 3]
     assert found.ranks[1].caused_wait_ns == pytest.approx(30_500_000, rel=0.01)
     assert max(rank.clock.residual_ns for rank in found.ranks) < 50_000
+
+
+def test_a_pipelines_waits_count_and_its_embedding_group_makes_no_stage() -> None:
+    found = api.job([trace_path("kineto/job_pipeline_8_ranks")], workers=1)
+    assert [rank.stage for rank in found.ranks] == [0, 0, 1, 1, 2, 2, 3, 3]
+    for rank in found.ranks:
+        computes = 16.8e9 if rank.stage == 3 else 10.4e9
+        assert rank.own["gpu_compute"] == pytest.approx(computes, rel=0.02)
+        assert rank.own["gpu_comm"] < 0.01 * rank.window_ns

@@ -63,7 +63,7 @@ def _links(
     summaries: Sequence[RankSummary], aligned: Aligned, first: Int64Array
 ) -> tuple[Int32Array, Int32Array, Float]:
     """Per event: its collective's instance, the instance before it on its stream where it queued behind that, and
-    how long after that one's end it began."""
+    how long after that one's end it began; of a wait how long after its own collective's end that was over."""
     instance = np.full(int(first[-1]), NONE, np.int32)
     queue, lag = instance.copy(), np.zeros(len(instance))
     for place, summary in enumerate(summaries):
@@ -82,8 +82,9 @@ def _links(
         instance[inside] = np.where(events.is_join, joined[events.meeting], of_row[events.meeting])
         waits_for = np.where(is_queued, of_row[before], NONE)
         queue[inside] = np.where(events.is_join, NONE, waits_for[events.meeting])
-        apart = np.where(is_queued, table.start_ns - table.end_ns[before], 0)
-        lag[inside] = np.maximum(apart, 0)[events.meeting]
+        apart = np.maximum(np.where(is_queued, table.start_ns - table.end_ns[before], 0), 0)
+        early = np.minimum(events.time_ns - table.end_ns[events.meeting], 0)
+        lag[inside] = np.where(events.is_join, early, apart[events.meeting])
     return instance, queue, lag
 
 

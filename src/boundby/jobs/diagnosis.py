@@ -6,7 +6,7 @@ job, and only what the job would gain by that counts: a slow rank that nobody wa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -188,33 +188,37 @@ def _steps(summaries: Sequence[RankSummary], aligned: Aligned) -> tuple[int, lis
 
 
 def _stages(summaries: Sequence[RankSummary], aligned: Aligned) -> tuple[tuple[int, ...], ...]:
-    """Ranks that do the same: those that meet in collectives. Two that pass work on to each other do not; a group that
-    holds such a pair spans stages."""
+    """Ranks that do the same: those that meet in collectives. Ranks of one pipeline, which pass work on to each other,
+    do not; a group that holds two of them spans stages."""
     count, matched = len(summaries), aligned.matched
-    pairs = set()
-    groups = set()
+    passing: set[tuple[int, ...]] = set()
+    groups: set[tuple[int, ...]] = set()
     for number, kind in sorted(set(zip(matched.group.tolist(), matched.kind, strict=True))):
         members = matched.groups[number]
-        if len(members) == 2 and is_passing(kind) and (count > 2 or summaries[0].world_size == 2):
-            pairs.add(members)
-        else:
-            groups.add(members)
-    parent = list(range(count))
+        passes = len(members) == 2 and is_passing(kind) and (count > 2 or summaries[0].world_size == 2)
+        (passing if passes else groups).add(members)
+    pipeline = _joined(count, passing)
+    alike = _joined(count, (one for one in groups if len({pipeline[rank] for rank in one}) == len(one)))
+    found: dict[int, list[int]] = {}
+    for rank, first in enumerate(alike):
+        found.setdefault(first, []).append(rank)
+    return tuple(tuple(members) for _, members in sorted(found.items(), key=lambda item: item[1]))
+
+
+def _joined(count: int, groups: Iterable[tuple[int, ...]]) -> list[int]:
+    """Per rank the first of those that groups join it to, by others or at once."""
+    first = list(range(count))
 
     def root(rank: int) -> int:
-        while parent[rank] != rank:
-            rank = parent[rank]
+        while first[rank] != rank:
+            rank = first[rank]
         return rank
 
     for members in sorted(groups):
-        inside = set(members)
-        if not any(one in inside and other in inside for one, other in pairs):
-            for rank in members[1:]:
-                parent[root(rank)] = root(members[0])
-    found: dict[int, list[int]] = {}
-    for rank in range(count):
-        found.setdefault(root(rank), []).append(rank)
-    return tuple(tuple(members) for _, members in sorted(found.items(), key=lambda item: item[1]))
+        for rank in members[1:]:
+            low, high = sorted((root(rank), root(members[0])))
+            first[high] = low
+    return [root(rank) for rank in range(count)]
 
 
 def _least_t(freedom: npt.NDArray[np.int64]) -> Float:

@@ -231,7 +231,7 @@ def _exposed(summaries: Sequence[RankSummary]) -> list[Int64Array]:
         # A wait may have begun before the arrival at another: what passed at arrivals belongs to the join that follows.
         total = np.cumsum(summary.passed_ns)
         at = np.flatnonzero(joins)
-        exposed[events.meeting[at]] = np.round(np.diff(total[at], prepend=0.0)).astype(np.int64)
+        np.add.at(exposed, events.meeting[at], np.round(np.diff(total[at], prepend=0.0)).astype(np.int64))
         found.append(np.maximum(exposed, 0))
     return found
 

@@ -17,7 +17,7 @@ from boundby.attribution.timeline import DeviceTimeline, Timeline, build_timelin
 from boundby.attribution.windows import parse_window, step_candidates
 from boundby.jobs.meetings import is_passing
 from boundby.jobs.messages import message_meetings, passing_messages
-from boundby.jobs.summary import UNKNOWN, Group, Meetings, Piece, RankSummary, compact, queued_ready
+from boundby.jobs.summary import UNKNOWN, Group, Meetings, Own, Piece, RankSummary, compact, queued_ready
 from boundby.model.arrays import Int64Array, factorize, pick, unique
 from boundby.model.causes import Cause
 from boundby.model.errors import InputError, SelectionError
@@ -120,7 +120,7 @@ def _summary(timeline: Timeline, label: str) -> RankSummary | None:
     start, end, cause, region = pieces
     table = Piece(start, end, cause, coarse[region].astype(np.int32))
     meetings = replace(meetings, region=coarse[meetings.region].astype(np.int32))
-    meetings, events, work = compact(table, meetings, window, steps)
+    meetings, events, work = compact(table, meetings, window, steps, _own(timeline, device))
     kernels = np.zeros(max(len(steps), 1), np.int64)
     if device is not None:
         own = device.operations.table
@@ -333,6 +333,15 @@ def _needed(timeline: Timeline, device: DeviceTimeline, mine: npt.NDArray[np.int
     before = np.searchsorted(launched, own, side="left") - 1
     needed: Int64Array = np.maximum(pick(ended, before, -(1 << 62)), own + LAUNCH_LIMIT_NS)
     return needed
+
+
+def _own(timeline: Timeline, device: DeviceTimeline | None) -> Own:
+    """What the device does beside communication."""
+    if device is None:
+        return Own.empty()
+    rows = np.flatnonzero(~device.operations.table.is_communication)
+    arrived = _launched_ns(timeline, device)[rows] + LAUNCH_LIMIT_NS
+    return Own(device.operations.table.start_ns[rows], arrived).sorted()
 
 
 def _launched_ns(timeline: Timeline, device: DeviceTimeline) -> Int64Array:

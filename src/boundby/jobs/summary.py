@@ -88,6 +88,17 @@ class Piece(Table):
 
 
 @dataclass(frozen=True)
+class Own(Table):
+    """Operations of the device beside communication, by start, and when each could have begun as far as its launch is
+    concerned."""
+
+    ORDER = ("start_ns", "arrived_ns")
+
+    start_ns: Int64Array
+    arrived_ns: Int64Array
+
+
+@dataclass(frozen=True)
 class RankSummary:
     """One rank. ``base_ns``: the wall clock at the trace's zero (0: not told). ``kernels``: of each step."""
 
@@ -124,18 +135,22 @@ class RankSummary:
 
 
 def compact(
-    pieces: Piece, meetings: Meetings, window: tuple[int, int], step_ns: Int64Array
+    pieces: Piece, meetings: Meetings, window: tuple[int, int], step_ns: Int64Array, own: Own
 ) -> tuple[Meetings, Events, Work]:
-    """Events and own work of a rank from its account and its collectives. ``pieces`` cover the window in order."""
+    """Events and own work of a rank from its account, its collectives and its operations ``own`` (in order).
+    ``pieces`` cover the window in order."""
     low, high = window
     meetings = meetings.take((meetings.end_ns > low) & (meetings.start_ns < high)).sorted()
-    joins = _exposed_ends(pieces, meetings)
-    waiting = union(joins.start, joins.end)
-    is_join = joins.end > joins.start
     rows = np.arange(len(meetings), dtype=np.int32)
-    time = np.concatenate((np.clip(meetings.ready_ns, low, high), np.minimum(meetings.end_ns, high)[is_join]))
-    meeting = np.concatenate((rows, rows[is_join]))
-    joined = np.concatenate((np.zeros(len(rows), bool), np.ones(int(is_join.sum()), bool)))
+    left, early = _left_early(pieces, meetings, own)
+    exposed = _exposed_ends(pieces, meetings)
+    is_join = exposed.end > exposed.start
+    of_join = np.concatenate((rows[is_join], left.astype(np.int32)))
+    start, end = np.append(exposed.start[is_join], early.start), np.append(exposed.end[is_join], early.end)
+    waiting = union(start, end)
+    time = np.concatenate((np.clip(meetings.ready_ns, low, high), np.minimum(end, high)))
+    meeting = np.concatenate((rows, of_join))
+    joined = np.concatenate((np.zeros(len(rows), bool), np.ones(len(of_join), bool)))
     order = np.lexsort((meeting, ~joined, time))
     events = Events(time[order], meeting[order], joined[order])
     return meetings, events, _work(pieces, waiting, events, step_ns)
@@ -153,6 +168,32 @@ def _exposed_ends(pieces: Piece, meetings: Meetings) -> IntervalSet:
     inside = is_comm[holds] & (pieces.end_ns[holds] >= meetings.end_ns)
     start = np.maximum(pieces.start_ns[begun[holds]], meetings.start_ns)
     return IntervalSet(np.where(inside, np.minimum(start, meetings.end_ns), meetings.end_ns), meetings.end_ns)
+
+
+def _left_early(pieces: Piece, meetings: Meetings, own: Own) -> tuple[Int64Array, IntervalSet]:
+    """Waits for collectives that had other work beside their end: which, and when. The rank waited for one where an
+    operation that was launched long before began nearer to that one's end than to the end of all that went before."""
+    is_comm = pieces.cause == Cause.GPU_COMM
+    apart = pieces.start_ns[1:] != pieces.end_ns[:-1]
+    begun = pieces.start_ns[is_comm & np.append(True, ~is_comm[:-1] | apart)[: len(pieces)]]
+    ended = pieces.end_ns[is_comm & np.append(~is_comm[1:] | apart, True)[: len(pieces)]]
+    row = np.searchsorted(own.start_ns, ended)
+    follows = np.flatnonzero((row < len(own)) & np.isin(ended, own.start_ns))
+    begun, ended, row = begun[follows], ended[follows], row[follows]
+    by_end = np.argsort(meetings.end_ns, kind="stable")
+    ends = meetings.end_ns[by_end]
+    place = np.searchsorted(ends, ended, side="right")
+    before = np.append(np.iinfo(np.int64).min, ends)[place]
+    since = np.maximum(np.maximum(begun, before), own.arrived_ns[row])
+    waits = []
+    for low, high, first in zip(since.tolist(), ended.tolist(), place.tolist(), strict=True):
+        until = np.searchsorted(ends, high + max(high - low, 0))
+        going = by_end[first:until]
+        going = going[meetings.start_ns[going] < high]
+        if len(going):
+            waits.append((int(going[0]), max(low, int(meetings.start_ns[going[0]])), high))
+    meeting, start, end = np.array(waits, np.int64).reshape(-1, 3).T
+    return meeting, IntervalSet(start, end)
 
 
 def _work(pieces: Piece, waiting: IntervalSet, events: Events, step_ns: Int64Array) -> Work:

@@ -1,4 +1,4 @@
-/* A job replayed, many variants side by side: see chain.py, which says the same in Python. */
+/* A job replayed, many variants side by side: see chain.py. */
 
 #include "native.h"
 
@@ -42,7 +42,7 @@ EXPORT int64_t boundby_chain(const Course *course, const Variants *run) {
         for (int64_t one = 0; one < count; one++) time[one] += run->own_ns[one] + course->fixed_ns[event];
         if (course->is_join[event]) {
             for (int64_t one = 0; met >= 0 && one < count; one++) {
-                const double end = run->latest_ns[met * count + one] + run->transfer_ns[met * count + one];
+                const double end = run->latest_ns[met * count + one] + run->transfer_ns[met * count + one] + course->lag_ns[event];
                 if (end > time[one]) time[one] = end;
             }
             continue;

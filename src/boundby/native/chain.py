@@ -1,6 +1,6 @@
 """The ranks of a job replayed together: when would each end, with this much work and these transfers?
 
-`plain` says what is done, in Python; ``chain.c`` does the same far faster. A rank's own time passes; at an arrival its
+A rank's own time passes; at an arrival its
 part of the collective begins, once its stream's last one is over; the collective ends on all ranks its transfer after
 the last has arrived; a rank that waits for it goes on then. Variants run side by side.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from boundby.model.arrays import BoolArray, FloatArray, Int32Array, Int64Array
-from boundby.model.library import Record, call, core
+from boundby.model.library import Record, call
 from boundby.model.records import dataclass
 
 NONE = -1
@@ -27,7 +27,7 @@ class Course(Record):
     instance: Int32Array  # the collective it is of; NONE: one that nobody else holds
     queue: Int32Array  # the collective before it on its stream, where it queued behind that
     is_join: BoolArray  # it ends a wait; else it is an arrival
-    lag_ns: FloatArray  # how long after the end of ``queue`` it began
+    lag_ns: FloatArray  # how long after the end of ``queue`` it began; a wait: after that of ``instance`` it was over
     fixed_ns: FloatArray  # what is as long as measured whatever changes
     work_at: Int64Array  # work_at[slot]:work_at[slot + 1] are the rows of its work
     cell: Int32Array  # per row of work: which of the factors it is multiplied by
@@ -55,34 +55,9 @@ def replay(course: Course, factor: FloatArray, transfer_ns: FloatArray, begin_ns
     variants = factor.shape[1]
     time = np.repeat(begin_ns.astype(np.float64)[:, None], variants, axis=1)
     latest = np.full(transfer_ns.shape, -np.inf)
-    if core() is None:
-        return plain(course, factor, transfer_ns, time, latest)
     columns = np.ascontiguousarray(factor), np.ascontiguousarray(transfer_ns)
     call("boundby_chain", course, Variants(*columns, time, latest, np.zeros(variants), len(course.order), variants))
     return time
-
-
-def plain(course: Course, factor: FloatArray, transfer: FloatArray, time: FloatArray, latest: FloatArray) -> FloatArray:
-    """The same without the native core."""
-    slots, work_ns = len(course.work_at) - 1, course.work_ns
-    slot = np.repeat(np.arange(slots), np.diff(course.work_at))
-    own = np.empty((slots, factor.shape[1]))
-    for variant in range(factor.shape[1]):
-        own[:, variant] = np.bincount(slot, work_ns * factor[course.cell, variant], slots)
-    for low, high in zip(course.turn_at[:-1].tolist(), course.turn_at[1:].tolist(), strict=True):
-        event = course.order[low:high]
-        rank, met, queue, is_join = (one[event] for one in (course.rank, course.instance, course.queue, course.is_join))
-        now = time[rank] + (own[event + rank] + course.fixed_ns[event, None])
-        joins = is_join & (met != NONE)
-        now[joins] = np.maximum(now[joins], latest[met[joins]] + transfer[met[joins]])
-        time[rank] = now
-        behind = ~is_join & (queue != NONE)
-        begun = latest[queue[behind]] + transfer[queue[behind]] + course.lag_ns[event[behind], None]
-        now[behind] = np.maximum(now[behind], begun)
-        arrives = ~is_join & (met != NONE)
-        np.maximum.at(latest, met[arrives], now[arrives])
-    ended: FloatArray = time + own[course.tail]
-    return ended
 
 
 __all__ = ["NONE", "Course", "replay"]
