@@ -259,6 +259,7 @@ class Collectives(Table):
     elements_in: Int64Array
     elements_out: Int64Array
     sequence: Int64Array  # number of the collective in its group
+    uneven_percent: Int64Array  # of a collective of split sizes: the largest split, in percent of their mean
 
 
 @dataclass(frozen=True)
@@ -408,6 +409,7 @@ class OperatorArguments:
     sizes: str  # [[16, 559], [], [[3, 4], [5, 6]]]: a tensor's, none for what is no tensor, a list of tensors'
     types: str  # ["c10::BFloat16", "Scalar", "TensorList"]
     values: str  # ["", "-1", ""]: of what is no tensor
+    strides: str = ""  # [[559, 1], [], [[4, 1], [6, 1]]]: as the sizes, how far apart neighbours lie
 
 
 @dataclass(frozen=True)

@@ -170,6 +170,44 @@ def test_a_kernel_of_triton_names_its_source(tmp_path: Path) -> None:
     assert hot.evidence["estimated_occupancy_fraction"] == 0.24
 
 
+def test_strides_tell_which_convolutions_get_nchw(tmp_path: Path) -> None:
+    made = Kineto()
+    image = {"Input Dims": [[8, 64, 56, 56]], "Input type": ["float"]}
+    for step in range(20):
+        planar = [[200704, 3136, 56, 1]] if step % 4 else [[200704, 1, 3584, 64]]
+        made.event("cpu_op", "aten::convolution", step * 40, 35, args={**image, "Input Strides": planar})
+        for part, name in enumerate(("nchwToNhwcKernel", "sm80_xmma_fprop_implicit_gemm")):
+            made.launch(step * 40 + 2 + 10 * part, 2 * step + part + 1)
+            made.kernel(10 + step * 900 + part * 300, 300, 2 * step + part + 1, name, grid=[8000, 2, 1])
+    report = boundby.analyze(made.write(tmp_path / "layout.json"))
+
+    (layout,) = [finding for finding in report.findings if finding.rule == "layout-conversion"]
+    assert "75 % of the convolutions get NCHW inputs" in layout.title
+    assert layout.evidence["convolutions_with_nchw_inputs_fraction"] == 0.75
+
+
+def test_uneven_exchanges_are_told(tmp_path: Path) -> None:
+    made = Kineto()
+    told = {
+        "Collective name": "all_to_allv",
+        "Process Group Name": "0",
+        "Group size": 4,
+        "In split size": [400, 100, 100, 200],
+        "Out split size": [200, 200, 200, 200],
+    }
+    for step in range(10):
+        made.launch(step * 30, 2 * step + 1)
+        made.launch(step * 30 + 10, 2 * step + 2)
+        made.kernel(10 + step * 1_000, 500, 2 * step + 1, "gemm", grid=[8000, 2, 1])
+        made.kernel(515 + step * 1_000, 490, 2 * step + 2, "ncclDevKernel_SendRecv(ncclDevKernelArgs)", **told)
+    report = boundby.analyze(made.write(tmp_path / "uneven.json"))
+
+    (exposed,) = [finding for finding in report.findings if finding.rule == "comm-exposed"]
+    assert exposed.evidence["largest_split_of_mean"] == 2.0
+    assert "the largest part that a rank exchanges is 2.0 times the mean" in exposed.title
+    assert exposed.advice[0].startswith("Balance what ranks exchange")
+
+
 @pytest.mark.parametrize(
     ("data", "said"),
     [

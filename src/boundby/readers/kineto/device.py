@@ -188,6 +188,7 @@ def _collectives(columns: Columns, rows: Int64Array) -> tuple[Collectives, tuple
     index = {name: number for number, name in enumerate(groups)}
     keys = ("Group size", "In msg nelems", "Out msg nelems", "Seq")
     size, elements_in, elements_out, sequence = (columns.within(key, mine, 0, 1 << 62, -1) for key in keys)
+    splits = [columns.each(columns.text(key, mine), _unevenness, -1) for key in ("In split size", "Out split size")]
     table = Collectives(
         name=columns.name(told[chosen]),
         group=np.array([index[name] for name in of_row], np.int32),
@@ -196,5 +197,13 @@ def _collectives(columns: Columns, rows: Int64Array) -> tuple[Collectives, tuple
         elements_in=elements_in,
         elements_out=elements_out,
         sequence=sequence,
+        uneven_percent=np.array(splits, np.int64).max(axis=0),
     )
     return table, tuple(groups.values()), collective
+
+
+def _unevenness(text: str) -> int:
+    """The largest of split sizes in percent of their mean; -1 without any."""
+    sizes = [size for size in about.integers(text) if 0 <= size < _MOST_SHAPE]
+    total = sum(sizes)
+    return round(100 * max(sizes) * len(sizes) / total) if total else -1

@@ -62,8 +62,10 @@ ARGUMENTS = (
     *("device", "stream", "correlation", "bytes", "grid", "block", "registers per thread", "shared memory"),
     "est. achieved occupancy %",
     *("graph node id", "Sequence number", "Input Dims", "Input dims", "Input type", "Concrete Inputs"),
+    "Input Strides",
     *("cuda_sync_kind", "wait_on_stream", "wait_on_cuda_event_record_corr_id", "wait_on_cuda_event_id"),
     *("Collective name", "In msg nelems", "Out msg nelems", "dtype", "Group size", "Seq"),
+    *("In split size", "Out split size"),
     *("Process Group Name", "Process Group Description", "Process Group Ranks"),
     *("kernel_file", "kernel_name", "num_warps", "num_stages", "kernel_kwargs"),
     *("Total Allocated", "Total Reserved", "Bytes", "Device Id", "Device Type", "Addr", "name"),
@@ -394,7 +396,8 @@ def _ranges(columns: Columns, raw: Raw) -> tuple[Ranges, tuple[OperatorArguments
     sizes = np.maximum(sizes, columns.text("Input dims", rows))  # 2021's spelling
     told = sizes >= 0
     arguments = np.full(len(rows), -1, np.int32)
-    distinct, arguments[told] = factorize(sizes[told], types[told], values[told])
+    strides = columns.text("Input Strides", rows)
+    distinct, arguments[told] = factorize(sizes[told], types[told], values[told], strides[told])
     table = Ranges(
         start_ns=raw["start"],
         end_ns=raw["end"],

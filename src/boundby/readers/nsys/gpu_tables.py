@@ -84,6 +84,8 @@ _PLACE = ("start", "end", "deviceId", "globalPid")
 _POINT = ("streamId", "eventId", "correlationId", "globalPid", "deviceId", "start", "end")
 _POINT_TABLES = ("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUPTI_ACTIVITY_KIND_CUDA_EVENT")
 _STREAM = ("streamId", "processId", "flag")
+# Where the null stream of each context is told.
+_NULL_STREAMS = (("TARGET_INFO_CUDA_NULL_STREAM", "streamId"), ("TARGET_INFO_CUDA_CONTEXT_INFO", "nullStreamId"))
 _GPU_OF = ("gpuId", "cudaId", "pid")
 # The columns of GpuFacts, by the table that tells them: TARGET_INFO_GPU since 2022, before that TARGET_INFO_CUDA_GPU.
 _FACTS = (
@@ -115,6 +117,7 @@ DECLARED = (
     *(Reads(table, (number, "name"), "GPUs and their hardware") for table, number in _NAMES),
     Reads("TARGET_INFO_CUDA_DEVICE", _GPU_OF, "which GPU a process means by a number"),
     Reads("TARGET_INFO_CUDA_STREAM", _STREAM, "streams that wait for the null stream"),
+    *(Reads(table, (stream, "processId"), "which stream is the null stream") for table, stream in _NULL_STREAMS),
     Reads("CUDA_UM_CPU_PAGE_FAULT_EVENTS", (), "page faults of the host on managed memory"),
     Reads("CUDA_UM_GPU_PAGE_FAULT_EVENTS", (*_PLACE, "numberOfPageFaults"), "page faults of GPUs on managed memory"),
     Reads("CUPTI_ACTIVITY_KIND_MEMCPY", ("migrationCause",), "why pages of managed memory moved"),
@@ -400,13 +403,19 @@ def _known(values: Int64Array) -> Int64Array:
 def streams(database: Database, identities: Identities) -> Streams:
     """What is told of each stream's relation to the null stream."""
     raw = database.columns("TARGET_INFO_CUDA_STREAM", _STREAM)
+    told = list(zip(*(raw[column].tolist() for column in _STREAM), strict=True))
+    known = {(stream, pid) for stream, pid, _ in told}
+    for table, column in _NULL_STREAMS:
+        of_contexts = database.columns(table, (column, "processId"))
+        null = zip(of_contexts[column].tolist(), of_contexts["processId"].tolist(), strict=True)
+        told += [(stream, pid, StreamRole.NULL.value) for stream, pid in null if (stream, pid) not in known]
     process_of = {pid_of(key): index for index, key in enumerate(identities.process_ids.tolist())}
-    known = {role.value for role in StreamRole}
+    roles = {role.value for role in StreamRole}
     found = sorted(
         {
             (process_of[pid], stream, flag)
-            for stream, pid, flag in zip(*(raw[c].tolist() for c in _STREAM), strict=True)
-            if pid in process_of and flag in known and stream != MISSING and 0 <= stream < _NOBODY
+            for stream, pid, flag in told
+            if pid in process_of and flag in roles and stream != MISSING and 0 <= stream < _NOBODY
         }
     )
     column = np.array(found, np.int64).reshape(-1, 3).T

@@ -85,8 +85,6 @@ _NOT_READ = {
     "SOC_*": "counters of the chip",
     "STORAGE_*": "storage devices",
     "SYSCALL*": "system calls",
-    "TARGET_INFO_CUDA_CONTEXT_INFO": "CUDA contexts",
-    "TARGET_INFO_CUDA_NULL_STREAM": "which stream is the null stream",
     "TARGET_INFO_NETWORK_METRICS": "names of network counters",
     "TARGET_INFO_NIC_INFO": "network cards of the machine",
     "TARGET_INFO_*": "the machine and the processes",

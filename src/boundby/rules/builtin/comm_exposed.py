@@ -7,12 +7,27 @@ from collections.abc import Iterator
 import numpy as np
 
 from boundby.evidence.collectives import waited_ns
-from boundby.evidence.context import RuleContext
+from boundby.evidence.context import Rows, RuleContext
 from boundby.evidence.device_work import device_work
 from boundby.model.causes import Cause
 from boundby.model.units import counted, duration, percent
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.rule import Match, Rule, Threshold
+
+_BALANCE = (
+    "Balance what ranks exchange: all wait for the one with most (experts: a capacity, an auxiliary loss, or experts "
+    "placed by their load)",
+)
+
+
+def _largest_split(context: RuleContext, rows: Rows) -> float | None:
+    """The largest split of exchanges with split sizes over their mean, weighted by their time; None: none is told."""
+    collective = context.operations.collective[rows]
+    told = rows[collective >= 0]
+    uneven = context.trace.collectives.uneven_percent[context.operations.collective[told]]
+    length_ns = (context.operations.end_ns - context.operations.start_ns)[told]
+    split = uneven > 0
+    return float(np.average(uneven[split], weights=np.maximum(length_ns[split], 1))) / 100 if split.any() else None
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
@@ -32,8 +47,12 @@ def _check(context: RuleContext) -> Iterator[Match]:
         if runs_ns - exposed // devices >= context.least_ns
         else "no other kernel hides it"
     )
+    uneven = _largest_split(context, rows)
+    title = f"communication runs for {duration(runs_ns)}{each}, {share} of the window: {kernels}"
+    if is_uneven := uneven is not None and uneven >= RULE.threshold(context, "uneven"):
+        title += f"; the largest part that a rank exchanges is {uneven:.1f} times the mean"
     yield collectives.match(
-        f"communication runs for {duration(runs_ns)}{each}, {share} of the window: {kernels}",
+        title,
         {
             "exposed_ns": exposed,
             "total_ns": collectives.total_ns,
@@ -41,9 +60,11 @@ def _check(context: RuleContext) -> Iterator[Match]:
             "count": len(collectives),
             "devices": devices,
             "kernels": collectives.named(),
+            "largest_split_of_mean": None if uneven is None else round(uneven, 2),
         },
         collectives.saving_without(Cause.GPU_COMM, RULE.threshold(context, "hidden_least")),
         (
+            *(_BALANCE if is_uneven else ()),
             *context.program.pick(
                 (
                     "Start each collective as soon as its data are ready, on a stream of its own, while other kernels "
@@ -73,6 +94,7 @@ RULE = Rule(
         Threshold(
             "share_fraction", 0.03, "fraction of the window", "Little communication is always exposed at the end."
         ),
+        Threshold("uneven", 1.5, "times the mean", "Batches of tokens are never quite even."),
         Threshold("hidden_least", 0.5, "fraction", "The last bucket, and what has no compute beside it, stays."),
     ),
 )

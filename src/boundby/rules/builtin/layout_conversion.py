@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+
+import numpy as np
 
 from boundby.evidence.context import RuleContext
 from boundby.evidence.device_work import device_work
 from boundby.model.causes import Cause
+from boundby.model.expressions import expression
 from boundby.model.units import counted, duration, percent
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.rule import Match, Rule, Threshold
+from boundby.trace.tables import OperatorArguments
 from boundby.trace.vocabulary.kernels import KernelKind
+
+_CONVOLUTION = expression(r"^aten::(?:cudnn_|miopen_)?convolution(?:_overrideable)?$")
+_IMAGES = 4  # batch, channels, height, width
+
+
+def _planar_share(context: RuleContext) -> float | None:
+    """Of the convolutions whose input's strides are told, those that get NCHW; None: of none they are."""
+    trace = context.trace
+    rows = np.flatnonzero(context.named(trace.ranges.name, _CONVOLUTION.match) & (trace.ranges.arguments >= 0))
+    layouts = [_is_planar(trace.arguments[number]) for number in trace.ranges.arguments[rows].tolist()]
+    known = [is_planar for is_planar in layouts if is_planar is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _is_planar(arguments: OperatorArguments) -> bool | None:
+    """Whether the first input is a batch of images whose channels lie in planes; None: it is none, or not told."""
+    try:
+        sizes, strides = (json.loads(text)[0] for text in (arguments.sizes, arguments.strides))
+    except (ValueError, LookupError, TypeError):
+        return None
+    if not (isinstance(sizes, list) and isinstance(strides, list) and len(sizes) == len(strides) == _IMAGES):
+        return None
+    return None if sizes[1] == 1 else bool(strides[1] != 1)
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
@@ -18,10 +46,12 @@ def _check(context: RuleContext) -> Iterator[Match]:
     if kernels.exposed_ns < context.least_ns or kernels.share < RULE.threshold(context, "share_fraction"):
         return
     ways = "between NCHW and NHWC"
+    planar = _planar_share(context)
+    told = f"; {percent(planar)} of the convolutions get NCHW inputs, by their strides" if planar else ""
     yield kernels.match(
         f"{counted(len(kernels), f'conversion {ways} takes', f'conversions {ways} take')} "
-        f"{duration(kernels.total_ns)}, {percent(kernels.share)} of kernel time",
-        kernels.evidence(),
+        f"{duration(kernels.total_ns)}, {percent(kernels.share)} of kernel time{told}",
+        kernels.evidence(convolutions_with_nchw_inputs_fraction=planar),
         kernels.saving_without(Cause.GPU_COMPUTE, RULE.threshold(context, "avoided_least")),
         (
             context.program.pick(
