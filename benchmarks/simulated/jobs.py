@@ -53,7 +53,7 @@ class Plant:
     kind: PlantKind
     where: int | None
     size: float
-    fair: bool = False  # uneven batches dealt out evenly: the same work, the same on all ranks
+    fair: bool = False  # uneven batches or stages dealt out evenly: the same work, the same on all ranks
 
 
 @dataclass(frozen=True)
@@ -116,15 +116,19 @@ class Job:
         return "dp" if self.data > 1 and self.tensor * self.pipeline > 1 else "tp"
 
     def without(self, *plants: Plant) -> Job:
-        """The same job, with the same chance, without these. Uneven batches of all ranks are dealt out evenly: the
-        work has to be done."""
+        """The same job, with the same chance, without these. Uneven batches of all ranks, and layers of a stage, are
+        dealt out evenly: the work has to be done."""
         kept = []
         for plant in self.plants:
             if plant not in plants:
                 kept.append(plant)
-            elif plant.kind == "uneven_batch" and plant.where is None:
+            elif plant.kind == "uneven_stage" or (plant.kind == "uneven_batch" and plant.where is None):
                 kept.append(replace(plant, fair=True))
         return replace(self, plants=tuple(kept))
+
+    def more_kernels(self, plant: Plant) -> int:
+        """How many more kernels a layer of an uneven stage has."""
+        return max(round(self.kernels * plant.size), 1)
 
     def batch(self, replica: int, step: int, plant: Plant) -> float:
         """How large a replica's batch of a step is, where they are uneven."""
@@ -238,8 +242,10 @@ class _Rank:
                 self.input_ns += plant.size * job.step_ns
             elif plant.kind == "host_pauses" and mine:
                 self.pause_ns = plant.size * job.step_ns
+            elif plant.kind == "uneven_stage" and plant.fair:
+                self.factor *= 1 + job.more_kernels(plant) / (job.kernels * job.pipeline)
             elif plant.kind == "uneven_stage" and plant.where == self.stage:
-                self.kernels += max(round(job.kernels * plant.size), 1)
+                self.kernels += job.more_kernels(plant)
             elif plant.kind == "uneven_batch" and plant.where == rank:
                 self.batch *= 1 + plant.size
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from boundby import api
-from boundby.render.job import headline
+from boundby.render.job import headline, told
 from tests.support.split import split
 from tests.support.traces import trace_path
 
@@ -48,3 +48,14 @@ def test_a_pipelines_waits_count_and_its_embedding_group_makes_no_stage() -> Non
         computes = 16.8e9 if rank.stage == 3 else 10.4e9
         assert rank.own["gpu_compute"] == pytest.approx(computes, rel=0.02)
         assert rank.own["gpu_comm"] < 0.01 * rank.window_ns
+
+
+def test_a_pipelines_last_stage_that_computes_more_is_named_and_what_balance_gains_is_as_published() -> None:
+    found = api.job([trace_path("kineto/job_pipeline_8_ranks")], workers=1)
+    assert found.imbalance == pytest.approx(0.152, abs=0.01)  # published: 1.179 times as long as a balanced one
+    (stage,) = found.stragglers
+    assert (stage.kind, stage.ranks, stage.stage, stage.cause) == ("stage", (6, 7), 3, "gpu_compute")
+    assert 0.1 < stage.saving_ns / found.length_ns < found.imbalance
+    assert "Move layers from it to the others" in told(found, stage)
+    assert headline(found).startswith("The job of 8 ranks is bound by imbalance between its ranks: stage 3 (")
+    assert found.replayed_ns == pytest.approx(found.length_ns, rel=0.01)

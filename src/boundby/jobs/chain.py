@@ -11,6 +11,7 @@ import numpy.typing as npt
 from boundby.jobs.meetings import Aligned
 from boundby.jobs.summary import UNKNOWN, RankSummary
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array
+from boundby.model.records import replace
 from boundby.native.chain import NONE, Course, replay
 
 Float = npt.NDArray[np.float64]
@@ -50,6 +51,20 @@ class Chain:
             tail.astype(np.int32),
             len(summaries),
         )
+
+    def own(self, table: Float) -> Float:
+        """Own time per slot, shape (slots,), with the work of each cell multiplied by its factor in ``table``."""
+        course = self.course
+        slots = len(course.work_at) - 1
+        slot = np.repeat(np.arange(slots), np.diff(course.work_at))
+        return np.asarray(np.bincount(slot, course.work_ns * table[course.cell], slots), np.float64)
+
+    def replay_slots(self, own_ns: Float, transfer_ns: Float) -> Float:
+        """When each rank ends, shape (ranks,), with this much own time in each slot and these transfers."""
+        slots = len(own_ns)
+        cell = np.zeros(slots, np.int32)
+        course = replace(self.course, work_at=np.arange(slots + 1), cell=cell, work_ns=own_ns)
+        return replay(course, np.ones((1, 1)), transfer_ns[:, None], self.begin_ns)[:, 0]
 
     def replay(self, factor: Float, transfer_ns: Float | None = None) -> Float:
         """When each rank ends, shape (ranks, variants), with its work multiplied by ``factor``, shape (cells,

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.jobs.chain import Chain
+from boundby.jobs.even import Even
 from boundby.jobs.meetings import Aligned, is_passing
 from boundby.jobs.summary import RankSummary, merged
 from boundby.model.arrays import Int64Array, ranked
@@ -122,6 +123,10 @@ class Job:
         self.time: Float = summed.astype(np.float64).reshape(shape)
         self.kernels = np.array([one.kernels.sum() for one in summaries], np.float64)
         self.stages = _stages(summaries, aligned)
+        times = (one.events.time_ns for one in summaries)
+        numbers = [np.searchsorted(one.step_ns, at, "right") for one, at in zip(summaries, times, strict=True)]
+        of_event = [of[np.minimum(at, len(of) - 1)] for of, at in zip(self.of_step, numbers, strict=True)]
+        self.even = Even(aligned.matched, self.chain, self.stages, np.concatenate(of_event))
         ends = self.chain.replay(self._table([None]))
         first = _first_ends(summaries, aligned)
         windows = [one.window_ns[1] for one in summaries]
@@ -154,7 +159,24 @@ class Job:
                 transfer = np.stack([plain if one is None else one for one in transfers[low : low + _AT_ONCE]], axis=1)
             ends = self.chain.replay(self._table(factors[low : low + _AT_ONCE]), transfer)
             found += (ends.max(axis=0) - self.begin_ns).tolist()
-        return np.array(found) * (self.length_ns / self.replayed_ns if self.replayed_ns else 1.0)
+        return np.array(found) * self._scale
+
+    @property
+    def _scale(self) -> float:
+        """What the replay gets wrong."""
+        return self.length_ns / self.replayed_ns if self.replayed_ns else 1.0
+
+    def even_length(self, factor: Float, transfer: Float | None = None) -> float:
+        """The job's length if stretches between the same collectives all took what they take on average."""
+        own = self.even.stretches(self._table([factor])[:, 0])
+        ends = self.chain.replay_slots(own, self.chain.transfer_ns if transfer is None else transfer)
+        return (float(ends.max(initial=0)) - self.begin_ns) * self._scale
+
+    def balanced_length(self) -> float:
+        """The job's length if its ranks, steps and transfers were even; never more than it is."""
+        evened = self.even.over_stages(self.time, _IS_BUSY[self.cause])
+        usual = self.even.transfers()
+        return min(self.length_ns, *(self.even_length(one, usual) for one in (np.ones_like(self.time), evened)))
 
 
 def _first_ends(summaries: Sequence[RankSummary], aligned: Aligned) -> float:
@@ -560,15 +582,18 @@ class _Search:
             mine, theirs = mean[place].sum(axis=0), usual[place].sum(axis=0)
             by_cause = np.divide(theirs, mine, out=np.ones_like(mine), where=mine > 0)
             by_cause = np.where(_IS_BUSY, np.minimum(by_cause, 1), by_cause)  # what it does less of, it goes on doing
+            more = kernels[place] / max(float(np.median(np.delete(kernels, place))), 1.0) - 1
+            longer = float(mine.sum() / max(theirs.sum(), 1.0)) - 1
+            is_rank = len(members) == 1 and more < longer / 2
             factor = self.factor.copy()
-            factor[members] *= by_cause[job.cause]
+            if is_rank or not _IS_BUSY[int(np.argmax(mine - theirs))]:
+                factor[members] *= by_cause[job.cause]
+            else:  # layers can be moved to other stages, not left out
+                factor *= job.even.over_stages(time, _IS_BUSY[job.cause])
             saving = self._length() - float(job.lengths([factor], [self.transfer])[0])
             if saving < self.least_ns:
                 continue
             self.factor = factor
-            more = kernels[place] / max(float(np.median(np.delete(kernels, place))), 1.0) - 1
-            longer = float(mine.sum() / max(theirs.sum(), 1.0)) - 1
-            is_rank = len(members) == 1 and more < longer / 2
             difference = time[members] * (1 - by_cause[job.cause])
             kind = "rank" if is_rank else "stage"
             found.append(self._told(kind, tuple(members), difference, round(saving), place))
@@ -679,9 +704,6 @@ class _Search:
             factors.append(factor)
             transfers.append(transfer)
 
-        self_factor, self.factor = self.factor, plain
-        ask("balance", self._balanced())
-        self.factor = self_factor
         ask("transfer_free", plain, np.zeros_like(job.chain.transfer_ns))
         ask("transfer=2", plain, job.chain.transfer_ns / 2)
         ask("kernels=2", np.where(job.cause == Cause.GPU_COMPUTE, 0.5, 1.0) * plain)
@@ -697,7 +719,9 @@ class _Search:
             factor = np.where(np.arange(len(job.cause)) == key, 0.0, 1.0) * plain
             ask(f"without {cause.key} in {'/'.join(region)}", factor, None, cause, region)
         lengths = job.lengths(factors, transfers).tolist()
-        return tuple(replace(one, length_ns=max(round(length), 0)) for one, length in zip(asked, lengths, strict=True))
+        balance = Change("balance", max(round(job.balanced_length()), 0))
+        rest = (replace(one, length_ns=max(round(length), 0)) for one, length in zip(asked, lengths, strict=True))
+        return (balance, *rest)
 
 
 __all__ = ["Culprit", "Diagnosis", "Job", "diagnose"]

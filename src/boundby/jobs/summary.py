@@ -222,13 +222,14 @@ def _work(pieces: Piece, waiting: IntervalSet, events: Events, step_ns: Int64Arr
 
 def queued_ready(start_ns: Int64Array, end_ns: Int64Array, stream: Int64Array, needed_ns: Int64Array) -> Int64Array:
     """When each collective could have begun: its start, or ``needed_ns`` where it followed right on its stream's
-    last."""
+    last; never before that one could."""
     ready: Int64Array = start_ns.copy()
     for one in np.unique(stream).tolist():
         rows = np.flatnonzero(stream == one)
         rows = rows[np.argsort(start_ns[rows], kind="stable")]
         behind = rows[1:][start_ns[rows[1:]] - end_ns[rows[:-1]] < QUEUED_NS]
         ready[behind] = np.minimum(needed_ns[behind], start_ns[behind])
+        ready[rows] = np.maximum.accumulate(ready[rows])
     return ready
 
 

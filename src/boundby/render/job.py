@@ -128,11 +128,17 @@ def told(job: JobReport, one: Straggler) -> str:
     excess, who = units.duration(one.excess_ns), names_of(job, one.ranks)
     subject = who[:1].upper() + who[1:]
     if one.kind == "random":
-        return f"Ranks take turns at being late: their {what} differs from step to step. Even, the job is {gain}."
+        differs = "differs from step to step" if job.steps > 1 else "differs in the course of the run"
+        remedy = ""
+        if one.cause == "gpu_compute":
+            remedy = " If their inputs differ in length, give each rank batches that take as long as the others'."
+        return f"Ranks take turns at being late: their {what} {differs}.{remedy} Even, the job is {gain}."
     if one.kind == "link":
         return f"Transfers among {who} take {excess} longer than those of groups that send as much. As fast: {gain}."
     if one.kind == "stage":
-        return f"Stage {one.stage} ({who}) does {excess} more than other stages, mostly {what}. Evened out: {gain}."
+        moved = one.cause in ("gpu_compute", "gpu_copy")
+        remedy = "Move layers from it to the others: evened out" if moved else "As short as the others"
+        return f"Stage {one.stage} ({who}) does {excess} more than other stages, mostly {what}. {remedy}: {gain}."
     if one.kind == "extra":
         return f"{subject} alone does {excess} of {what}, which the others wait for. Without: {gain}."
     many = len(one.ranks) > 1
