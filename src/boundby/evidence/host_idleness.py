@@ -90,6 +90,7 @@ class Idleness(IntEnum):
     BETWEEN = 5  # from one step of a PyTorch program to the next, where nothing says what it does
     PAGES = 6  # touches managed memory that lies on the GPU, page after page
     PACE = 7  # is done until work arrives, at a pace that something outside sets
+    FIRST = 8  # fetches the first batch of many, which has no work to hide behind: of no rule, and in no saving
 
 
 @dataclass(frozen=True)
@@ -199,7 +200,20 @@ def host_pieces(context: RuleContext) -> HostPieces:
     if (pace := external_pace(context)) is not None:
         others = is_any(kind, (Idleness.WAIT, Idleness.WORK, Idleness.BETWEEN, Idleness.INPUT))
         kind[others & (end > pace.low_ns) & (start < pace.high_ns)] = Idleness.PACE
+    kind[_for_first_batch(context, pieces)] = Idleness.FIRST
     return pieces
+
+
+def _for_first_batch(context: RuleContext, pieces: HostPieces) -> Rows:
+    """Where steps repeat, the wait for input before any device works, if it is too short for a phase of its own."""
+    rows, step = pieces.of_kind(Idleness.INPUT), step_region(context.timeline)
+    first_work_ns = [int(device.operations.table.start_ns.min()) for device in context.timeline.devices]
+    if step is None or not first_work_ns:
+        return rows[:0]
+    rows = rows[pieces.end_ns[rows] <= min(first_work_ns)]
+    steps = int((context.timeline.ownership.regions.of_range == step).sum())
+    is_short = pieces.total_ns(rows) < PHASE_SHARE * context.longest_window_ns
+    return rows if steps >= LEAST_STEPS and is_short else rows[:0]
 
 
 def _reads_back(context: RuleContext, device: DeviceTimeline) -> Bool:
