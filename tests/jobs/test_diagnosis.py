@@ -6,8 +6,12 @@ from dataclasses import replace
 
 import pytest
 from benchmarks.simulated.jobs import length_ns, simulate
+from benchmarks.simulated.summaries import summaries
 
-from boundby.render.job import Look, shown, terminal
+from boundby.jobs.laws import broken
+from boundby.jobs.merge import merge
+from boundby.model.errors import InputError
+from boundby.render.job import Look, nobody, shown, terminal
 from tests.jobs.made import Job, Plant, accused, report
 
 CASES = [
@@ -50,6 +54,7 @@ CASES = [
 def test_the_culprit_is_named_and_the_gain_is_true(job: Job, expected: list[tuple[str, tuple[int, ...], str]]) -> None:
     found = report(job)
     assert sorted(accused(found)) == expected
+    assert list(broken(found)) == []
     mended = length_ns(simulate(job.without(*job.plants)))
     assert found.length_ns - sum(one.saving_ns for one in found.stragglers) == pytest.approx(mended, rel=0.03)
     assert found.replayed_ns == pytest.approx(found.length_ns, rel=0.01)
@@ -59,6 +64,7 @@ def test_the_culprit_is_named_and_the_gain_is_true(job: Job, expected: list[tupl
 def test_a_healthy_job_accuses_nobody(job: Job) -> None:
     found = report(job)
     assert accused(found) == []
+    assert list(broken(found)) == []
     assert found.verdict.bound == "gpu_compute"
     assert found.imbalance < 0.03
 
@@ -169,3 +175,51 @@ def test_ranks_are_shown_by_what_is_asked_for() -> None:
     assert len(shown(found, Look(full=True))[0]) == 20
     assert shown(found, Look("own"))[0][0] == 7
     assert "3 OF 20 RANKS" in terminal(found, look=Look("waits", top=3))
+
+
+@pytest.mark.parametrize("stage", [0, 2])
+def test_balance_moves_the_layers_of_a_stage_that_does_more(stage: int) -> None:
+    job = Job(data=2, pipeline=3, micro=4, jitter=0, spread=0, plants=(Plant("uneven_stage", stage, 0.7),))
+    found = report(job)
+    even = length_ns(simulate(job.without(*job.plants)))
+    assert found.imbalance == pytest.approx(1 - even / found.length_ns, abs=0.01)
+    assert found.stragglers[0].stage == stage
+
+
+@pytest.mark.parametrize("reports", [1, 2])
+def test_devices_that_never_meet_are_no_job(reports: int) -> None:
+    job = Job(data=1, steps=2)
+    (alone,) = summaries(job, simulate(job))
+    untold = replace(alone, rank=-1, world_size=-1)
+    ranks = [replace(untold, name=f"GPU {one}", clock=f"{one % reports}.sqlite") for one in range(2)]
+    with pytest.raises(InputError, match="no ranks of one job" if reports == 1 else "holds a collective") as told:
+        merge(ranks, "train.sqlite")
+    assert "boundby analyze" in str(told.value)
+
+
+def test_a_report_of_another_program_is_left_out_and_named() -> None:
+    job, other = Job(data=3), Job(data=1, steps=2)
+    (alone,) = summaries(other, simulate(other))
+    stranger = replace(alone, name="other.sqlite", rank=-1, world_size=-1)
+    found = merge([*summaries(job, simulate(job)), stranger], "folder")
+    assert [rank.name for rank in found.ranks] == ["rank0", "rank1", "rank2"]
+    assert found.left_out == ("other.sqlite holds no collective, in which the others meet: it is of another program.",)
+
+
+def test_reports_of_different_times_are_no_job() -> None:
+    alone = [summaries(Job(data=2, seed=seed), simulate(Job(data=2, seed=seed)))[0] for seed in (1, 2)]
+    ranks = [
+        replace(one, name=f"run{place}", rank=-1, groups=tuple(replace(group, name=f"{place}") for group in one.groups))
+        for place, one in enumerate(alone)
+    ]
+    apart = [replace(one, base_ns=(place + 1) * 10**18) for place, one in enumerate(ranks)]
+    with pytest.raises(InputError, match="recorded at different times"):
+        merge(apart, "folder")
+
+
+def test_one_step_names_whom_the_others_wait_for_with_that_doubt() -> None:
+    found = report(Job(data=4, steps=1, plants=(Plant("slow_device", 2, 0.3),)))
+    unnamed = replace(found, stragglers=())
+    assert nobody(unnamed).startswith("Perhaps rank 2: ")
+    assert "One step is too few" in nobody(unnamed)
+    assert any("1 step is too few" in one for one in found.verdict.reasons)

@@ -41,6 +41,10 @@ SLOW_LINK = 1.25
 #: Ranks, stages and links looked at in one replay.
 _AT_ONCE = 16
 _MOST_STEPS = 64
+#: Fewer steps tell no habit from an exception.
+FEW_STEPS = 3
+#: Who is named saves at least so much: less is shown as nothing.
+LEAST_NAMED_SHARE = 0.001
 _MAD = 1.4826
 _IS_BUSY = np.isin(np.arange(len(CAUSES)), BUSY_CAUSES)
 #: So many of the largest parts (a cause in a region) are taken out of all ranks, each by itself.
@@ -174,9 +178,11 @@ class Job:
 
     def balanced_length(self) -> float:
         """The job's length if its ranks, steps and transfers were even; never more than it is."""
-        evened = self.even.over_stages(self.time, _IS_BUSY[self.cause])
-        usual = self.even.transfers()
-        return min(self.length_ns, *(self.even_length(one, usual) for one in (np.ones_like(self.time), evened)))
+        usual = self.even.transfers() if self.steps >= FEW_STEPS else self.chain.transfer_ns
+        movable = np.zeros_like(_IS_BUSY), _IS_BUSY, np.ones_like(_IS_BUSY)
+        evened = [self.even.over_stages(self.time, which[self.cause]) for which in movable]
+        plain: list[float] = self.lengths(evened, [usual] * len(evened)).tolist()
+        return min(self.length_ns, *plain, *(self.even_length(one, usual) for one in evened))
 
 
 def _first_ends(summaries: Sequence[RankSummary], aligned: Aligned) -> float:
@@ -385,13 +391,14 @@ class _Search:
             same = [one for one in culprits if one.kind == "exceptions" and one.cause == turn.cause]
             culprits = [one for one in culprits if one not in same]
             chance[place] = replace(turn, saving_ns=turn.saving_ns + sum(one.saving_ns for one in same))
+        least_ns = LEAST_NAMED_SHARE * job.length_ns
         culprits.sort(key=lambda one: (-one.saving_ns, one.ranks))
         return Diagnosis(
             round(job.length_ns),
             round(job.replayed_ns),
-            tuple(culprits),
-            tuple(extras),
-            tuple(chance),
+            tuple(one for one in culprits if one.saving_ns > least_ns),
+            tuple(one for one in extras if one.saving_ns > least_ns),
+            tuple(one for one in chance if one.saving_ns > least_ns),
             self._what_if(),
             job.stages,
             job.steps,

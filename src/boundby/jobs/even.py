@@ -72,8 +72,8 @@ def _roles(matched: Matched, stages: Sequence[tuple[int, ...]]) -> Int64Array:
 def _slots(
     chain: Chain, role: Int64Array, stages: Sequence[tuple[int, ...]], step_of_event: Int64Array
 ) -> tuple[Int64Array, BoolArray]:
-    """Which slots are alike: of one stage, between the same two kinds of events; and in a job without a pipeline, whose
-    micro batches need not be told apart, at the same place in the step. And which are a rank's first."""
+    """Which slots are alike: of one stage, between the same two kinds of events, the same of these in a step. And which
+    are a rank's first."""
     course = chain.course
     slots = len(course.work_at) - 1
     slot = np.arange(len(course.rank)) + course.rank
@@ -90,13 +90,11 @@ def _slots(
     stage_of = np.zeros(course.ranks, np.int64)
     for place, members in enumerate(stages):
         stage_of[list(members)] = place
-    if len(stages) > 1:
-        return factorize(stage_of[rank], begins, ends)[1], is_first
     alike = factorize(rank, step, begins, ends)[1]
     order = np.argsort(alike, kind="stable")
     nth = np.empty(slots, np.int64)
     nth[order] = np.arange(slots) - np.searchsorted(alike[order], alike[order])
-    return factorize(begins, ends, nth)[1], is_first
+    return factorize(stage_of[rank], begins, ends, nth)[1], is_first
 
 
 __all__ = ["Even"]

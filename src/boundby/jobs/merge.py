@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import PurePath
 
 import numpy as np
 
 from boundby.capture.folder import worker_of
-from boundby.jobs.diagnosis import Chance, Culprit, Diagnosis, Job, diagnose
+from boundby.jobs.diagnosis import FEW_STEPS, Chance, Culprit, Diagnosis, Job, diagnose
+from boundby.jobs.laws import broken
 from boundby.jobs.meetings import Aligned, Clock, align
 from boundby.jobs.summary import UNKNOWN, RankSummary
 from boundby.model import units
@@ -43,8 +45,9 @@ def merge(summaries: Sequence[RankSummary], path: str, left_out: Sequence[str] =
         why = " ".join((*left_out, *problems))
         raise InputError(
             f"A job has at least two ranks, and {path} holds {len(kept)}. {why}".strip(),
-            "Give one report per rank, or a folder of them.",
+            f"Give one report per rank, or a folder of them. Of one process, however many GPUs: boundby analyze {path}",
         )
+    _demand_meetings(kept, aligned, path)
     diagnosis, job = diagnose(kept, aligned)
     diagnosis = replace(diagnosis, culprits=tuple(_folded(diagnosis.culprits)))
     ranks = _ranks(kept, aligned, diagnosis, job)
@@ -55,7 +58,7 @@ def merge(summaries: Sequence[RankSummary], path: str, left_out: Sequence[str] =
     waited = _waited_in(kept, aligned)
     stragglers = tuple(_straggler(one, *_longest(waited, one.ranks)) for one in diagnosis.culprits)
     stragglers += tuple(_random(one, diagnosis.steps) for one in diagnosis.chance)
-    return JobReport(
+    report = JobReport(
         path=path,
         world_size=world if world != UNKNOWN else None,
         length_ns=max(diagnosis.length_ns, 0),
@@ -83,6 +86,35 @@ def merge(summaries: Sequence[RankSummary], path: str, left_out: Sequence[str] =
         notes=tuple(notes),
         ended=_ended(kept),
     )
+    faults = tuple(broken(report))
+    if not faults:
+        return report
+    verdict = replace(report.verdict, confidence="low", reasons=(*report.verdict.reasons, *faults))
+    return replace(report, verdict=verdict)
+
+
+def _demand_meetings(summaries: Sequence[RankSummary], aligned: Aligned, path: str) -> None:
+    """Raises InputError where none of these meets another, and nothing says that they are ranks of one job."""
+    if len(aligned.matched) or any(one.unfinished is not None for one in summaries):
+        return
+    if len({one.clock for one in summaries}) == 1 and summaries[0].clock:
+        why = f"{path} is one report, and its {len(summaries)} processes or GPUs share no collective."
+        raise InputError(f"{why} They are no ranks of one job.", f"boundby analyze {path}")
+    if not any(len(one.meetings) for one in summaries):
+        why = f"None of the {len(summaries)} reports holds a collective or a message, in which ranks would meet."
+        raise InputError(why, f"boundby analyze {summaries[0].clock or summaries[0].name}, and so for each.")
+    if all(one.base_ns for one in summaries) and _are_apart(summaries):
+        names = f"{summaries[0].name} and {summaries[1].name}"
+        raise InputError(
+            f"Reports such as {names} were recorded at different times: they are no ranks of one job.",
+            "boundby analyze shows each; boundby compare two runs of one program.",
+        )
+
+
+def _are_apart(summaries: Sequence[RankSummary]) -> bool:
+    """Whether no two were recorded at the same time, by the files' own clocks."""
+    spans = sorted((one.base_ns + one.window_ns[0], one.base_ns + one.window_ns[1]) for one in summaries)
+    return all(before[1] < after[0] for before, after in pairwise(spans))
 
 
 def _ended(summaries: Sequence[RankSummary]) -> tuple[Ended, ...]:
@@ -152,6 +184,12 @@ def choose(summaries: Sequence[RankSummary]) -> tuple[list[RankSummary], Aligned
                 taken[one.rank] = one.name
             elif worker := worker_of(PurePath(one.name).name):
                 workers[worker] = one.name
+    silent = [one for one in kept if not len(one.meetings) and one.rank == UNKNOWN and one.unfinished is None]
+    if len(kept) - len(silent) > 1:
+        problems += [
+            f"{one.name} holds no collective, in which the others meet: it is of another program." for one in silent
+        ]
+        kept = [one for one in kept if one not in silent]
     aligned = align(kept)
     if len(kept) > 2 and all(len(one.meetings) for one in kept):
         shares = [clock.matched / len(one.meetings) for one, clock in zip(kept, aligned.clocks, strict=True)]
@@ -384,7 +422,7 @@ def _verdict(
     if balance >= IMBALANCE_SHARE * length:
         first = diagnosis.culprits[0] if diagnosis.culprits else None
         turns = max((one.saving_ns for one in diagnosis.chance), default=0)
-        who = "ranks take turns at being late"
+        who = "ranks take turns at being late" if diagnosis.chance else _waited_for(ranks, summaries)
         if first is not None and first.saving_ns >= turns:
             who = _who(first, summaries)
         waits = sum(rank.wait_ns for rank in ranks) / whole
@@ -408,6 +446,14 @@ def _told(bound: str, confidence: str, because: str, reasons: Sequence[str], sav
     return JobVerdict(
         bound=bound, confidence=confidence, because=because, reasons=tuple(reasons), saving_ns=max(saving, 0)
     )
+
+
+def _waited_for(ranks: Sequence[RankReport], summaries: Sequence[RankSummary]) -> str:
+    """Who the others wait for, where nobody is slower than its peers."""
+    caused = [rank.caused_wait_ns for rank in ranks]
+    most = caused.index(max(caused))
+    share = units.percent(caused[most] / max(sum(caused), 1))
+    return f"{share} of what ranks wait for others is for {_name(summaries[most])}"
 
 
 def _who(culprit: Culprit, summaries: Sequence[RankSummary]) -> str:
@@ -442,8 +488,9 @@ def _doubts(
     parts = len(aligned.matched.rank)
     if alone and parts < alone / 2:
         doubts.append(f"only {units.percent(parts / alone)} of the ranks' collectives could be matched")
-    if diagnosis.steps < 3:
-        doubts.append(f"{units.plural(diagnosis.steps, 'step')} are too few to tell a habit from an exception")
+    if diagnosis.steps < FEW_STEPS:
+        are = "is" if diagnosis.steps == 1 else "are"
+        doubts.append(f"{units.plural(diagnosis.steps, 'step')} {are} too few to tell a habit from an exception")
     return doubts
 
 

@@ -21,6 +21,10 @@ OUTLIERS = 10
 _PAIRS = 32
 #: Predictions that save less are not worth a line.
 _LEAST_SAVED = 0.01
+#: Of all waits one rank causes more than this: it is named, with a doubt, where nobody is slower than its peers.
+_MOSTLY = 0.5
+#: Less waiting, of all ranks' time, is ordinary.
+_LEAST_WAITS = 0.05
 _SCENARIOS = {
     "balance": "perfect balance",
     "transfer_free": "transfers take no time",
@@ -86,7 +90,7 @@ def endings(job: JobReport) -> str:
 
 def facts(job: JobReport) -> list[str]:
     """Length, steps, collectives, clocks, confidence."""
-    told = [f"{units.duration(job.length_ns)} from the first collective on"]
+    told = [units.duration(job.length_ns) + (" from the first collective on" if job.collectives else "")]
     if job.steps > 1:
         told.append(f"{job.steps} steps")
     told.append(units.plural(job.collectives, "collective"))
@@ -156,6 +160,14 @@ def nobody(job: JobReport) -> str:
     """What is said where nothing holds the job up."""
     if job.verdict.bound == "unknown":
         return "None of the ranks here, as far as these reports show: what others hold up cannot be seen."
+    most = job.most_waited_for()
+    waits = sum(rank.wait_ns for rank in job.ranks) / max(sum(rank.window_ns for rank in job.ranks), 1)
+    if job.steps == 1 and most is not None and most[1] > _MOSTLY and waits > _LEAST_WAITS:
+        who, share = name_of(job, most[0]), units.percent(most[1])
+        return (
+            f"Perhaps {who}: {share} of what ranks wait for others is for it. One step is too few to say whether that"
+            " is so in every step."
+        )
     return "Nobody: no rank, stage or link is so much slower than its peers that the job would gain."
 
 

@@ -165,6 +165,13 @@ class JobReport(Saved):
         even = next((one.predicted_ns for one in self.what_if if one.scenario == "balance"), self.length_ns)
         return max(self.length_ns - even, 0) / self.length_ns if self.length_ns else 0.0
 
+    def most_waited_for(self) -> tuple[int, float] | None:
+        """The rank (its place) that the others wait for longest, and its share of all that is waited for somebody; None
+        where nobody waits."""
+        waited = [rank.caused_wait_ns for rank in self.ranks]
+        most = max(range(len(waited)), key=lambda place: (waited[place], -place))
+        return (most, waited[most] / sum(waited)) if waited[most] > 0 else None
+
 
 @dataclass(frozen=True, kw_only=True)
 class JobSide:

@@ -1,0 +1,27 @@
+"""What holds for every report of a job, checked when it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from boundby.model import units
+from boundby.results.job import JobReport
+
+#: Times of a rank are rounded one by one.
+_ROUNDED_NS = 1_000
+
+
+def broken(report: JobReport) -> Iterator[str]:
+    """A sentence for each law that the report breaks."""
+    balance = next((one.predicted_ns for one in report.what_if if one.scenario == "balance"), 0)
+    if balance > report.length_ns:
+        yield f"balanced, the job would take {units.duration(balance - report.length_ns)} longer"
+    if any(one.saving_ns <= 0 for one in (*report.stragglers, *report.extras)):
+        yield "something is named that the job would gain nothing by"
+    for rank in report.ranks:
+        told = sum(rank.own.values()) + rank.transfer_ns + rank.wait_ns + rank.start_wait_ns
+        if abs(told - rank.window_ns) > _ROUNDED_NS:
+            yield f"{rank.name} takes {units.duration(told)} in a window of {units.duration(rank.window_ns)}"
+
+
+__all__ = ["broken"]
