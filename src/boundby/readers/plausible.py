@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import BoolArray, Int64Array, ascend, in_order, pick, unique
+from boundby.model.arrays import BoolArray, Int64Array, ascend, in_order, pick, places, unique
 from boundby.model.expressions import expression
 from boundby.model.records import replace
 from boundby.trace.facts import BROKEN_ROWS, TraceWarning
@@ -104,7 +104,7 @@ def _launches(trace: Trace) -> npt.NDArray[np.intp]:
     known = trace.process_of(calls.thread).astype(np.int64) * most + calls.correlation
     order = in_order(known)
     known = known[order]
-    place = np.minimum(np.searchsorted(known, asked), len(known) - 1)
+    place = np.minimum(places(known, asked), len(known) - 1)
     rows = np.arange(len(calls))[order][place]
     return np.where((known[place] == asked) & (table.correlation != NO_CORRELATION), rows, -1)
 
@@ -128,7 +128,7 @@ def _after_waits(trace: Trace, call: npt.NDArray[np.intp]) -> BoolArray:
         if len(unique(table.device[rows])) != 1:
             continue  # which device a call waits for is not told
         returned = np.minimum.accumulate(calls.end_ns[own][::-1])[::-1]
-        place = np.searchsorted(calls.start_ns[own], calls.end_ns[call[rows]])
+        place = places(calls.start_ns[own], calls.end_ns[call[rows]])
         until = returned[np.minimum(place, len(own) - 1)]
         late[rows] = (place < len(own)) & (table.end_ns[rows] > until + CLOCK_ERROR_NS)
     return late

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from boundby.attribution.segments import Segments, concatenate
 from boundby.attribution.timeline import DeviceTimeline, Timeline
-from boundby.model.arrays import Int8Array, Int32Array, Int64Array, as_rows, is_any, is_even, tally, unique
+from boundby.model.arrays import Int8Array, Int32Array, Int64Array, as_rows, is_even, tally, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import IntervalSet, contains, overlay, union
 from boundby.model.records import dataclass, fields
@@ -43,14 +43,21 @@ def find_disagreements(
     for number in sorted(responsible):
         if not len(piece_node) or (is_even(thread) and thread[0] != number):
             continue
-        rows = as_rows(np.ones(len(piece_node), bool) if is_even(thread) else thread[piece_node] == number)
+        rows = slice(None) if is_even(thread) else as_rows(thread[piece_node] == number)
         node, ns, cause = piece_node[rows], piece_ns[rows].astype(np.int64), piece_cause[rows]
-        before = np.cumsum(ns) - ns
+        if not len(node):
+            continue
+        until = np.cumsum(ns)
         first = np.flatnonzero(np.append(True, node[1:] != node[:-1])[: len(node)])
-        start = low_ns[node] + before - np.repeat(before[first], np.diff(np.append(first, len(node))))
-        pieces = IntervalSet(start, start + ns)
+        moved = low_ns[node[first]] - (until - ns)[first]
+        end = until + np.repeat(moved, np.diff(np.append(first, len(node))))
+        pieces = IntervalSet(end - ns, end)
         for segments in parts:
-            own = np.flatnonzero(segments.thread == number)
+            own = np.arange(len(segments)) if is_even(segments.thread) else np.flatnonzero(segments.thread == number)
+            # Most lie in one interval of the same cause, which is seen without cutting the two into pieces.
+            place = contains(pieces, segments.start_ns[own])
+            same = (place >= 0) & (cause[place] == segments.cause[own]) & (pieces.end[place] >= segments.end_ns[own])
+            own = own[~same]
             both = overlay(IntervalSet(segments.start_ns[own], segments.end_ns[own]), pieces)
             account, replay = segments.cause[own][both.left], cause[both.right]
             differ = np.flatnonzero(account != replay)
@@ -65,6 +72,7 @@ def find_disagreements(
 def _told(device: DeviceTimeline) -> Segments:
     """What the account says of threads between their calls, but for what it withholds as records are missing."""
     segments, withheld = device.segments, concatenate(*device.withheld[:2])
-    away = union(withheld.start_ns, withheld.end_ns)
-    kept = is_any(segments.cause, _BETWEEN_CALLS) & (contains(away, segments.start_ns) < 0)
+    kept = np.isin(np.arange(max(Cause) + 1), _BETWEEN_CALLS)[segments.cause]
+    if len(withheld):
+        kept &= contains(union(withheld.start_ns, withheld.end_ns), segments.start_ns) < 0
     return Segments(*(getattr(segments, column.name)[kept] for column in fields(Segments)))
