@@ -53,7 +53,7 @@ def find_disagreements(
         end = until + np.repeat(moved, np.diff(np.append(first, len(node))))
         pieces = IntervalSet(end - ns, end)
         for segments in parts:
-            own = np.arange(len(segments)) if is_even(segments.thread) else np.flatnonzero(segments.thread == number)
+            own = np.flatnonzero(segments.thread == number)
             # Most lie in one interval of the same cause, which is seen without cutting the two into pieces.
             place = contains(pieces, segments.start_ns[own])
             same = (place >= 0) & (cause[place] == segments.cause[own]) & (pieces.end[place] >= segments.end_ns[own])
