@@ -13,8 +13,10 @@ from benchmarks import damage
 from boundby import api
 from boundby.model.errors import UserError
 from boundby.opening import open_trace
+from boundby.readers import read_trace
 from boundby.readers.plausible import longest_ascending, out_of_order
-from tests.support.traces import traces
+from tests.support.export import Export
+from tests.support.traces import kineto_traces, traces
 
 SAMPLE = Path(__file__).parents[2] / "sample_reports" / "simulated_sync.sqlite"
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
@@ -54,7 +56,22 @@ def test_copies_with_one_wrong_time_lead_to_no_confident_error() -> None:
     assert not [item for item in outcomes if item.answer == "confident"]
 
 
-@pytest.mark.parametrize("path", traces(), ids=lambda path: path.stem)
+def test_a_step_with_others_inside_has_a_wrong_end_and_a_module_with_others_inside_does_not(tmp_path: Path) -> None:
+    """24 of each: the third lasts until the sixth has begun. Steps count; the numbers of modules come again."""
+    left = {}
+    for name in ("step {0}", "module {1}", "step, seq = {0}"):
+        export = Export()
+        thread = export.thread()
+        for number in range(24):
+            call = export.api(thread, 1_000 * number + 50, 1_000 * number + 60, "cudaLaunchKernel")
+            export.kernel(call, 1_000 * number + 100, 1_000 * number + 200)
+            end = 1_000 * number + (3_500 if number == 2 else 900)
+            export.nvtx(thread, 1_000 * number, end, name.format(number, number % 2), kind="startend")
+        left[name] = len(read_trace(export.write(tmp_path / "report.sqlite")).ranges)
+    assert left == {"step {0}": 23, "module {1}": 24, "step, seq = {0}": 24}
+
+
+@pytest.mark.parametrize("path", [*traces(), *kineto_traces()], ids=lambda path: path.name.split(".")[0])
 def test_of_no_real_trace_a_row_is_left_out(path: Path) -> None:
     try:
         trace = open_trace(path, None, lambda _stage, _part: None)

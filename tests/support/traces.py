@@ -39,6 +39,12 @@ def traces() -> list[Path]:
     return sorted(folder.rglob("*.sqlite")) if folder else []
 
 
+def kineto_traces() -> list[Path]:
+    """Every real trace of PyTorch's profiler, by name. Empty where there is no folder."""
+    folder = traces_folder()
+    return sorted((folder / "kineto").rglob("*.json.gz")) if folder else []
+
+
 def trace_names() -> list[str]:
     """Names to parametrize over, such as ``oddities/tiny_old.sqlite``; never empty, so that a skip is seen."""
     folder = traces_folder()

@@ -56,7 +56,7 @@ def read_trace(
     files = location.iterdir() if location.is_dir() else (location,)
     with stage(f"reading {name or location}", size=sum(file.stat().st_size for file in files)):
         trace: Trace = reader.read(location, name=name, source=source, progress=progress or _silent, room=room)
-    return without_broken(trace)
+        return without_broken(trace)
 
 
 def _silent(stage: str, fraction: float | None) -> None:

@@ -9,6 +9,7 @@ race for a stream, kernels of one stream overlap, some calls run inside others.
 from __future__ import annotations
 
 from bisect import bisect_right
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ MOST_BROKEN_FRACTION = 1 / 3
 SINGLE_FRACTION = 0.01
 #: Clocks of device and host differ by so much.
 CLOCK_ERROR_NS = 20_000
+_DIGITS = expression(r"0*(\d+)")
 _DEVICE_WAIT = expression(r"^(?:cuda|cu|hip)(?:Device|Ctx|Thread)Synchronize")
 
 
@@ -150,8 +152,9 @@ def broken_os_calls(trace: Trace) -> BoolArray | None:
 
 
 def broken_ranges(trace: Trace) -> BoolArray | None:
-    """Single numbered ranges with others of their name inside, which differ in nothing but the number: steps do not lie
-    in each other. (A function may call itself, and the ranges of a compiler do.)"""
+    """Single steps with others of their kind inside. Steps are ranges whose names differ in nothing but a number that
+    each has for itself and that grows with time. (Other ranges may lie in those of their name: a function may call
+    itself, and a module that has a number is called again and again.)"""
     ranges = trace.ranges
     if not len(ranges):
         return None
@@ -167,9 +170,20 @@ def broken_ranges(trace: Trace) -> BoolArray | None:
     if broken is None:
         return None
     is_numbered = np.zeros(len(trace.names) + 1, bool)
-    is_numbered[names] = [text != trace.names[name] for name, text in zip(names, folded, strict=True)]
+    is_numbered[names] = [
+        text.count("*") > trace.names[name].count("*") for name, text in zip(names, folded, strict=True)
+    ]
     broken &= is_numbered[ranges.name]
+    for row in np.flatnonzero(broken).tolist():
+        alike = (ranges.thread == ranges.thread[row]) & (ranges.domain == ranges.domain[row]) & (name == name[row])
+        broken[row] = _are_counted([trace.names[each] for each in ranges.name[alike & ~broken]])
     return broken if broken.any() else None
+
+
+def _are_counted(names: list[str]) -> bool:
+    """Whether the numbers in these names grow from each to the next."""
+    numbers = [[(len(digits), digits) for digits in _DIGITS.findall(name)] for name in names]
+    return all(before < after for before, after in pairwise(numbers))
 
 
 def _crosses(calls: Intervals, low: int, high: int) -> bool:

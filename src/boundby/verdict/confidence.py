@@ -121,7 +121,7 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
     if not case.captured.cuda_api:
         yield Doubt("CUDA API calls were not captured, so idle time has no owner", 2)
     if case.is_damaged:
-        yield Doubt("some rows of the report have times that cannot be right: others may, too", 1)
+        yield Doubt("some rows of the report hold values that cannot be right: others may, too", 1)
     if unknown_ns:
         yield _open(f"{percent(case.share(Cause.UNATTRIBUTED))} of the time is unattributed", _KEYS, 0, unknown_ns)
     if (overhead_ns := case.time[Cause.PROFILER]) > 0:
