@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks import damage
+from benchmarks.truth import made
 
 from boundby import api
 from boundby.model.errors import UserError
@@ -69,6 +70,13 @@ def test_a_step_with_others_inside_has_a_wrong_end_and_a_module_with_others_insi
             export.nvtx(thread, 1_000 * number, end, name.format(number, number % 2), kind="startend")
         left[name] = len(read_trace(export.write(tmp_path / "report.sqlite")).ranges)
     assert left == {"step {0}": 23, "module {1}": 24, "step, seq = {0}": 24}
+
+
+def test_threads_whose_ids_do_not_follow_one_another_contradict_nothing(tmp_path: Path) -> None:
+    """The ids of one thread's eleven copies all lie after those of the other thread's 1,300 calls, and their times do
+    not: that is no wrong time of single rows."""
+    export = made(81000061, ("short_streams",)).export().write(tmp_path / "two_threads.sqlite", "2023")
+    assert not open_trace(export, None, lambda _stage, _part: None).is_damaged
 
 
 @pytest.mark.parametrize("path", [*traces(), *kineto_traces()], ids=lambda path: path.name.split(".")[0])

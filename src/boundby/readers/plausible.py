@@ -65,7 +65,8 @@ def broken_calls(trace: Trace) -> BoolArray | None:
         is_driver = np.array([name.startswith("cu") and not name.startswith("cuda") for name in trace.names] + [False])
         broken = _broken(calls, (calls.thread, pick(is_driver, calls.name, False)), calls.correlation)
     if len(unique(calls.thread)) > 1:
-        broken = _either(broken, _broken(calls, (process,), calls.correlation, SINGLE_FRACTION, ends=False))
+        early = _broken(calls, (process,), calls.correlation, SINGLE_FRACTION, ends=False)
+        broken = _either(broken, None if early is None else _single_of_thread(early, calls.thread))
     return broken
 
 
@@ -96,6 +97,16 @@ def _single(broken: BoolArray) -> BoolArray | None:
     """Where these rows are single ones. More of them tell of clocks that run apart, and not of rows."""
     count = int(broken.sum())
     return broken if 0 < count <= max(SINGLE_FRACTION * len(broken), 1) else None
+
+
+def _single_of_thread(broken: BoolArray, thread: npt.NDArray[Any]) -> BoolArray | None:
+    """These rows where they are single ones among their thread's. A thread of which more rows contradict those of other
+    threads, or all do, has ids that no other thread's follow."""
+    calls = np.bincount(thread)
+    contradicting = np.bincount(thread[broken], minlength=len(calls))
+    is_single = (contradicting <= np.maximum(SINGLE_FRACTION * calls, 1)) & (contradicting < calls)
+    broken = broken & is_single[thread]
+    return broken if broken.any() else None
 
 
 def _launches(trace: Trace) -> npt.NDArray[np.intp]:

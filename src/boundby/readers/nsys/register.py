@@ -100,7 +100,7 @@ _NOT_READ = {
     "*Stats": "sums that a script of nsys left",
     "DomainStrings": "names of NVTX domains, in exports of 2019 and 2020",
     "MemcpyOperationStrings": "labels of copies, in exports of 2019 and 2020",
-    "UnwindMethodType": "labels of backtraces, in exports of 2019 and 2020",
+    "UnwindMethodType": "labels of backtraces, in exports before 2023",
 }
 UNKNOWN = "no table of nsys that boundby knows"
 #: Labels of codes: the same in every export of a version, so that none is missed.
