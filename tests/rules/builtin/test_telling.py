@@ -11,6 +11,7 @@ from boundby.evidence.hotspots import PYTHON_CODE, short_symbol
 from boundby.evidence.launches import Launches
 from boundby.results.report import Finding
 from boundby.rules.builtin.cuda_graphs import _sequences
+from boundby.rules.builtin.host_wait import ADVICE
 from boundby.simulate.program import (
     MS,
     US,
@@ -27,6 +28,7 @@ from boundby.simulate.program import (
     program,
 )
 from boundby.trace.tables import Trace
+from boundby.trace.vocabulary.os import SLEEPS
 from tests.rules.builtin.hardware import elementwise
 from tests.rules.builtin.harness import Source, as_torch, findings
 
@@ -42,6 +44,10 @@ def _polls(worker: Process | None, *, name: str = "evaluate {i}") -> Program:
     step = Range(name, [Sleep(4 * MS, "poll"), Launch("gemm", 1 * MS)])
     main = Process([Thread([Loop(STEPS, [step]), Sync()])])
     return Program((main,) if worker is None else (main, worker))
+
+
+def test_the_host_waits_on_nothing_without_advice() -> None:
+    assert set(ADVICE) == {"GIL", *SLEEPS}
 
 
 def test_polling_while_a_process_computes_is_input() -> None:

@@ -16,11 +16,11 @@ from boundby.model.units import duration, duration_range, percent, size
 from boundby.rules.builtin._telling import fold, match, where_and_when, while_idle
 from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.stacks import StackSource
+from boundby.trace.vocabulary.os import MESSAGES
 
 # Functions of CPython in which a thread waits for the interpreter's lock.
 GIL_FUNCTIONS = ("take_gil", "PyEval_RestoreThread", "PyEval_AcquireThread", "PyGILState_Ensure")
 
-MESSAGES = "messages of other ranks"
 #: Messages below this size take their latency, not their bytes; so many of them are worth joining.
 SMALL_BYTES, MANY = 4_096, 100
 ADVICE = {
@@ -41,6 +41,8 @@ ADVICE = {
     "or join it later",
     "queue": "The launching thread waits for a message queue: let the producer run ahead",
 }
+#: What a title calls the things that are known by a short name.
+_SPELT_OUT = {"GIL": "the interpreter's lock (GIL)", MESSAGES: "messages of other ranks"}
 _NOT_TRACED = "capture with --trace=osrt to see the call"
 
 
@@ -59,7 +61,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         if late is not None:
             evidence |= {"late_process": late.pid, "late_process_inside_ns": late.inside_ns}
             evidence["other_processes_inside_ns"] = [late.least_ns, late.most_ns]
-        on = "the interpreter's lock (GIL)" if what == "GIL" else what
+        on = _SPELT_OUT.get(what, what) if what else None
         does = "waits" if what == MESSAGES else "sleeps"
         yield match(
             context,
