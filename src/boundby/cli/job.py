@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -125,9 +126,9 @@ def add_pages(
     scheduler: str | None = None,
     progress: Progress | None = None,
 ) -> tuple[JobReport, list[str | None]]:
-    """For each rank a page of its own, as ``page`` would name it: in the folder of its run, or beside its report under
-    the same name; else one is made in a folder beside ``page``, by the workers that read the reports. None where there
-    is none; the report's notes say so."""
+    """For each rank a page of its own, as ``page`` would name it: where its report holds no other rank, in the folder
+    of its run, or beside its report under the same name; else one is made in a folder beside ``page``, by the workers
+    that read the reports. None where there is none; the report's notes say so."""
     from boundby.capture.folder import HTML
     from boundby.jobs import gather
     from boundby.render import job as shown
@@ -136,9 +137,10 @@ def add_pages(
     path_of = dict(gather.find_reports(reports)[1])
     links: list[str | None] = []
     wanted: dict[str, Path] = {}  # by rank's name: the page to make
+    ranks_of = Counter(rank.name.partition(" process ")[0] for rank in found.ranks)
     chosen = {"named": set(shown.shown(found)[0]), "all": set(range(len(found.ranks))), "none": set[int]()}[pages]
     for place, rank in enumerate(found.ranks):
-        name, part, _ = rank.name.partition(" process ")
+        name = rank.name.partition(" process ")[0]
         path = path_of.get(name)
         suffix = next((one for one in gather.SUFFIXES if path and path.name.lower().endswith(one)), "")
         own = (
@@ -148,7 +150,7 @@ def add_pages(
             if path.is_dir()
             else path.with_name(path.name.removesuffix(suffix) + ".html")
         )
-        if own is not None and own.is_file() and not part:
+        if own is not None and own.is_file() and ranks_of[name] == 1:
             links.append(os.path.relpath(own, page.parent))
             continue
         links.append(None)
