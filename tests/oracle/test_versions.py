@@ -1,6 +1,7 @@
 """One capture, exported by nsys versions years apart, gives one report.
 
-Only what an older exporter does not write differs: before 2023 the command, before 2024 the profiler's messages.
+Only what an older exporter does not write differs: before 2023 the command, before 2024 the profiler's messages, and
+which tables an export holds beside those that are read.
 """
 
 from __future__ import annotations
@@ -61,6 +62,13 @@ def test_a_fresh_capture_agrees_with_nvidia(nvidia: NsysReports, nsys: Nsys, nvt
 
 def _without_versions(report: Report) -> Report:
     about = dataclasses.replace(
-        report.trace, path="", nsys_version=None, schema_version=None, command=None, warnings=(), not_recorded={}
+        report.trace,
+        path="",
+        nsys_version=None,
+        schema_version=None,
+        command=None,
+        warnings=(),
+        not_recorded={},
+        not_read=(),
     )
     return dataclasses.replace(report, trace=about)
