@@ -129,19 +129,21 @@ def test_data_that_moves_at_every_pass(tmp_path: Path) -> None:
     main = export.thread()
     place: Row = {"globalTid": main.global_tid, "srcFile": Name("/src/heat.f90"), "funcName": Name("main")}
     what: Row = {"DeviceType": 4, "cuDeviceId": 0, "cuContextId": 1, "cuStreamId": 7, "varName": Name("u"), "bytes": 0}
-    for step in range(20):
+
+    def moves(t: int, kind: int, line: int, name: str, way: str) -> None:
+        high = t + 450 * US
+        export.row(f"{ACC}DATA", start=t, end=high, eventKind=kind, lineNo=line, nameId=Name(name), **place, **what)
+        copy = export.api(main, t + 2 * US, high - 5 * US, f"cuMemcpy{way}_v2")
+        source, target = ("pageable", "device") if way == "HtoD" else ("device", "pageable")
+        export.memcpy(copy, t + 4 * US, high - 6 * US, kind=way, bytes=4 << 20, source=source, target=target)
+
+    for step in range(20):  # calls in order of time: their correlation ids rise as CUPTI's do, else rows are not believed
         t = step * 1550 * US
-        for begin, kind, line, name, way in ((0, 11, 51, "Enter data", "HtoD"), (1000, 12, 58, "Exit data", "DtoH")):
-            low, high = t + begin * US, t + (begin + 450) * US
-            export.row(
-                f"{ACC}DATA", start=low, end=high, eventKind=kind, lineNo=line, nameId=Name(name), **place, **what
-            )
-            copy = export.api(main, low + 2 * US, high - 5 * US, f"cuMemcpy{way}_v2")
-            source, target = ("pageable", "device") if way == "HtoD" else ("device", "pageable")
-            export.memcpy(copy, low + 4 * US, high - 6 * US, kind=way, bytes=4 << 20, source=source, target=target)
+        moves(t, 11, 51, "Enter data", "HtoD")
         kernel = export.api(main, t + 480 * US, t + 490 * US, "cuLaunchKernel")
         export.kernel(kernel, t + 500 * US, t + 900 * US, name="main_55_gpu")
         export.api(main, t + 495 * US, t + 905 * US, "cuStreamSynchronize")
+        moves(t + 1000 * US, 12, 58, "Exit data", "DtoH")
     report = Analysis(export.write(tmp_path / "heat.sqlite")).report
 
     (finding,) = [finding for finding in report.findings if finding.rule == "repeated-transfer"]
