@@ -34,6 +34,8 @@ MOST_BLOCKS = 32  # resident blocks of a multiprocessor: 16 on 7.5 and 8.6, 24 o
 _MAXIMUM = expression(r"MaxOps|MaxNanFunctor|max_kernel_impl", re.IGNORECASE)
 _EXPONENTIAL = expression(r"\bexp_kernel_cuda|ExpFunctor", re.IGNORECASE)
 _BETWEEN = expression(r"dropout|elementwise_kernel_with_index|index_elementwise|triu_tril|masked_fill", re.IGNORECASE)
+# What chooses between a score and minus infinity. An addition may as well be a bias for positions.
+_MASK = expression(r"where|masked_(?!scale)|triu|tril_|upper_triang", re.IGNORECASE)
 _ADDCDIV = expression(r"addcdiv", re.IGNORECASE)
 _OPTIMIZER = expression(r"optimi[sz]er|\boptim\b|\badamw?\b|\bsgd\b|\bsgd\.step|adagrad|rmsprop|lamb\b", re.IGNORECASE)
 
@@ -46,6 +48,7 @@ class Attention:
     products: Rows  # the matrix products
     instances: int
     forward: int  # of which are no backward pass
+    is_masked: bool  # a kernel between the products chooses by a mask
 
 
 @once
@@ -56,7 +59,7 @@ def attention(context: RuleContext) -> Attention:
     kind_of_name = work.kind.table
     may_begin = (kind_of_name == KernelKind.SOFTMAX) | ((kind_of_name == KernelKind.ELEMENTWISE) & exponential)
     if not may_begin.any() or not is_any(kind_of_name, MATMULS).any():
-        return Attention(np.empty(0, np.intp), np.empty(0, np.intp), 0, 0)
+        return Attention(np.empty(0, np.intp), np.empty(0, np.intp), 0, 0, False)
     rows, follows = stream_order(context)
     name = names[rows]
     anchors = np.flatnonzero(pick(may_begin, name, False))
@@ -88,7 +91,8 @@ def attention(context: RuleContext) -> Attention:
         around[[first - 1, last + 1]] = True
         instances, reached = instances + 1, last
         forward += not bool(backward[name[first : last + 1]].any())
-    return Attention(rows[inside], rows[around], instances, forward)
+    is_masked = bool(pick(_named(context, _MASK), name[inside], False).any())
+    return Attention(rows[inside], rows[around], instances, forward, is_masked)
 
 
 @once

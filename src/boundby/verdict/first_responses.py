@@ -901,7 +901,9 @@ def _warm_up(subject: Subject) -> Told | None:
             because = f"{part} is set-up and warm-up by name, which a longer run does not pay again"
             command, title = f"boundby explain {item.rule}", "Look at what comes after the warm-up"
             return Told(because, action=item.advice[0], command=command, rank=FOUND, title=title)
-    return subject.replayed("init_free", "what a program that has warmed up no longer pays")
+    told = subject.replayed("init_free", "what a program that has warmed up no longer pays")
+    compiled = subject.found("jit-compilation")  # a cache spares the next run its compiling, without any warm-up
+    return told if compiled is None else told._replace(action=compiled.action)
 
 
 def _lazy(subject: Subject) -> Told | None:

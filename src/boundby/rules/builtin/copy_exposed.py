@@ -9,11 +9,12 @@ import numpy as np
 from boundby.evidence.context import RuleContext
 from boundby.evidence.device_work import device_work
 from boundby.model.causes import Cause
-from boundby.model.units import count, counted, duration, percent, size
+from boundby.model.units import counted, duration, percent, size
 from boundby.rules.builtin._operations import CopySet
 from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.tables import Direction, OpKind
 
+FILLS = "fills"
 _WAYS = {Direction.HTOD: "to the device", Direction.DTOH: "to the host", Direction.DTOD: "on the device"}
 
 
@@ -24,12 +25,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
     if copies.exposed_ns < least_ns:
         return
     parts = _parts(copies)
-    named = ", ".join(
-        f"{count(len(one))} {way} ({size(one.byte_count)}, {duration(one.exposed_ns)})" for way, one in parts[:3]
-    )
     yield copies.match(
-        f"{counted(len(copies), 'copy or fill', 'copies and fills')} take {duration(copies.exposed_ns)} that no kernel "
-        f"hides, {percent(copies.exposed_ns / max(context.window_ns, 1))} of the window: {named}",
+        _title(context, copies.exposed_ns, parts),
         copies.evidence(by_way_exposed_ns={way: one.exposed_ns for way, one in parts}),
         (0, copies.saving_without(Cause.GPU_COPY)[1]),
         _advice(context, parts),
@@ -37,23 +34,47 @@ def _check(context: RuleContext) -> Iterator[Match]:
     )
 
 
+def _title(context: RuleContext, exposed_ns: int, parts: list[tuple[str, CopySet]]) -> str:
+    """What takes the time. Parts that would be no finding by themselves are not named, nor counted."""
+    named = [(way, one) for way, one in parts if one.exposed_ns >= context.least_ns] or parts
+    rest = f"{duration(exposed_ns)} that no kernel hides, {percent(exposed_ns / max(context.window_ns, 1))} of the window"
+    if len(named) > 1:
+        number = sum(len(one) for _, one in named)
+        each = ", ".join(
+            f"{_counted(way, one)} ({size(one.byte_count)}, {duration(one.exposed_ns)})" for way, one in named[:3]
+        )
+        return f"{counted(number, 'copy or fill', 'copies and fills')} take {rest}: {each}"
+    ((way, one),) = named
+    return f"{_counted(way, one)} of {size(one.byte_count)} {'takes' if len(one) == 1 else 'take'} {rest}"
+
+
+def _counted(way: str, copies: CopySet) -> str:
+    """``1 fill``, ``12 copies to the host``."""
+    if way == FILLS:
+        return counted(len(copies), "fill", FILLS)
+    return f"{counted(len(copies), 'copy', 'copies')} {way}"
+
+
 def _parts(copies: CopySet) -> list[tuple[str, CopySet]]:
     """The copies by way, and fills, most exposed first."""
     table, context = copies.context.operations, copies.context
     is_fill = table.kind[copies.rows] == OpKind.MEMSET
-    parts = [("fills", CopySet(context, copies.rows[is_fill]))]
+    parts = [(FILLS, CopySet(context, copies.rows[is_fill]))]
     rest = copies.rows[~is_fill]
     known = np.isin(table.direction[rest], [int(way) for way in _WAYS])
     parts += [(name, CopySet(context, rest[table.direction[rest] == way])) for way, name in _WAYS.items()]
-    parts.append(("otherwise", CopySet(context, rest[~known])))
+    parts.append(("of unknown ways", CopySet(context, rest[~known])))
     return sorted((part for part in parts if len(part[1])), key=lambda part: (-part[1].exposed_ns, part[0]))
 
 
 def _advice(context: RuleContext, parts: list[tuple[str, CopySet]]) -> tuple[str, ...]:
     way, most = parts[0]
     mean = most.byte_count / len(most)
-    if way == "fills":
-        return ("Fill memory once, or in the kernel that writes it anyway; memory that is overwritten needs no fill",)
+    if way == FILLS:
+        return (
+            "Memory that is written before it is read needs no fill: leave it out, or fill only the part that is read, "
+            "once, or in the kernel that writes it anyway",
+        )
     if way == "on the device":
         return (
             context.program.pick(

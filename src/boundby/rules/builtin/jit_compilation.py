@@ -67,7 +67,8 @@ def _advice(context: RuleContext, who: tuple[str, ...]) -> tuple[str, ...]:
     once = program.pick(
         "Compile ahead of time for this GPU (nvcc -gencode arch=compute_90,code=sm_90), or keep the cubin that NVRTC "
         "makes and load it in the next run; CUDA_CACHE_PATH keeps only what the driver compiles of PTX",
-        jax='jax.config.update("jax_compilation_cache_dir", "/path") keeps what was compiled for the next run',
+        jax="JAX_COMPILATION_CACHE_DIR=/path keeps what was compiled for the next run; with "
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 also what compiles in less than a second",
         cupy="CUPY_CACHE_DIR on a disk that stays keeps what was compiled for the next run",
         numba="@cuda.jit(cache=True) keeps what was compiled for the next run",
         python="Keep what was compiled for the next run: a cache folder on a disk that stays",

@@ -12,12 +12,20 @@ from boundby.model.units import count, duration, percent
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.rule import Match, Rule, Threshold
 
-_TORCH = (
-    "out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True) instead of "
-    "q @ k.transpose(-2, -1), mask, softmax and @ v",
-    "A custom mask goes in as attn_mask=; in 16 bits (BF16, FP16) the flash kernel is chosen, in FP32 the "
-    "memory-efficient one",
-)
+_16_BITS = "In 16 bits (BF16, FP16) the flash kernel is chosen, in FP32 the memory-efficient one"
+# By whether a mask is seen.
+_TORCH = {
+    True: (
+        "out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True) instead of "
+        "q @ k.transpose(-2, -1), mask, softmax and @ v",
+        f"is_causal=True is for a causal mask; any other goes in as attn_mask=. {_16_BITS}",
+    ),
+    False: (
+        "out = torch.nn.functional.scaled_dot_product_attention(q, k, v) instead of q @ k.transpose(-2, -1), softmax "
+        "and @ v",
+        f"A mask or bias that is added before softmax goes in as attn_mask=. {_16_BITS}",
+    ),
+}
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
@@ -46,8 +54,11 @@ def _check(context: RuleContext) -> Iterator[Match]:
                     "A fused attention kernel instead of products, scale, mask and softmax: FlashAttention, cuDNN's, "
                     "CUTLASS'",
                 ),
-                torch=_TORCH,
-                jax=('jax.nn.dot_product_attention(q, k, v, is_causal=True, implementation="cudnn")',),
+                torch=_TORCH[written_out.is_masked],
+                jax=(
+                    "jax.nn.dot_product_attention(q, k, v, "
+                    f'{"is_causal=True, " if written_out.is_masked else ""}implementation="cudnn")',
+                ),
             ),
         ),
         instances=written_out.instances,
