@@ -174,6 +174,8 @@ def _account(account: Account, *, folded: bool = False) -> str:
         lines += [" ".join(escape(text) for text in (*account.told, *account.doubts)), ""]
     if told := sentences.first(account.responses, account.set_against_ns):
         lines += [f"**First:** {escape(told)}", ""]
+    if other := account.first_of_other:
+        lines += [f"**And:** {escape(other)}", ""]
     if account.lead is not None and not account.lead.is_told:
         return "\n".join(lines).rstrip()
     if not account.parts:

@@ -211,6 +211,15 @@ def first(responses: Sequence[FirstResponse], window_ns: int, *, with_step: bool
     return ". ".join(part for part in (f"{text}: {because}" if because else text, how) if part) + "."
 
 
+def of_other_bound(verdict: Verdict, responses: Sequence[FirstResponse], window_ns: int) -> str:
+    """As `first`, what to do about the other one of the two causes that a mixed verdict names; empty elsewhere."""
+    first_of = responses[0].id.partition(".")[0] if responses else ""
+    others = [f"{bound}." for bound in verdict.mixed_of or () if bound != first_of] if verdict.bound == "mixed" else []
+    saving = (one for one in responses[1:] if one.saving_ns and one.saving_ns[1])
+    found = next((one for one in saving if any(map(one.id.startswith, others))), None)
+    return first((found,), window_ns, with_step=False) if found is not None else ""
+
+
 def saves_of(response: FirstResponse, window_ns: int) -> str:
     """``saves 1.10-1.30 s (20-24 %)``, of a search ``worth`` it; empty without a number."""
     saves = "worth" if response.is_search else "saves"

@@ -119,6 +119,8 @@ def _in_full(account: Account, face: Face) -> list[Text]:
         lines += [line for text in account.told for line in face.wrapped(text)]
     if told := sentences.first(account.responses, account.set_against_ns):
         lines += face.wrapped(told, first=Text("First: ", style=STRONG))
+    if other := account.first_of_other:
+        lines += face.wrapped(other, first=Text("And: ", style=STRONG))
     parts = account.parts
     if not parts:
         return [*lines, Text(), face.line(("(no time in the window)", DIM))]

@@ -68,6 +68,11 @@ class Account:
         return any(one.id == EXTERNAL_PACE for one in self.responses)
 
     @property
+    def first_of_other(self) -> str:
+        """What to do about the second of two causes that weigh the same."""
+        return sentences.of_other_bound(self.verdict, self.responses, self.set_against_ns)
+
+    @property
     def most(self) -> str:
         """What removing the bound would save, and what comes next; nothing where the pace comes from outside."""
         return "" if self.is_paced else sentences.outlook(self.verdict, self.whole_ns, self.left)
