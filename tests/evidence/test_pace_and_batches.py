@@ -16,6 +16,7 @@ from boundby.simulate.program import (
     Instruction,
     Launch,
     Loop,
+    Range,
     Signal,
     Sleep,
     Sync,
@@ -120,3 +121,12 @@ def test_a_real_camera() -> None:
     assert pace is not None
     assert pace.period_ns == pytest.approx(40 * MS, rel=0.01)
     assert pace.gpu_ns == pytest.approx(1.4 * MS, rel=0.05)
+
+
+@pytest.mark.parametrize(("steps", "is_told"), [(1, True), (20, False)])
+def test_the_wait_for_the_first_batch_of_many_is_no_finding(steps: int, is_told: bool) -> None:
+    """A thread of its own reads ahead: only the first batch has no work to hide behind."""
+    feeder = Thread((Loop(steps, [Sleep(2 * MS, "read"), Signal("batch")]),), "feeder")
+    step = Range("step {i}", [Range("data", [Await("batch")]), Launch("gemm", 4 * MS), Sync()])
+    source = Source(threads(Thread((Loop(steps, [step]),)), feeder))
+    assert bool([item for item in findings(source) if item.rule.startswith("host-")]) == is_told

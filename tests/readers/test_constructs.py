@@ -137,7 +137,7 @@ def test_data_that_moves_at_every_pass(tmp_path: Path) -> None:
         source, target = ("pageable", "device") if way == "HtoD" else ("device", "pageable")
         export.memcpy(copy, t + 4 * US, high - 6 * US, kind=way, bytes=4 << 20, source=source, target=target)
 
-    for step in range(20):  # calls in order of time: their correlation ids rise as CUPTI's do, else rows are not believed
+    for step in range(20):  # calls in order of time, as their correlation ids say: else rows are not believed
         t = step * 1550 * US
         moves(t, 11, 51, "Enter data", "HtoD")
         kernel = export.api(main, t + 480 * US, t + 490 * US, "cuLaunchKernel")

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from boundby.render import sentences
 from boundby.render.view import MAX_ROWS, accounts, select
-from boundby.results.report import AnalysisSummary, Coverage, WhatIf
+from boundby.results.report import AnalysisSummary, Coverage, FirstResponse, WhatIf
 from tests.support import reports
 
 
@@ -95,6 +95,11 @@ def test_a_mixed_verdict_tells_of_both_what_what_if_tells() -> None:
         "gpu_copy": WhatIf("copies_free", 700_000_000, 1_000_000_000),
     }
     told = sentences.outlook(mixed, 1_000_000_000, left)
+    ways = [
+        FirstResponse(name, name, (0, 200_000_000)) for name in ("gpu_copy.pinned", "gpu_copy.less", "gpu_compute.fuse")
+    ]
+    assert sentences.of_other_bound(mixed, ways, 1_000_000_000).startswith("gpu_compute.fuse, saves up to 200 ms")
+    assert not sentences.of_other_bound(mixed, ways[:2], 1_000_000_000)
     assert "Without kernel time: about 800 ms instead of 1.00 s (-20 %)" in told
     assert "without copy time: about 700 ms instead of 1.00 s (-30 %)" in told
 

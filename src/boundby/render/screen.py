@@ -118,7 +118,7 @@ def _in_full(account: Account, face: Face) -> list[Text]:
 
 def _first(account: Account, face: Face) -> list[Text]:
     """``First: ... saves X-Y``, and the step as code: at most four lines, so that a command can be copied; and
-    two on the second cause of a mixed verdict."""
+    one on the second cause of a mixed verdict."""
     told = sentences.first(account.responses, account.set_against_ns, with_step=False)
     if not told:
         return []
@@ -128,7 +128,7 @@ def _first(account: Account, face: Face) -> list[Text]:
     arrow = face.line(f"       {face.arrow} ")
     lines += _cut(face.wrapped(action, first=arrow, style=DIM), 2, face) if action else []
     other = face.wrapped(account.first_of_other, first=Text("And: ", style=style)) if account.first_of_other else []
-    return [*lines, *_cut(other, 2, face)]
+    return [*lines, *_cut(other, 1, face)]
 
 
 def _cut(lines: list[Text], most: int, face: Face) -> list[Text]:

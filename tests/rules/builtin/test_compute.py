@@ -10,6 +10,7 @@ from boundby.results.report import Finding
 from boundby.simulate.program import MS, US, Copy, Launch, Loop, Sync, program
 from boundby.trace.tables import Trace
 from tests.rules.builtin.case_shared_gpu import hot, shared
+from tests.rules.builtin.case_unfused_attention import one_softmax_kernel, written_out
 from tests.rules.builtin.hardware import on_gpu
 from tests.rules.builtin.harness import Source, findings
 
@@ -89,3 +90,16 @@ def test_the_last_word_is_for_who_said_nothing() -> None:
     rules = {item.rule for item in findings(Source(program(Loop(20, pageable), Sync())))}
     assert "copy-exposed" not in rules
     assert rules & {"pageable-copy", "copy-overlap"}
+
+
+def test_one_copy_that_takes_all_of_the_time_is_told_alone() -> None:
+    small = [part for _ in range(6) for part in (Copy(32_768, "DtoH"), Launch("part", 20 * US))]
+    (found,) = of(Source(program(Copy(20_000_000_000, "DtoD", "device"), *small, Sync())), "copy-exposed")
+    assert found.title.startswith("1 copy on the device of 20.0 GB takes ")
+
+
+def test_causal_attention_is_advised_where_a_mask_is_seen() -> None:
+    (masked,) = of(written_out(), "unfused-attention")
+    (open_to_all,) = of(one_softmax_kernel(), "unfused-attention")
+    assert "is_causal=True" in masked.advice[0]
+    assert not [line for line in open_to_all.advice if "is_causal" in line]

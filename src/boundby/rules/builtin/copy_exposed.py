@@ -37,7 +37,9 @@ def _check(context: RuleContext) -> Iterator[Match]:
 def _title(context: RuleContext, exposed_ns: int, parts: list[tuple[str, CopySet]]) -> str:
     """What takes the time. Parts that would be no finding by themselves are not named, nor counted."""
     named = [(way, one) for way, one in parts if one.exposed_ns >= context.least_ns] or parts
-    rest = f"{duration(exposed_ns)} that no kernel hides, {percent(exposed_ns / max(context.window_ns, 1))} of the window"
+    rest = (
+        f"{duration(exposed_ns)} that no kernel hides, {percent(exposed_ns / max(context.window_ns, 1))} of the window"
+    )
     if len(named) > 1:
         number = sum(len(one) for _, one in named)
         each = ", ".join(
