@@ -14,6 +14,7 @@ import math
 import random
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -28,12 +29,14 @@ COMPUTE_STREAM = 7
 #: Exports hold no negative times: their clocks begin so much earlier.
 _CLOCK_ZERO_NS = 1_000 * MS
 #: Streams of the collectives of each kind of group, as a framework makes one for each process group.
-STREAMS = {"dp": 20, "tp": 24, "pp_down": 28, "pp_up": 32, "world": 36}
+STREAMS = {"dp": 20, "tp": 24, "pp_down": 28, "pp_up": 32, "world": 36, "embedding": 40}
 
 #: In this share of the steps, and in two at the least, a rank that pauses does so.
 PAUSED_SHARE = 0.2
 
-PlantKind = Literal["slow_device", "slow_input", "host_pauses", "uneven_stage", "uneven_batch", "slow_link"]
+PlantKind = Literal[
+    "slow_device", "slow_input", "host_pauses", "uneven_stage", "uneven_batch", "sequence_lengths", "slow_link"
+]
 #: The cause, in the culprit's own account, that each plant shows as.
 CAUSE_OF: dict[PlantKind, str] = {
     "slow_device": "gpu_compute",
@@ -41,6 +44,7 @@ CAUSE_OF: dict[PlantKind, str] = {
     "host_pauses": "cpu",
     "uneven_stage": "gpu_compute",
     "uneven_batch": "gpu_compute",
+    "sequence_lengths": "gpu_compute",
     "slow_link": "gpu_comm",
 }
 
@@ -77,6 +81,8 @@ class Job:
     drift: float = 5e-6
     noise_ns: int = 1_500  # of each rank's end of one collective
     skew_ns: int = 20 * MS  # ranks begin within this time of each other
+    embedding: bool = False  # the first and the last stage reduce the gradients of what they share
+    early_ns: int = 0  # what waits for a collective begins up to so long before its end
     log_ns: int = 0  # rank 0 writes a log at the end of each step
     checkpoint_ns: int = 0  # rank 0 writes one in the middle of the run
     plants: tuple[Plant, ...] = ()
@@ -103,6 +109,9 @@ class Job:
             return tuple(self.at(stage, data, one) for one in range(self.tensor))
         if name == "pp":
             return tuple(self.at(one, data, tensor) for one in range(self.pipeline))
+        if name == "embedding":
+            ends = sorted({0, self.pipeline - 1})
+            return tuple(self.at(one, data, tensor) for one in ends) if self.embedding and stage in ends else ()
         return tuple(range(self.ranks))
 
     @property
@@ -122,7 +131,10 @@ class Job:
         for plant in self.plants:
             if plant not in plants:
                 kept.append(plant)
-            elif plant.kind == "uneven_stage" or (plant.kind == "uneven_batch" and plant.where is None):
+            elif plant.kind in ("uneven_stage", "sequence_lengths") or (plant.kind, plant.where) == (
+                "uneven_batch",
+                None,
+            ):
                 kept.append(replace(plant, fair=True))
         return replace(self, plants=tuple(kept))
 
@@ -135,6 +147,15 @@ class Job:
         if plant.fair:
             return sum(self.batch(one, step, replace(plant, fair=False)) for one in range(self.data)) / self.data
         drawn = random.Random(f"batch {self.seed} {replica} {step}").gauss(0, plant.size)
+        return math.exp(drawn - plant.size**2 / 2)
+
+    def length(self, replica: int, step: int, micro: int, plant: Plant) -> float:
+        """How long a micro batch is beside the usual one, where lengths differ."""
+        if plant.fair:
+            every = product(range(self.data), range(self.steps), range(self.micro))
+            same = replace(plant, fair=False)
+            return sum(self.length(*one, same) for one in every) / (self.data * self.steps * self.micro)
+        drawn = random.Random(f"length {self.seed} {replica} {step} {micro}").gauss(0, plant.size)
         return math.exp(drawn - plant.size**2 / 2)
 
 
@@ -230,6 +251,7 @@ class _Rank:
         self.regions: dict[tuple[str, ...], int] = {(): 0}
         self.open: list[int] = []
         self.jitter: list[float] = []
+        self.batch_length = 0.0
         self.stage, self.replica, _ = job.place(rank)
         self.groups = {name: job.group(name, rank) for name in ("dp", "tp")}
         self.slowness = {name: self.slower(name) for name in self.groups}
@@ -313,12 +335,21 @@ class _Rank:
             return
         if meeting.end < 0:
             yield meeting
-        self.device = max(self.device, self.left[STREAMS[name] + sender].end + US)
+        end = self.left[STREAMS[name] + sender].end
+        self.device = max(self.device, end + US - self.noise.randint(0, self.job.early_ns))
 
     def sync(self) -> None:
         begun = self.host
         self.host = max(begun + US, self.device + RETURN_NS)
         self.run.host.append(Host(begun, self.host, "sync", self.region()))
+
+    def begin_batch(self, step: int, micro: int) -> None:
+        """What is worked on from here on is as long as this micro batch."""
+        for plant in self.job.plants:
+            if plant.kind == "sequence_lengths":
+                if not plant.fair or not self.batch_length:
+                    self.batch_length = self.job.length(self.replica, step, micro, plant)
+                self.batch = self.batch_length
 
     def slower(self, name: str) -> float:
         """How much a slow link makes of a transfer."""
@@ -365,8 +396,9 @@ class _Rank:
         paused = number in self.paused
         with self.inside("forward"):
             self.spend("work", self.pause_ns * paused)
-            for _ in range(job.micro):
+            for turn in range(job.micro):
                 yield from self.pass_on("pp_down", -1, wait=True)
+                self.begin_batch(number, turn)
                 for _ in range(job.layers):
                     self.layer(self.kernels)
                     yield from self.reduce("tp", 0.3)
@@ -375,6 +407,7 @@ class _Rank:
         with self.inside("backward"):
             for turn in range(job.micro):
                 yield from self.pass_on("pp_up", 1, wait=True)
+                self.begin_batch(number, turn)
                 for _ in range(job.layers):
                     self.layer(2 * self.kernels)
                     yield from self.reduce("tp", 0.3)
@@ -384,6 +417,8 @@ class _Rank:
                 yield from self.pass_on("pp_up", -1, wait=False)
         with self.inside("optimizer"):
             yield from self.join("dp")
+            yield from self.meet("embedding", "AllReduce", job.group("embedding", self.run.rank), 4096, job.transfer_ns)
+            yield from self.join("embedding")
             for _ in range(2):
                 self.kernel(job.kernel_ns / 2 * self.factor * self.vary())
             self.sync()
@@ -460,7 +495,7 @@ def _draw_shape(chance: random.Random, seed: int, large: bool) -> Job:
         steps=chance.randint(6, 12),
         layers=chance.randint(2, 4),
         kernels=chance.randint(2, 4),
-        micro=chance.randint(2, 4) if pipeline > 1 else 1,
+        micro=chance.randint(2, 4) if pipeline > 1 else chance.choice((1, 1, 3)),
         kernel_ns=chance.randint(100, 600) * US,
         data_ns=chance.randint(0, 600) * US,
         host_ns=chance.randint(10, 80) * US,
@@ -471,6 +506,8 @@ def _draw_shape(chance: random.Random, seed: int, large: bool) -> Job:
         drift=chance.choice((0, 1e-6, 2e-5)),
         noise_ns=chance.randint(0, 3_000),
         skew_ns=chance.choice((1, 20 * MS, 500 * MS)),
+        embedding=pipeline > 1 and chance.random() < 0.5,
+        early_ns=chance.choice((0, 8 * US)),
         log_ns=chance.choice((0, 0, 300 * US)),
         seed=seed,
     )
@@ -482,11 +519,13 @@ def _draw_plants(chance: random.Random, job: Job, count: int) -> Iterator[Plant]
         kinds.append("uneven_stage")
     if job.data > 1:
         kinds.append("uneven_batch")
+    if job.micro > 1:
+        kinds.append("sequence_lengths")
     if max(job.data, job.tensor) > 1 and len(job.group(job.link, 0)) < job.ranks:
         kinds.append("slow_link")
     places = chance.sample(range(job.ranks), min(count, job.ranks))
     chosen = chance.sample(kinds, min(count, len(kinds)))
-    if "uneven_batch" in chosen and len({CAUSE_OF[kind] for kind in chosen}) < len(chosen):
+    if {"uneven_batch", "sequence_lengths"} & set(chosen) and len({CAUSE_OF[kind] for kind in chosen}) < len(chosen):
         return  # ten percent more cannot be told from chance where steps differ by thirty
     for kind, rank in zip(chosen, places, strict=False):
         if kind == "uneven_stage":
@@ -494,6 +533,8 @@ def _draw_plants(chance: random.Random, job: Job, count: int) -> Iterator[Plant]
         elif kind == "uneven_batch":
             one = job.tensor * job.pipeline == 1 and chance.random() < 0.5
             yield Plant(kind, rank if one else None, chance.uniform(0.1, 0.3))
+        elif kind == "sequence_lengths":
+            yield Plant(kind, None, chance.uniform(0.15, 0.45))
         elif kind == "host_pauses":
             yield Plant(kind, rank if chance.random() < 0.5 else None, chance.uniform(0.2, 0.8))
         elif kind == "slow_link":

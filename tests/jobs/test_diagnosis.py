@@ -37,6 +37,17 @@ CASES = [
         Job(data=8, plants=(Plant("slow_device", 3, 0.2), Plant("slow_device", 6, 0.2))),
         [("rank", (3, 6), "gpu_compute")],  # slow alike: told as one
     ),
+    # Inputs differ in length, micro batch by micro batch.
+    (
+        Job(data=4, pipeline=4, micro=4, plants=(Plant("sequence_lengths", None, 0.3),)),
+        [("random", (), "gpu_compute")],
+    ),
+    (Job(data=16, micro=4, plants=(Plant("sequence_lengths", None, 0.3),)), [("random", (), "gpu_compute")]),
+    # A group of the first and the last stage makes no stage, and kernels begin before what they waited for is over.
+    (
+        Job(data=2, pipeline=3, micro=3, embedding=True, early_ns=8_000, plants=(Plant("uneven_stage", 2, 0.4),)),
+        [("stage", (4, 5), "gpu_compute")],
+    ),
     # Of two ranks each is slow in its way, and neither is the usual one.
     (
         Job(data=2, plants=(Plant("uneven_batch", 1, 0.24), Plant("slow_input", 0, 0.14))),
@@ -60,7 +71,16 @@ def test_the_culprit_is_named_and_the_gain_is_true(job: Job, expected: list[tupl
     assert found.replayed_ns == pytest.approx(found.length_ns, rel=0.01)
 
 
-@pytest.mark.parametrize("job", [Job(data=2), Job(data=8), Job(data=4, tensor=2), Job(data=2, pipeline=2, micro=3)])
+@pytest.mark.parametrize(
+    "job",
+    [
+        Job(data=2),
+        Job(data=8),
+        Job(data=4, tensor=2),
+        Job(data=2, pipeline=2, micro=3),
+        Job(data=4, pipeline=4, micro=4, embedding=True, jitter=0.04, early_ns=8_000),
+    ],
+)
 def test_a_healthy_job_accuses_nobody(job: Job) -> None:
     found = report(job)
     assert accused(found) == []

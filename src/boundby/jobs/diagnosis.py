@@ -34,6 +34,9 @@ LEAST_SPREADS = 4.0
 EXCEPTION_SPREADS, EXCEPTION_SHARE = 6.0, 0.03
 #: Exceptions in more than this share of the steps are the rule.
 MOSTLY = 0.5
+#: Work within steps is uneven where it differs from the usual by this share of itself: input lengths do, while kernels
+#: of one size differ by a few percent.
+LEAST_UNEVEN = 0.1
 #: One rank has them where it holds this share of the time of all exceptions.
 ONE_RANKS_SHARE = 0.6
 #: A group's transfers are slow from this many times those of groups like it.
@@ -175,6 +178,12 @@ class Job:
         own = self.even.stretches(self._table([factor])[:, 0])
         ends = self.chain.replay_slots(own, self.chain.transfer_ns if transfer is None else transfer)
         return (float(ends.max(initial=0)) - self.begin_ns) * self._scale
+
+    def uneven_ns(self, factor: Float) -> float:
+        """By how much the stretches, with their work multiplied, differ from those like them, in sum over all."""
+        table = self._table([factor])[:, 0]
+        table[-1] = 0.0
+        return float(np.abs(self.even.stretches(table) - self.chain.own(table)).sum())
 
     def balanced_length(self) -> float:
         """The job's length if its ranks, steps and transfers were even; never more than it is."""
@@ -386,6 +395,7 @@ class _Search:
             if turns is None:
                 break
             chance.append(turns)
+        chance = self._micro_batches(chance)
         # Where ranks take turns in this, that it befell one more often is chance, too.
         for place, turn in enumerate(chance):
             same = [one for one in culprits if one.kind == "exceptions" and one.cause == turn.cause]
@@ -679,6 +689,32 @@ class _Search:
         saving, why, where, factor = found[0] if explains else found[-1]
         self.factor = factor
         return Chance(why, where, max(round(saving), 0))
+
+    def _micro_batches(self, chance: list[Chance]) -> list[Chance]:
+        """``chance`` with what even stretches within the steps would save besides, where these differ by far more than
+        kernels do."""
+        job, left_ns = self.job, self._length()
+        saving = round(left_ns - job.even_length(self.factor, self.transfer))
+        if saving < LEAST_RANDOM_SHARE * left_ns:
+            return chance
+        time = (job.time * self.factor).sum(axis=(0, 1))
+        cause = max(range(len(CAUSES)), key=lambda one: self._uneven_ns(job.cause == one))
+        of_cause = job.cause == cause
+        if self._uneven_ns(of_cause) < LEAST_UNEVEN * float(time[of_cause].sum()):
+            return chance
+        keys = sorted(np.flatnonzero(of_cause).tolist(), key=lambda key: -float(time[key]))[:_MOST_PARTS]
+        worst = max(keys, key=lambda key: self._uneven_ns(np.arange(len(job.cause)) == key))
+        before = [one for one in chance if one.cause == cause]
+        if before:
+            more = replace(before[0], saving_ns=before[0].saving_ns + saving)
+            return [more if one is before[0] else one for one in chance]
+        return [*chance, Chance(Cause(cause), job.regions[int(job.region[worst])], saving)]
+
+    def _uneven_ns(self, keys: npt.NDArray[np.bool_]) -> float:
+        """By how much stretches of what is in ``keys`` differ from those like them, in sum over all."""
+        if not keys.any():
+            return 0.0
+        return self.job.uneven_ns(np.where(keys, self.factor, 0.0))
 
     def _balanced(self) -> Float:
         """Every rank of a stage does the mean of it in each step."""

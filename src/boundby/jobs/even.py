@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 from boundby.jobs.chain import Chain
 from boundby.jobs.meetings import Matched
-from boundby.model.arrays import BoolArray, Int64Array, factorize
+from boundby.model.arrays import BoolArray, Int64Array, factorize, pick
 from boundby.native.chain import NONE
 
 Float = npt.NDArray[np.float64]
-_BEGIN, _END, _ALONE = -3, -2, -1
+_ALONE = -1
 
 
 class Even:
@@ -26,15 +26,50 @@ class Even:
         self.chain, self.stages = chain, stages
         role = _roles(matched, stages)
         self.transfer_like = factorize(role, matched.bytes)[1]
-        self.slot_like, self.is_first = _slots(chain, role, stages, step_of_event)
+        course = chain.course
+        rank = course.rank.astype(np.int64)
+        self.slot = np.arange(len(rank)) + rank
+        # Steps of a rank stand together, since its events are in order of time.
+        self.turn = np.cumsum(np.append(False, (np.diff(rank) != 0) | (np.diff(step_of_event) != 0))[: len(rank)])
+        self.is_first = np.append(True, np.diff(rank) != 0)[: len(rank)]
+        stage_of = np.zeros(course.ranks, np.int64)
+        for place, members in enumerate(stages):
+            stage_of[list(members)] = place
+        of_event = np.append(role, _ALONE)[np.where(course.instance == NONE, len(role), course.instance)]
+        nth = _nth(self.turn, of_event, course.is_join)
+        # A wait is for the collective of that number, whether or not there were waits for those before it.
+        part = rank * (len(role) + 1) + course.instance
+        arrivals = np.flatnonzero(~course.is_join & (course.instance != NONE))
+        arrivals = arrivals[np.argsort(part[arrivals], kind="stable")]
+        at = np.searchsorted(part[arrivals], part)
+        arrival = pick(arrivals, np.where(at < len(arrivals), at, NONE), 0)
+        is_known = (course.instance != NONE) & (part[arrival] == part)
+        nth = np.where(is_known, nth[arrival], nth)
+        later = np.where(is_known, self.turn - self.turn[arrival], 0)
+        self.is_before = step_of_event < 0  # the first step: it stays as it is
+        self.alike = factorize(self.is_before, stage_of[rank], of_event, course.is_join, nth, later)[1]
+        turns = np.bincount(
+            stage_of[rank[np.append(True, np.diff(self.turn) != 0)[: len(rank)]]], minlength=len(stages)
+        )
+        self.is_usual = is_known & (2 * np.bincount(self.alike)[self.alike] > turns[stage_of[rank]])
 
     def stretches(self, table: Float) -> Float:
-        """Own time per slot, shape (slots,), each the mean of those like it; ``table``: the factor of each cell. What
-        comes before a rank's first collective stays as it is."""
+        """Own time per slot, shape (slots,): each event comes after as much own work of its step as those like it do on
+        average. ``table``: the factor of each cell. What comes before a rank's first collective, and after its last,
+        stays as it is."""
         own = self.chain.own(table)
-        count = np.bincount(self.slot_like)
-        mean: Float = (np.bincount(self.slot_like, own) / np.maximum(count, 1))[self.slot_like]
-        return np.where(self.is_first, own, mean)
+        before = np.where(self.is_first, 0.0, own[self.slot])
+        first = np.flatnonzero(np.append(True, np.diff(self.turn) != 0)[: len(self.turn)])
+        passed = np.cumsum(before)
+        done = passed - np.append(0.0, passed)[first][self.turn]
+        usual = (np.bincount(self.alike, done) / np.maximum(np.bincount(self.alike), 1))[self.alike]
+        usual = np.where(self.is_usual, usual, 0.0)
+        apart = self.turn * (float(usual.max(initial=0.0)) + 1)  # the next step's begin after all of this one's
+        usual = np.maximum.accumulate(usual + apart) - apart
+        stretch = np.diff(usual, prepend=0.0)
+        stretch[first] = usual[first]
+        own[self.slot] = np.where(self.is_first | self.is_before, own[self.slot], stretch)
+        return own
 
     def transfers(self) -> Float:
         """Per collective: the median of those like it."""
@@ -69,32 +104,13 @@ def _roles(matched: Matched, stages: Sequence[tuple[int, ...]]) -> Int64Array:
     return np.array(roles, np.int64)
 
 
-def _slots(
-    chain: Chain, role: Int64Array, stages: Sequence[tuple[int, ...]], step_of_event: Int64Array
-) -> tuple[Int64Array, BoolArray]:
-    """Which slots are alike: of one stage, between the same two kinds of events, the same of these in a step. And which
-    are a rank's first."""
-    course = chain.course
-    slots = len(course.work_at) - 1
-    slot = np.arange(len(course.rank)) + course.rank
-    step = np.full(slots, _END, np.int64)
-    ends = np.full(slots, _END, np.int64)
-    step[slot] = step_of_event
-    known = np.append(role, _ALONE)[np.where(course.instance == NONE, len(role), course.instance)]
-    ends[slot] = 2 * known + course.is_join
-    begins = np.append(_BEGIN, ends[:-1])
-    is_first = np.zeros(slots, bool)
-    is_first[np.append(0, course.tail[:-1] + 1)] = True
-    begins[is_first] = _BEGIN
-    rank = np.searchsorted(course.tail, np.arange(slots))
-    stage_of = np.zeros(course.ranks, np.int64)
-    for place, members in enumerate(stages):
-        stage_of[list(members)] = place
-    alike = factorize(rank, step, begins, ends)[1]
+def _nth(*columns: npt.NDArray[np.generic]) -> Int64Array:
+    """Per row how many like it come before."""
+    alike = factorize(*columns)[1]
     order = np.argsort(alike, kind="stable")
-    nth = np.empty(slots, np.int64)
-    nth[order] = np.arange(slots) - np.searchsorted(alike[order], alike[order])
-    return factorize(stage_of[rank], begins, ends, nth)[1], is_first
+    nth = np.empty(len(alike), np.int64)
+    nth[order] = np.arange(len(alike)) - np.searchsorted(alike[order], alike[order])
+    return nth
 
 
 __all__ = ["Even"]
