@@ -3,7 +3,7 @@
 With the machine's own C compiler (``CC``, cc, gcc or clang), else with zig from PyPI, which is fetched for the build
 where pip can have it. ``python hatch_build.py`` builds it in place. For wheels to be given away,
 ``BOUNDBY_NATIVE_TARGET`` names a target below and zig builds for it, whatever the machine. Where nothing can build it,
-boundby is installed without and says so when it runs.
+boundby is installed without, and refuses to analyse anything.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class CustomBuildHook(BuildHookInterface):
             if target:
                 raise
             self.app.display_warning(
-                f"boundby's native core was not built ({error}): everything works, large reports slowly. "
+                f"boundby's native core was not built ({error}): without it, nothing can be analysed. "
                 "With a C compiler, or where pip can fetch ziglang, install boundby again."
             )
             return

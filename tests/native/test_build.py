@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import hatch_build
 import pytest
+
+from boundby.cli import outcome
 
 
 def hook(warnings: list[str]) -> Any:
@@ -69,3 +73,32 @@ def test_zig_that_pip_fetched_builds(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         hatch_build.build(folder=tmp_path)
     assert ran[0][0] == "pip"
     assert ran[1][1:4] == ["-m", "ziglang", "cc"]
+
+
+@pytest.mark.parametrize("plain", ["0", "1"])
+def test_an_analysis_without_the_native_core_ends_in_a_sentence_that_says_how_to_mend_it(plain: str) -> None:
+    code = "\n".join(
+        (
+            "from boundby.cli.main import main",
+            "from boundby.model import library",
+            "library.NAME = 'nothing.so'",
+            "exit(main())",
+        )
+    )
+    report = Path(__file__).parents[2] / "sample_reports" / "simulated_sync.sqlite"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "analyze", str(report)],
+        env={**os.environ, "BOUNDBY_PLAIN": plain},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    reason, mend = {
+        "0": ("it was not built, or not for this machine", "  Install boundby again where there is a C compiler: pip"),
+        "1": ("BOUNDBY_PLAIN is set", "  Unset BOUNDBY_PLAIN."),
+    }[plain]
+    assert done.returncode == outcome.USER_ERROR
+    assert done.stdout == ""
+    sentence, next_step = done.stderr.splitlines()
+    assert sentence == f"boundby: The native core is not there: {reason}."
+    assert next_step.startswith(mend)

@@ -159,12 +159,9 @@ def _one(
 ) -> int:
     """Analyse one report and show, or gather, the result."""
     from boundby import api
-    from boundby.model.library import why_not
 
     with view.progress() as progress:
         analysis = api.examine(target.inputs[number], options, progress=progress)
-    if reason := why_not():
-        view.note(f"no native core ({reason}): using plain Python, which gives the same result but takes longer")
     if together is not None:
         together.append(analysis.report)
     else:

@@ -1,7 +1,7 @@
 """The native core: one small library without a Python ABI, built from the C files in ``boundby/native``.
 
-``hatch_build.py`` builds it when boundby is installed. Where there is none, or none that can be loaded, the plain
-functions that each C function must equal do the same work; `why_not` says why.
+``hatch_build.py`` builds it when boundby is installed. Where there is none, or none that can be loaded, nothing is
+analysed: the first call says why in one sentence, and how to mend it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model import stage
+from boundby.model.errors import ToolError
 from boundby.model.records import dataclass, fields
 
 HERE = Path(__file__).parents[1] / "native"
@@ -76,10 +77,10 @@ def _structure(record: type) -> tuple[type[ctypes.Structure], tuple[tuple[str, s
 
 @cache
 def _function(name: str, answer: type[ctypes._SimpleCData[int]]) -> ctypes._NamedFuncPointer:
-    """A function of the library, and what it answers with. RuntimeError without a library."""
+    """A function of the library, and what it answers with. ToolError without a library."""
     library = core()
     if library is None:
-        raise RuntimeError(f"the native core is not there: {why_not()}")
+        raise ToolError(f"The native core is not there: {why_not()}.", _mend())
     function = library[name]
     function.restype = answer
     return function
@@ -100,7 +101,7 @@ def _load() -> tuple[ctypes.CDLL | None, str]:
     except (OSError, AttributeError):
         return None, "it was not built, or not for this machine"
     if built_from & 0xFFFFFFFF != fingerprint():
-        return None, "it was built from other sources: install boundby again"
+        return None, "it was built from other sources"
     return library, ""
 
 
@@ -115,8 +116,17 @@ def why_not() -> str | None:
     return None if library else reason
 
 
+def _mend() -> str:
+    if os.environ.get(SWITCH) == "1":
+        return f"Unset {SWITCH}."
+    return (
+        "Install boundby again where there is a C compiler: pip install --force-reinstall --no-deps boundby"
+        " (in a checkout: python hatch_build.py)."
+    )
+
+
 def call(function: str, *records: Record) -> int:
-    """What a function of the library answers, called with pointers to these structs. RuntimeError without a library,
+    """What a function of the library answers, called with pointers to these structs. ToolError without a library,
     OutOfBoundsError where the stage that this is in has had its time or memory."""
     stage.check()
     return int(_function(function, ctypes.c_int)(*(ctypes.byref(record.structure) for record in records)))
@@ -124,7 +134,7 @@ def call(function: str, *records: Record) -> int:
 
 def run(function: str, *arguments: npt.NDArray[np.generic] | int | Record) -> int:
     """What a function of the library answers, called with pointers to these arrays and structs, which must be as it
-    takes them, and 64-bit integers. RuntimeError without a library, TypeError for an array that is not contiguous,
+    takes them, and 64-bit integers. ToolError without a library, TypeError for an array that is not contiguous,
     OutOfBoundsError as `call`."""
     stage.check()
     values: list[Any] = []

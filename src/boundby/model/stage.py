@@ -22,8 +22,6 @@ clock, wall = time.thread_time, time.monotonic
 LEAST_S, EVENTS_PER_S, BYTES_PER_S = 60.0, 20_000, 4 << 20
 #: So many times as long may pass by the wall clock: a thread that gets a seventieth of a core still has what is usual.
 WALL_FACTOR = 3
-#: Plain Python replays so much slower than the native core, in all.
-PLAIN = 20
 #: A stage that knows its events may grow by so much, and by so much for each event. All stages of a report of 10
 #: million kernels (25 million events) take 3.7 GB together: 150 bytes an event.
 LEAST_BYTES, BYTES_PER_EVENT = 512 << 20, 1_500
@@ -87,12 +85,10 @@ def stage(
     """What is done inside takes as much CPU time and memory as is usual for so many events or bytes of a file, or
     `OutOfBoundsError` is raised where it next asks. ``most_s``, ``most_bytes``: what somebody allows; time in place of
     the usual, in here and in all stages inside. A stage inside has time of its own."""
-    from boundby.model.library import core  # which asks for time itself
-
     outer = _current.get()
     chosen_s = outer.chosen_s if most_s is None and outer is not None else most_s
     parts_s = (events or 0) / EVENTS_PER_S + size / BYTES_PER_S
-    usual_s = round(LEAST_S + parts_s * (PLAIN if core() is None else 1))
+    usual_s = round(LEAST_S + parts_s)
     bounds = [] if most_bytes is None else [max(most_bytes, NOISE_BYTES)]
     if events is not None:
         bounds.append(LEAST_BYTES + BYTES_PER_EVENT * events)
