@@ -23,14 +23,14 @@ RATE_LEAST = 0.5
 @dataclass(frozen=True)
 class Chunks:
     """``copies`` of ``bytes_each`` and ``kernels``: rows of operations. The medians: how long one of them runs, and its
-    call takes. ``span_ns``: from the first of them to the end of the last."""
+    call takes, waits for the device left out. ``span_ns``: from the first of them to the end of the last."""
 
     copies: Rows
     kernels: Rows
     bytes_each: int
     run_ns: float
     call_ns: float
-    calls_ns: int  # all of their calls
+    calls_ns: int  # all of their calls, without waits
     span_ns: int
 
     @property
@@ -55,16 +55,19 @@ def chunks(context: RuleContext) -> Chunks | None:
     call = calls.of_operation[rows]
     if len(copies) < LEAST_COPIES or (call < 0).any():
         return None
-    call_ns, run_ns = float(median(context.call_ns(call))), float(median(work.duration_ns[rows]))
+    waits = context.timeline.waits
+    own_ns = np.maximum(context.call_ns(call) - (waits.blocked_ns + waits.held_ns)[call], 0)
+    call_ns, run_ns = float(median(own_ns)), float(median(work.duration_ns[rows]))
     if run_ns >= call_ns:
         return None
+    each_call = np.unique(call, return_index=True)[1]
     return Chunks(
         copies,
         kernels,
         int(distinct[best]),
         run_ns,
         call_ns,
-        int(context.call_ns(np.unique(call)).sum()),
+        int(own_ns[each_call].sum()),
         int(table.end_ns[rows].max() - min(table.start_ns[rows].min(), calls.start_ns[call].min())),
     )
 
