@@ -53,6 +53,9 @@ def nothing_found(report: Report) -> str:
     where = f" in regions {clean(glob)}" if glob is not None else ""  # others may have some
     least = "0.1 %" if report.analysis.show_all else "1 %"
     rules, notes = units.plural(report.analysis.rules_checked, "rule"), len(report.findings)
+    if _is_promised(report):  # First knows a change, which no rule has found
+        also = f"; {units.plural(notes, 'note')}" if notes else ""
+        return f"No further finding{where}: {rules} looked{also}."
     if notes:
         return f"No finding{where} worth {least} of the time ({rules} looked); {units.plural(notes, 'note')}."
     if not report.devices:
@@ -60,6 +63,12 @@ def nothing_found(report: Report) -> str:
     if where:
         return f"No finding{where}; {rules} looked at the whole program."
     return f"No finding: {rules} looked, and none knows a change that would save {least} of the time."
+
+
+def _is_promised(report: Report) -> bool:
+    """Whether the first response of a device is worth a word: 1 % of its window."""
+    firsts = ((device.first_responses[:1], device.window_ns) for device in report.devices)
+    return any(one.saving_ns is not None and one.saving_ns[1] >= 0.01 * ns for some, ns in firsts for one in some)
 
 
 def count(report: Report, *, notes: bool) -> int:
