@@ -75,7 +75,8 @@ def export(attack: str, path: Path) -> Path:
         made.nvtx(main, at, at + 5 * MS, f"{attack} inner", domain=attack)
         for number in range(3):
             launch = made.api(main, at + number * MS, at + number * MS + 9 * US, "cudaLaunchKernel_v7000")
-            made.kernel(launch, at + number * MS + 20 * US, at + number * MS + 900 * US, name=attack)
+            name = f"ncclDevKernel_AllReduce {attack}" if number == 2 else attack  # in which two ranks meet
+            made.kernel(launch, at + number * MS + 20 * US, at + number * MS + 900 * US, name=name)
         read = made.api(main, at + 4 * MS, at + 4 * MS + 700 * US, "cudaMemcpy_v3020")
         made.memcpy(read, at + 4_680 * US, at + 4_690 * US, bytes=8, kind="DtoH", source="device", target="pageable")
     return made.write(path, "2026")
