@@ -43,6 +43,16 @@ CASES = [
         [("random", (), "gpu_compute")],
     ),
     (Job(data=16, micro=4, plants=(Plant("sequence_lengths", None, 0.3),)), [("random", (), "gpu_compute")]),
+    # These hide a stage that does more.
+    (
+        Job(
+            data=8,
+            pipeline=4,
+            micro=6,
+            plants=(Plant("sequence_lengths", None, 0.5), Plant("uneven_stage", 3, 0.4)),
+        ),
+        [("random", (), "gpu_compute"), ("stage", tuple(range(24, 32)), "gpu_compute")],
+    ),
     # A group of the first and the last stage makes no stage, and kernels begin before what they waited for is over.
     (
         Job(data=2, pipeline=3, micro=3, embedding=True, early_ns=8_000, plants=(Plant("uneven_stage", 2, 0.4),)),

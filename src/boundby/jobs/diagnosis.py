@@ -278,6 +278,7 @@ class _Search:
         self.least_ns = LEAST_SHARE * job.length_ns
         self.factor = np.ones_like(job.time)  # what has been removed so far
         self.transfer: Float | None = None
+        self.is_even = False  # within steps, too
         self.by_cause = np.stack([(job.cause == cause) for cause in range(len(CAUSES))], axis=1).astype(np.float64)
         self.has_peers = np.zeros(len(job.summaries), bool)
         self._look()
@@ -396,6 +397,8 @@ class _Search:
                 break
             chance.append(turns)
         chance = self._micro_batches(chance)
+        if self.is_even:  # that may have hidden a stage
+            culprits += self._stages()
         # Where ranks take turns in this, that it befell one more often is chance, too.
         for place, turn in enumerate(chance):
             same = [one for one in culprits if one.kind == "exceptions" and one.cause == turn.cause]
@@ -414,8 +417,12 @@ class _Search:
             job.steps,
         )
 
-    def _length(self) -> float:
-        return float(self.job.lengths([self.factor], [self.transfer])[0])
+    def _length(self, factor: Float | None = None) -> float:
+        """The job's length without what has been removed so far, or with these factors."""
+        factor = self.factor if factor is None else factor
+        if self.is_even:
+            return self.job.even_length(factor, self.transfer)
+        return float(self.job.lengths([factor], [self.transfer])[0])
 
     def _ranks(self, known: frozenset[int] = frozenset()) -> list[Culprit]:
         """Ranks that do more than their peers, step for step or in exceptions, and that the job would gain by."""
@@ -607,7 +614,7 @@ class _Search:
                 factor[members] *= by_cause[job.cause]
             else:  # layers can be moved to other stages, not left out
                 factor *= job.even.over_stages(time, _IS_BUSY[job.cause])
-            saving = self._length() - float(job.lengths([factor], [self.transfer])[0])
+            saving = self._length() - self._length(factor)
             if saving < self.least_ns:
                 continue
             self.factor = factor
@@ -704,6 +711,7 @@ class _Search:
             return chance
         keys = sorted(np.flatnonzero(of_cause).tolist(), key=lambda key: -float(time[key]))[:_MOST_PARTS]
         worst = max(keys, key=lambda key: self._uneven_ns(np.arange(len(job.cause)) == key))
+        self.is_even, self.least_ns = True, LEAST_SHARE * (left_ns - saving)
         before = [one for one in chance if one.cause == cause]
         if before:
             more = replace(before[0], saving_ns=before[0].saving_ns + saving)

@@ -185,6 +185,8 @@ def _left_early(pieces: Piece, meetings: Meetings, own: Own) -> tuple[Int64Array
     place = np.searchsorted(ends, ended, side="right")
     before = np.append(np.iinfo(np.int64).min, ends)[place]
     since = np.maximum(np.maximum(begun, before), own.arrived_ns[row])
+    near = np.append(ends, np.iinfo(np.int64).max)[place] - ended < ended - since  # else none ends soon enough
+    since, ended, place = since[near], ended[near], place[near]
     waits = []
     for low, high, first in zip(since.tolist(), ended.tolist(), place.tolist(), strict=True):
         until = np.searchsorted(ends, high + max(high - low, 0))
