@@ -73,7 +73,6 @@ def test_what_is_carried_out_saves_what_was_predicted(story: benchmark.Story, tm
     assert line in benchmark.PAGE.read_text(encoding="utf-8")
 
 
-@pytest.mark.xfail(strict=False, reason="the sample pages are written again once the words stand")
 def test_the_samples_of_each_pattern_are_what_boundby_says_now(tmp_path: Path) -> None:
     """Else: ``python -m benchmarks.first_responses --write``."""
     made = tmp_path / "made"

@@ -38,7 +38,9 @@ def _more_workers(context: RuleContext, workers: int) -> str:
     cores = context.trace.machine.cores
     if cores is None:
         return f"{2 * workers}) or more, as far as there are cores"
-    return f"{max(min(2 * workers, cores), workers)}), as the machine has {cores} cores"
+    if 2 * workers >= cores:
+        return f"{max(cores, workers)}): the machine has {cores} cores"
+    return f"{2 * workers}) or more (the machine has {cores} cores)"
 
 
 def input_advice(
