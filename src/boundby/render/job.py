@@ -141,7 +141,7 @@ def told(job: JobReport, one: Straggler) -> str:
         return f"Transfers among {who} take {excess} longer than those of groups that send as much. As fast: {gain}."
     if one.kind == "stage":
         moved = one.cause in ("gpu_compute", "gpu_copy")
-        remedy = "Move layers from it to the others: evened out" if moved else "As short as the others"
+        remedy = "Move layers from it to the others" if moved else "As short as the others"
         return f"Stage {one.stage} ({who}) does {excess} more than other stages, mostly {what}. {remedy}: {gain}."
     if one.kind == "extra":
         return f"{subject} alone does {excess} of {what}, which the others wait for. Without: {gain}."
