@@ -103,8 +103,15 @@ def make_folder(chosen: Path | None, program: Sequence[str], now: datetime, *, f
     return RunFolder(chosen, is_new)
 
 
-#: Folders that this process has claimed, and the descriptors that hold the claims: they end with the process.
+#: Folders that this process has claimed, and the descriptors that hold the claims: they end with the process, or when
+#: they are released.
 _CLAIMS: dict[Path, int] = {}
+
+
+def release() -> None:
+    """Give back all folders that this process has claimed: its runs are done."""
+    while _CLAIMS:
+        os.close(_CLAIMS.popitem()[1])
 
 
 def _claim(folder: Path) -> None:

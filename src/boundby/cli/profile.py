@@ -155,9 +155,11 @@ def profile(
     from boundby.attribution.windows import parse_window
     from boundby.capture import ranks
     from boundby.capture.flags import Options
+    from boundby.capture.folder import release
     from boundby.capture.profile import Request
     from boundby.trace.facts import JobPlace
 
+    click.get_current_context().call_on_close(release)
     # What would fail after an hour on a GPU fails before it.
     _check_range(capture_range)
     parse_window(options.window, options.skip_first)
