@@ -139,8 +139,6 @@ def test_a_log_that_cannot_be_of_the_file_is_not_copied(tmp_path: Path) -> None:
 
 
 def test_sigterm_ends_as_ctrl_c_does(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    import click
-
     from boundby.cli import main as entry
 
     def work(*_arguments: object, **_options: object) -> int:
@@ -148,7 +146,7 @@ def test_sigterm_ends_as_ctrl_c_does(capsys: pytest.CaptureFixture[str], monkeyp
         time.sleep(10)
         return 0
 
-    monkeypatch.setattr(click.Group, "main", work)
+    monkeypatch.setattr(entry.cli, "main", work)  # of the command itself, where other tests have set it, too
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whatever other tests have left
     assert entry.main(["x"]) == outcome.TERMINATED == 143
     assert capsys.readouterr().err == "boundby: ended by SIGTERM\n"
