@@ -70,7 +70,7 @@ ValueError: cannot read sample 17
 """
 TORCHRUN = """\
 [rank1]: Traceback (most recent call last):
-[rank1]:   File "/work/ddp.py", line 40, in <module>
+[rank1]:   File "/app/ddp.py", line 40, in <module>
 [rank1]:     dist.all_reduce(x)
 [rank1]: ValueError: tensors must be on the same device
 W0101 10:00:00.000000 140 torch/distributed/elastic/multi/api.py:851] Sending process 12 closing signal SIGTERM
@@ -91,7 +91,7 @@ Root Cause (first observed failure):
 """
 DEEPSPEED = """\
 Traceback (most recent call last):
-  File "/work/ds.py", line 5, in <module>
+  File "/app/ds.py", line 5, in <module>
     engine = deepspeed.initialize(config="ds.json")
 FileNotFoundError: [Errno 2] No such file or directory: 'ds.json'
 [2024-05-01 10:00:03,000] [INFO] [launch.py:319:sigkill_handler] Killing subprocess 4242
@@ -111,8 +111,8 @@ PYTHON_SEGFAULT = """\
 Fatal Python error: Segmentation fault
 
 Current thread 0x00007f1 (most recent call first):
-  File "/work/ext.py", line 10 in call
-  File "/work/main.py", line 4 in <module>
+  File "/app/ext.py", line 10 in call
+  File "/app/main.py", line 4 in <module>
 """
 UCX = """\
 [node7:771889:0:771889]      cma_ep.c:84   process_vm_readv(pid=771888 {0x7f,5}-->{0x7c,5}) returned -1: Bad address
@@ -202,7 +202,7 @@ OOM_KILLED = (
 HEAP = "epoch 1\ndouble free or corruption (!prev)\nAborted (core dumped)\n"
 RICH = """\
 ╭───────────────────── Traceback (most recent call last) ──────────────────────╮
-│ /work/train.py:14 in <module>                                                │
+│ /app/train.py:14 in <module>                                                │
 │ ❱ 14 fit(None)                                                               │
 ╰──────────────────────────────────────────────────────────────────────────────╯
 TypeError: fit() got None
@@ -276,7 +276,7 @@ TENSORFLOW = """\
 """
 JAX = "E0101 10:00:00.000000   12 cuda_dnn.cc:400] There was an error before creating cudnn handle; falling back\n"
 WARNING = """\
-/work/infer.py:34: FutureWarning: You are using `torch.load` with `weights_only=False`
+/app/infer.py:34: FutureWarning: You are using `torch.load` with `weights_only=False`
   model.load_state_dict(torch.load('simple_cnn.pth'))
 """
 SHUTDOWN = """\
