@@ -9,7 +9,7 @@ import numpy as np
 from boundby.evidence.context import RuleContext
 from boundby.model.arrays import group_sums, ranked
 from boundby.model.intervals import Coverage, IntervalSet, union
-from boundby.model.units import bandwidth, count, size
+from boundby.model.units import bandwidth, plural, size
 from boundby.trace.stacks import file_name
 
 
@@ -22,7 +22,7 @@ class FilesRead(NamedTuple):
 
     def __str__(self) -> str:
         """``reads 1.2 GB of train_0.tar and 3 more files at 85.1 MB/s``."""
-        more = f" and {count(len(self.paths) - 1)} more files" if len(self.paths) > 1 else ""
+        more = f" and {plural(len(self.paths) - 1, 'more file')}" if len(self.paths) > 1 else ""
         rate = bandwidth(self.bytes / max(self.reading_ns, 1) * 1e9)
         return f"reads {size(self.bytes)} of {file_name(self.paths[0])}{more} at {rate}"
 

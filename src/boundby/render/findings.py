@@ -44,6 +44,10 @@ def worst(examples: Sequence[Example]) -> str:
     return f"worst {', '.join(parts)}" if parts else ""
 
 
+#: Of the window: a rule tells of what saves so much, and so the sentence about none speaks of it.
+WORTH_TELLING = 0.01
+
+
 def nothing_found(report: Report) -> str:
     """``No finding: 40 rules looked, and none knows a change that would save 1 % of the time.``; empty where something
     was found, or nobody looked."""
@@ -66,9 +70,11 @@ def nothing_found(report: Report) -> str:
 
 
 def _is_promised(report: Report) -> bool:
-    """Whether the first response of a device is worth a word: 1 % of its window."""
+    """Whether the first response of a device is worth a word."""
     firsts = ((device.first_responses[:1], device.window_ns) for device in report.devices)
-    return any(one.saving_ns is not None and one.saving_ns[1] >= 0.01 * ns for some, ns in firsts for one in some)
+    return any(
+        one.saving_ns is not None and one.saving_ns[1] >= WORTH_TELLING * ns for some, ns in firsts for one in some
+    )
 
 
 def count(report: Report, *, notes: bool) -> int:

@@ -31,7 +31,7 @@ from boundby.results.report import Check, Finding, Report, Top
 
 MAX_THREADS = 8
 MAX_WARNINGS = 6
-MOST_PAYLOADS = 8
+MOST_PAYLOADS = 8  # regions, those with most of the time: as many as the tables of memory show
 MOST_OWN_LINES = 4  # of what the program itself said: the line of code that failed, and its caller's
 MIN_NAME = 12  # cells for regions' names
 WITH_SUMS = 50  # cells from which on the table of sums by region is shown

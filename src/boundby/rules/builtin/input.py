@@ -161,6 +161,7 @@ def _host_input(context: RuleContext) -> Iterator[Match]:
             if processes := [one.busy for one in others if one.is_process]:
                 evidence["worker_processes_cpu_utilization_fraction"] = round(sum(processes) / len(processes), 3)
         read = files_read(context, pieces.intervals(place.rows))
+        meanwhile = "" if read is None else f"; the program {read} meanwhile"
         if read is not None:
             evidence |= {
                 "read_bytes": read.bytes,
@@ -170,7 +171,7 @@ def _host_input(context: RuleContext) -> Iterator[Match]:
         yield match(
             context,
             place,
-            f"{_what(context, sleeping)}{until}{where_and_when(context, place)}{f'; it {read}' if read else ''}",
+            f"{_what(context, sleeping)}{until}{where_and_when(context, place)}{meanwhile}",
             "waits for input" if sleeping > 0.5 else "prepares input",
             evidence=evidence,
             advice=input_advice(context, place, sleeping, others, HOST_INPUT.threshold(context, "busy_fraction")),
