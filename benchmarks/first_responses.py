@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from boundby import api
+from boundby.claims.patterns import pattern
 from boundby.model.units import change, duration, percent
 from boundby.render import markdown, page
 from boundby.results.report import DeviceReport
@@ -45,7 +46,6 @@ from boundby.simulate.program import (
     program,
     threads,
 )
-from boundby.verdict.patterns import pattern
 
 STEPS = 30
 COLLECTIVE = 900 * US

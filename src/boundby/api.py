@@ -184,7 +184,7 @@ class Analysis:
     @cached_property
     def what_if(self) -> tuple[WhatIf, ...]:
         """The report's predictions; none where the trace cannot be replayed to be trusted."""
-        from boundby.verdict import summary
+        from boundby.claims import summary
 
         if self.replayed.unreliable:
             return ()
@@ -197,7 +197,7 @@ class Analysis:
     @cached_property
     def devices(self) -> tuple[DeviceReport, ...]:
         """A verdict and figures per device."""
-        from boundby.verdict import summary
+        from boundby.claims import summary
 
         predictor = self.predictor if self.replayed.device else None
         with self.in_time("judging devices", _REPLAYED):
@@ -209,7 +209,7 @@ class Analysis:
         return self._regions()
 
     def _regions(self, glob: str | None = None, min_share: float = 0.0) -> tuple[RegionReport, ...]:
-        from boundby.verdict import summary
+        from boundby.claims import summary
 
         part, no_verdict = (self.timeline, self.stats, self.replayed), self._no_verdict
         with self.in_time("judging regions", _JUDGED):
@@ -317,7 +317,7 @@ class Analysis:
     @property
     def _unseen(self) -> Iterator[TraceWarning]:
         """Work that the GPUs' counters show and no operation on record does."""
-        from boundby.verdict.limits import unseen
+        from boundby.claims.limits import unseen
 
         return filter(None, map(unseen, self.devices))
 
@@ -325,7 +325,7 @@ class Analysis:
         self, found: Sequence[Finding], regions: tuple[RegionReport, ...]
     ) -> tuple[tuple[DeviceReport, ...], tuple[ThreadReport, ...], tuple[RegionReport, ...], tuple[TraceWarning, ...]]:
         """Devices, threads and regions with what to do first; without it, and with a warning, if time runs out."""
-        from boundby.verdict import first_responses, summary
+        from boundby.claims import first_responses, summary
 
         context, devices = self.rule_context, self.devices
         threads = summary.threads(self.timeline, self._no_verdict)
@@ -366,8 +366,8 @@ class Analysis:
     def predict(self, scenario: str, region: str | None = None) -> list[Answer]:
         """What a scenario would leave of each device's window, changed only in regions that match the glob; of a named
         scenario without a region: ``what_if``. Nothing where the trace cannot be replayed to be trusted."""
+        from boundby.claims import summary
         from boundby.replay import answer, questions
-        from boundby.verdict import summary
 
         inside = None if region is None else regions_matching(self.timeline.ownership.regions, region)
         with self.in_time("replaying", _MEASURED):

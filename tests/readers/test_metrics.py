@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import boundby
+from boundby.claims.limits import limit
 from boundby.readers import read_trace
 from boundby.results.report import Counters, DeviceReport
 from boundby.trace.vocabulary.metrics import COLUMNS, WORDS, column_of
-from boundby.verdict.limits import limit
 from tests.support.alter import alter
 from tests.support.counted import STEPS, TYPE, counted_program, damage_counted, sampled
 from tests.support.export import Export

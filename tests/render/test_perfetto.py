@@ -235,8 +235,8 @@ def built(trace: Trace) -> Timeline:
 
 
 def devices(timeline: Timeline) -> Any:
+    from boundby.claims import summary
     from boundby.stats.figures import measure
-    from boundby.verdict import summary
 
     return summary.devices(timeline, measure(timeline), Counterfactuals())
 

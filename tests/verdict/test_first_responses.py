@@ -10,12 +10,12 @@ from benchmarks import first_responses as benchmark
 from benchmarks.simulated.kineto import write_kineto
 
 from boundby import api
+from boundby.claims import first_responses, patterns
 from boundby.results.report import DeviceReport, ThreadReport
 from boundby.simulate.case import Case
 from boundby.simulate.export import write_export
 from boundby.simulate.machine import Machine
 from boundby.simulate.patterns import PATTERNS
-from boundby.verdict import first_responses, patterns
 from tests.support.traces import analysis_of, trace_names
 
 

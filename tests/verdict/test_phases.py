@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import boundby
+from boundby.claims.phases import change_of
 from boundby.model.records import replace
 from boundby.render.sentences import phases
 from boundby.results.report import Phase, Window
@@ -16,7 +17,6 @@ from boundby.simulate.export import to_export
 from boundby.simulate.machine import Machine
 from boundby.simulate.program import US, Launch, Loop, Range, Sync, Work, program
 from boundby.simulate.script import realise
-from boundby.verdict.phases import change_of
 
 
 @pytest.mark.parametrize(("first_us", "bounds"), [(60_000, ["cpu", "gpu_compute"]), (100, [])])

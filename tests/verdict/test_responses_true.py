@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from boundby import api
+from boundby.claims import first_responses, patterns
+from boundby.claims.first_responses import Subject, Told
 from boundby.evidence.host_idleness import ON_PURPOSE
 from boundby.evidence.wait_chains import Chain, Link
 from boundby.model.causes import CAUSES
@@ -23,8 +25,6 @@ from boundby.simulate.export import write_export
 from boundby.simulate.machine import Machine
 from boundby.simulate.program import MS, US, Instruction, Launch, Loop, Range, Sync, Work, program
 from boundby.trace.program import Kind, Program
-from boundby.verdict import first_responses, patterns
-from boundby.verdict.first_responses import Subject, Told
 from tests.rules.builtin.harness import Source, as_torch, findings
 
 

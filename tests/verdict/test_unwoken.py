@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from boundby import api
+from boundby.claims.bound import Case
+from boundby.claims.verdict import judge
 from boundby.simulate.case import Case as Simulated
 from boundby.simulate.counterfactual import Removal
 from boundby.simulate.export import Capture
 from boundby.simulate.program import US, Await, Launch, Loop, Range, Signal, Sync, Thread, Work, threads
-from boundby.verdict.bound import Case
-from boundby.verdict.verdict import judge
 from tests.verdict.test_verdict import ALL, MS, account
 
 

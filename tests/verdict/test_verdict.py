@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from boundby.claims.because import because
+from boundby.claims.bound import Case, Decision, decide
+from boundby.claims.checklist import Signs, checklist
+from boundby.claims.verdict import judge
 from boundby.model.causes import BOUNDS, BUSY_CAUSES, CAUSES, REMOVABLE, Cause
 from boundby.results.report import ApiCalls, Check, Copies, Gaps, Syncs
 from boundby.trace.facts import Captured
-from boundby.verdict.because import because
-from boundby.verdict.bound import Case, Decision, decide
-from boundby.verdict.checklist import Signs, checklist
-from boundby.verdict.verdict import judge
 
 ALL = Captured(
     kernels=True, cuda_api=True, memcpy=True, sync=True, nvtx=True, osrt=True, cpu_scheduling=True, cpu_samples=True

@@ -67,10 +67,10 @@ def explain(rule: str, markdown: bool, as_json: bool, output: Path | None, view:
     boundby explain sync
     boundby explain sync-operator
     """
+    from boundby.claims.patterns import ALIASES, KEYS, named
     from boundby.rules import builtin as registry
     from boundby.rules.pages import page, pattern_page
     from boundby.rules.settings import find_rule
-    from boundby.verdict.patterns import ALIASES, KEYS, named
 
     every = registry.every()
     if pattern := named(rule):

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from boundby.claims.limits import limit
 from boundby.model.expressions import expression
 from boundby.render import findings, sentences, view
 from boundby.render.missing import not_captured
@@ -26,7 +27,6 @@ from boundby.results.report import (
 )
 from boundby.results.saved import escaped
 from boundby.trace.facts import ProgramEnd
-from boundby.verdict.limits import limit
 
 MOST_CHARACTERS = 4_000
 MOST_TOKENS = 1_350  # by `tokens`, up to 5 % too low on briefs of real traces: fewer than 1,500 in truth

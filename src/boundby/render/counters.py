@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from boundby.claims.limits import limit
 from boundby.model import units
 from boundby.render.text import clean
 from boundby.results.report import Counters, DeviceReport, Report
-from boundby.verdict.limits import limit
 
 COLUMNS = ("kernel", "time", "SMs", "issue", "tensor", "DRAM", "PCIe", "alone")
 #: Kernels and regions told, at most.

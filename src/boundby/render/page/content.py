@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from boundby import __about__
+from boundby.claims import patterns
 from boundby.model import units
 from boundby.model.causes import CAUSE_INFO, HOST_MEANING, CauseInfo, info
 from boundby.model.expressions import expression
@@ -18,7 +19,6 @@ from boundby.results.plot_data import Gap, PlotData
 from boundby.results.report import Finding, Report, WhatIf
 from boundby.rules.builtin import builtin
 from boundby.structure.steps import SLOWER
-from boundby.verdict import patterns
 
 BEST_FINDINGS = 3
 MOST_GAPS_LISTED = 25

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from boundby.claims.bound import FIXED, IDLE_WORTH, LEAST_SAVING, Case, Decision, host_together_ns
 from boundby.model.causes import BUSY_CAUSES, SHORT_LABEL, Cause
 from boundby.model.units import duration, percent
 from boundby.trace.vocabulary.os import MESSAGES
-from boundby.verdict.bound import FIXED, IDLE_WORTH, LEAST_SAVING, Case, Decision, host_together_ns
 
 LEAST_TOLD = 0.005  # less reads as "under 1 %"
 # Where the account's sync time is less than this part of what the replay saves, the waits cost the host its lead, and

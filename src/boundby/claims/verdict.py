@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from boundby.claims.because import because
+from boundby.claims.bound import BUSY_KEYS, Case, Decision, as_accounted, decide, host_together_ns
+from boundby.claims.confidence import confidence
+from boundby.claims.doubt import saving_range, settled, why_not
 from boundby.results.report import Verdict
-from boundby.verdict.because import because
-from boundby.verdict.bound import BUSY_KEYS, Case, Decision, as_accounted, decide, host_together_ns
-from boundby.verdict.confidence import confidence
-from boundby.verdict.doubt import saving_range, settled, why_not
 
 
 def judge(case: Case) -> Verdict:

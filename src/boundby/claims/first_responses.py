@@ -1,6 +1,6 @@
 """What to do first: the responses of a verdict's pattern, each with what it would save here, or why nobody can tell.
 
-The pages in `boundby.verdict.patterns` say what a response is, what it needs and when not to do it. Here each is asked
+The pages in `boundby.claims.patterns` say what a response is, what it needs and when not to do it. Here each is asked
 of the trace: findings answer where a rule looked for the same thing, else a replay does.
 """
 
@@ -15,6 +15,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from boundby.claims import patterns
+from boundby.claims.checklist import LOW_UTILIZATION
+from boundby.claims.doubt import SYNC_EVENTS
+from boundby.claims.signs import Part, card
 from boundby.evidence.context import Bool, RuleContext, once
 from boundby.evidence.device_work import device_work, kernel_name
 from boundby.evidence.feeders import SATURATED
@@ -35,10 +39,6 @@ from boundby.rules.builtin import builtin
 from boundby.rules.rule import Rule
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.kernels import ATTENTIONS, MATMULS, KernelKind, is_library_kernel, kernel_label
-from boundby.verdict import patterns
-from boundby.verdict.checklist import LOW_UTILIZATION
-from boundby.verdict.doubt import SYNC_EVENTS
-from boundby.verdict.signs import Part, card
 
 # Regions with less of the window, and more regions than this, have no card: nobody would read it.
 REGION_SHARE, MOST_REGIONS = 0.03, 16

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from boundby.model.causes import BUSY_CAUSES, WITHOUT
-from boundby.model.records import dataclass
-from boundby.model.units import change, count, duration, percent, plural
-from boundby.results.report import Card, DeviceCounters, DeviceReport, RegionReport, Sign
-from boundby.verdict.bound import LEAST_SAVING
-from boundby.verdict.checklist import (
+from boundby.claims.bound import LEAST_SAVING
+from boundby.claims.checklist import (
     BUSY_CPU,
     COPY_HEAVY,
     HIGH_UTILIZATION,
@@ -19,7 +15,11 @@ from boundby.verdict.checklist import (
     MUCH_CALLING,
     NEAR_ZERO,
 )
-from boundby.verdict.limits import MUCH_USED
+from boundby.claims.limits import MUCH_USED
+from boundby.model.causes import BUSY_CAUSES, WITHOUT
+from boundby.model.records import dataclass
+from boundby.model.units import change, count, duration, percent, plural
+from boundby.results.report import Card, DeviceCounters, DeviceReport, RegionReport, Sign
 
 Part = DeviceReport | RegionReport
 FEW_COPIES = 0.10  # of the time: copies are then no part of the picture

@@ -11,12 +11,12 @@ import numpy.typing as npt
 
 from boundby.attribution.timeline import DeviceTimeline, Timeline, part_of
 from boundby.attribution.windows import step_region
+from boundby.claims.bound import CLOSE, Case
+from boundby.claims.verdict import judge
 from boundby.model.causes import CAUSES
 from boundby.replay import Predictor, savings_by_cause
 from boundby.results.report import Phase, Verdict, Window
 from boundby.structure.steps import count_warm_up
-from boundby.verdict.bound import CLOSE, Case
-from boundby.verdict.verdict import judge
 
 # Halves of which no cause's share is this far from the whole's are alike, unless the verdict is a close call.
 ALIKE = 0.03

@@ -13,6 +13,14 @@ from boundby.attribution.host_account import ThreadAccount
 from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.attribution.windows import region_matches
+from boundby.claims.bound import BUSY_KEYS, Case, Otherwise, is_saturated, unshown_sleep_ns
+from boundby.claims.checklist import Signs, checklist
+from boundby.claims.confidence import MUCH_UNWOKEN
+from boundby.claims.doubt import CHANCE, LITTLE
+from boundby.claims.limits import unseen_ns
+from boundby.claims.one_time import judge_steady, once, split
+from boundby.claims.phases import find_phases
+from boundby.claims.verdict import judge
 from boundby.model import stage
 from boundby.model.arrays import unique
 from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS, CAUSES, Cause
@@ -63,14 +71,6 @@ from boundby.stats.spread import Spread
 from boundby.stats.tops import calls_by_name, top_calls, top_kernels
 from boundby.structure.found import is_found
 from boundby.trace.vocabulary.cuda import Work
-from boundby.verdict.bound import BUSY_KEYS, Case, Otherwise, is_saturated, unshown_sleep_ns
-from boundby.verdict.checklist import Signs, checklist
-from boundby.verdict.confidence import MUCH_UNWOKEN
-from boundby.verdict.doubt import CHANCE, LITTLE
-from boundby.verdict.limits import unseen_ns
-from boundby.verdict.one_time import judge_steady, once, split
-from boundby.verdict.phases import find_phases
-from boundby.verdict.verdict import judge
 
 # A gap of so much of the window, with no more than this part of all operations and of their time on one side of it:
 # these are no part of what the program does.

@@ -9,12 +9,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 
+from boundby.claims.bound import BUSY_KEYS, LEAST_SAVING, Case, Decision, decide
 from boundby.model.causes import SHORT_LABEL, Cause
 from boundby.model.records import replace
 from boundby.model.units import duration, percent
 from boundby.replay.counterfactuals import MOST_OF_IT
 from boundby.rules.builtin.trace_quality import CAPTURE_AGAIN
-from boundby.verdict.bound import BUSY_KEYS, LEAST_SAVING, Case, Decision, decide
 
 # Calls that left no other record are lost as often as those that did; more often by chance, up to so many times.
 CHANCE = 3

@@ -7,6 +7,8 @@ import numpy as np
 from boundby.attribution import segments
 from boundby.attribution.timeline import DeviceTimeline, Timeline, part_of
 from boundby.attribution.windows import step_region
+from boundby.claims.phases import Describe, replayed_case
+from boundby.claims.verdict import judge
 from boundby.model.arrays import Int64Array, median, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import clip, complement
@@ -16,8 +18,6 @@ from boundby.results.report import OneTimePart, Steady, Window
 from boundby.structure.autotuning import find_searches
 from boundby.structure.steps import count_warm_up
 from boundby.trace.tables import Direction, OpKind
-from boundby.verdict.phases import Describe, replayed_case
-from boundby.verdict.verdict import judge
 
 # Fewer steps than this are no pace.
 LEAST_STEPS = 5

@@ -6,11 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from boundby.model.causes import BUSY_CAUSES, REMOVABLE, SHORT_LABEL, WITHOUT, Cause
-from boundby.model.units import duration, percent, plural
-from boundby.replay.counterfactuals import LEAST_SHOWN, MOST_OF_IT
-from boundby.results.report import CONFIDENCES
-from boundby.verdict.bound import (
+from boundby.claims.bound import (
     BUSY_KEYS,
     CLOSE,
     IDLE_WORTH,
@@ -21,7 +17,11 @@ from boundby.verdict.bound import (
     host_together_ns,
     shown_most_ns,
 )
-from boundby.verdict.limits import NOTABLE_UNSEEN
+from boundby.claims.limits import NOTABLE_UNSEEN
+from boundby.model.causes import BUSY_CAUSES, REMOVABLE, SHORT_LABEL, WITHOUT, Cause
+from boundby.model.units import duration, percent, plural
+from boundby.replay.counterfactuals import LEAST_SHOWN, MOST_OF_IT
+from boundby.results.report import CONFIDENCES
 
 # A verdict on host time of which so much is unattributed loses a step, or two.
 UNEXPLAINED_SOME = 0.05

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from boundby.claims.because import LEAST_TOLD
+from boundby.claims.bound import LEAST_SAVING, Case, busiest
 from boundby.model.causes import BUSY_CAUSES, Cause
 from boundby.model.records import dataclass, replace
 from boundby.model.units import bandwidth, duration, percent, plural
 from boundby.results.report import Check, Gaps
-from boundby.verdict.because import LEAST_TOLD
-from boundby.verdict.bound import LEAST_SAVING, Case, busiest
 
 # A saturated device, a starved one, a host that never rests.
 HIGH_UTILIZATION = 0.90
