@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +22,7 @@ from boundby.model.intervals import (
     union,
 )
 from boundby.stats.spread import intervals_in, quantiles
+from tests.native.twins import without_core
 
 pairs = st.lists(st.tuples(st.integers(-20, 60), st.integers(-5, 25)), max_size=12)
 
@@ -175,8 +175,7 @@ def test_distinct_rows_of_columns_of_any_width() -> None:
     narrow = [wide[0].astype(kind) for kind in (np.int8, np.int16, np.int32, np.bool_)]
     columns: list[npt.NDArray[np.generic]] = [*wide, *narrow]
     native = factorize(*columns)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("boundby.model.arrays.core", lambda: None)
+    with without_core():
         plain = factorize(*columns)
     for one, other in zip(native, plain, strict=True):
         assert np.array_equal(one, other)

@@ -23,7 +23,8 @@ from tests.support.nsys import fake_nsys
 
 Boundby = Callable[..., Ran]
 NAMES = [
-    *("nsys", "importer", "round trip", "nvtx package", "CPU sampling", "ptrace", "container", "GPU", "GPU counters"),
+    *("native core", "nsys", "importer", "round trip", "nvtx package"),
+    *("CPU sampling", "ptrace", "container", "GPU", "GPU counters"),
     *("torch", "disk, this folder", "disk, temporary folder"),
 ]
 TOO_NEW = "0.2.17"
@@ -88,7 +89,7 @@ def test_no_nsys_is_a_failure_with_a_next_step(boundby: Boundby, monkeypatch: py
     monkeypatch.setattr("boundby.capture.locate._places", lambda *_: iter(()))
     ran = boundby("doctor", "--width", "100")
     assert ran.code == 1
-    assert ran.out.startswith("failed   nsys ")
+    assert "\nfailed   nsys " in ran.out
     assert "-> Install Nsight Systems" in ran.out or "→ Install Nsight Systems" in ran.out
     assert ran.out.endswith("Recording does not work as it should: nsys.\n")
     assert max(map(len, ran.out.splitlines())) <= 100

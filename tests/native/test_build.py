@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import hatch_build
 import pytest
 
+from boundby.capture import doctor
 from boundby.cli import outcome
+from boundby.model import library
 
 
 def hook(warnings: list[str]) -> Any:
@@ -75,8 +77,29 @@ def test_zig_that_pip_fetched_builds(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert ran[1][1:4] == ["-m", "ziglang", "cc"]
 
 
-@pytest.mark.parametrize("plain", ["0", "1"])
-def test_an_analysis_without_the_native_core_ends_in_a_sentence_that_says_how_to_mend_it(plain: str) -> None:
+@pytest.mark.parametrize("command", ["analyze {report}", "profile -o {folder} -- true"])
+def test_without_the_native_core_a_command_ends_at_once_in_a_sentence_that_says_how_to_mend_it(
+    command: str, tmp_path: Path
+) -> None:
+    report = Path(__file__).parents[2] / "sample_reports" / "simulated_sync.sqlite"
+    done = run_without_core(*command.format(report=report, folder=tmp_path / "run").split())
+    assert done.returncode == outcome.USER_ERROR
+    assert done.stdout == ""
+    sentence, next_step = done.stderr.splitlines()
+    assert sentence == "boundby: The native core is not there: it was not built, or not for this machine."
+    assert next_step.startswith("  Install boundby again where there is a C compiler: pip")
+    assert not (tmp_path / "run").exists()
+
+
+def test_doctor_knows_the_native_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    look = cast("Callable[[object], Any]", doctor._CHECKS["native core"])
+    assert look(None)[0] == "ok"
+    monkeypatch.setattr(library, "_load", lambda: (None, "it was not built"))
+    assert look(None) == ("failed", "nothing can be analysed: it was not built", library.MEND)
+
+
+def run_without_core(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command where no library lies."""
     code = "\n".join(
         (
             "from boundby.cli.main import main",
@@ -85,20 +108,4 @@ def test_an_analysis_without_the_native_core_ends_in_a_sentence_that_says_how_to
             "exit(main())",
         )
     )
-    report = Path(__file__).parents[2] / "sample_reports" / "simulated_sync.sqlite"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "analyze", str(report)],
-        env={**os.environ, "BOUNDBY_PLAIN": plain},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    reason, mend = {
-        "0": ("it was not built, or not for this machine", "  Install boundby again where there is a C compiler: pip"),
-        "1": ("BOUNDBY_PLAIN is set", "  Unset BOUNDBY_PLAIN."),
-    }[plain]
-    assert done.returncode == outcome.USER_ERROR
-    assert done.stdout == ""
-    sentence, next_step = done.stderr.splitlines()
-    assert sentence == f"boundby: The native core is not there: {reason}."
-    assert next_step.startswith(mend)
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)

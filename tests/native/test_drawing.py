@@ -7,26 +7,22 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boundby.attribution.segments import make
-from boundby.model import library
 from boundby.model.arrays import Int64Array
 from boundby.model.causes import CAUSES
 from boundby.plot_data.lanes import cause_bins
 from boundby.plot_data.ranges import grouped, groups_of, resolution_for
+from tests.native.twins import without_core
 
-needs_core = pytest.mark.skipif(library.core() is None, reason=f"no native core: {library.why_not()}")
 T = TypeVar("T")
 
 
 def plainly(make_it: Callable[[], T]) -> T:
     """What the same gives without the native core."""
-    with pytest.MonkeyPatch.context() as patch:
-        for module in ("plot_data.ranges", "plot_data.lanes", "model.arrays"):
-            patch.setattr(f"boundby.{module}.core", lambda: None)
+    with without_core():
         return make_it()
 
 
@@ -37,7 +33,6 @@ def rows(seed: int) -> tuple[np.random.Generator, Int64Array, Int64Array]:
     return random, start, start + random.integers(0, 30, len(start))
 
 
-@needs_core
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32))
 def test_groups_and_what_prevails_in_them(seed: int) -> None:
@@ -60,7 +55,6 @@ def test_groups_and_what_prevails_in_them(seed: int) -> None:
         assert np.array_equal(drawn(), plainly(drawn))
 
 
-@needs_core
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32))
 def test_bins_of_causes(seed: int) -> None:

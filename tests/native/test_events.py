@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from boundby.model.library import core
 from boundby.native import events
+from tests.native.twins import scanned
 from tests.readers.kineto.test_reader import small
 
 KEYS = ("device", "stream", "correlation", "grid", "Input Dims")
@@ -14,13 +14,11 @@ KEYS = ("device", "stream", "correlation", "grid", "Input Dims")
 
 @pytest.mark.parametrize("piece", [7, 100, 1 << 20])
 def test_pieces_of_any_size_give_what_plain_python_reads(piece: int) -> None:
-    if core() is None:
-        pytest.skip("the native core is not there")
     text = small().text().encode()
     scanner = events.EventScanner(KEYS)
     for low in range(0, len(text), piece):
         scanner.feed(text[low : low + piece])
-    one, other = scanner.finish(), events.plain(text, KEYS)
+    one, other = scanner.finish(), scanned(text, KEYS)
     for column in ("phase", "pid", "tid", "start_ns", "duration_ns"):
         assert np.array_equal(getattr(one, column), getattr(other, column)), column
     for column in ("name", "category"):
@@ -37,7 +35,7 @@ def test_pieces_of_any_size_give_what_plain_python_reads(piece: int) -> None:
 
 def test_times_keep_their_nanoseconds() -> None:
     text = b'[{"ph": "X", "ts": 1712195495505582.988, "dur": 1e-3}, {"ph": "X", "ts": -0.5, "dur": 2.0005}]'
-    for found in (events.plain(text, ()), _scanned(text)):
+    for found in (scanned(text, ()), _scanned(text)):
         assert found.start_ns.tolist() == [1712195495505582988, -500]
         assert found.duration_ns.tolist() == [1, 2001]
 

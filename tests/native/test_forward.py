@@ -47,11 +47,11 @@ from boundby.replay.removals import Without
 from boundby.simulate.export import to_export
 from boundby.trace.tables import Trace
 from tests.attribution.strategies import host_sequences
+from tests.native.twins import without_core
 from tests.support.program import Program
 from tests.support.traces import trace_names, trace_path
 
 T = TypeVar("T", Links, Costs)
-needs_core = pytest.mark.skipif(library.core() is None, reason=f"no native core: {library.why_not()}")
 
 
 def assert_same(links: Links, costs: Costs, order: Int32Array, *, calibrates: bool = False) -> None:
@@ -73,8 +73,7 @@ def assert_same(links: Links, costs: Costs, order: Int32Array, *, calibrates: bo
     first = native[0]
     times = first.call_start, first.call_end, first.turn if first.keeps_turns else first.start
     late = find_late(links, costs, *times)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("boundby.native.forward.core", lambda: None)
+    with without_core():
         plain = list(passes())
         assert np.array_equal(find_late(links, costs, *times), late)
     for one, other in zip(native, plain, strict=True):
@@ -150,14 +149,12 @@ def random_graph(seed: int, most: int = 9) -> tuple[Links, Costs, Int32Array]:
     return links, costs, index(int(random.integers(0, 5 * most)), 2 * nodes, -operations)
 
 
-@needs_core
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32), st.booleans())
 def test_random_graphs(seed: int, calibrates: bool) -> None:
     assert_same(*random_graph(seed), calibrates=calibrates)
 
 
-@needs_core
 @settings(max_examples=20, deadline=None)
 @given(host_sequences(threads=2, devices=2, processes=2, most=10))
 def test_random_programs(program: Program) -> None:
@@ -237,7 +234,6 @@ def sound_graph(seed: int, most: int = 9) -> tuple[Links, Costs, Int32Array]:
     return links, costs, order
 
 
-@needs_core
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32))
 def test_several_passes_at_once(seed: int) -> None:
@@ -246,7 +242,6 @@ def test_several_passes_at_once(seed: int) -> None:
     assert_sound(links, costs, order)
 
 
-@needs_core
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32))
 def test_an_order_that_passes_for_sound_reads_no_time_that_is_not_there(seed: int) -> None:
@@ -255,7 +250,6 @@ def test_an_order_that_passes_for_sound_reads_no_time_that_is_not_there(seed: in
         assert_sound(links, costs, order)
 
 
-@needs_core
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2**31 - 1), st.booleans()), max_size=30))
 def test_pieces_are_taken_from_intervals(found: list[tuple[int, int, bool]]) -> None:
@@ -265,15 +259,13 @@ def test_pieces_are_taken_from_intervals(found: list[tuple[int, int, bool]]) -> 
     mine = np.array([piece[2] for piece in found], bool)
     interval = np.arange(5, dtype=np.int64) * 1_000
     native = shorten(interval, pieces, mine)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("boundby.native.forward.core", lambda: None)
+    with without_core():
         assert np.array_equal(shorten(interval, pieces, mine), native)
     assert np.array_equal(interval, np.arange(5) * 1_000)
     with pytest.raises(IndexError):
         shorten(interval, Pieces(np.arange(7, dtype=np.int32), np.ones(6, np.int32)), np.ones(6, bool))
 
 
-@needs_core
 @pytest.mark.parametrize("seed", range(3))
 def test_simulated_programs(seed: int, tmp_path: Path) -> None:
     for case in scenarios(read_trace(to_export(generate(seed).run()).write(tmp_path / "x.sqlite", "2023"))):
@@ -284,7 +276,6 @@ def test_simulated_programs(seed: int, tmp_path: Path) -> None:
 SMALL = ("concurrent_streams", "cpp_vector_add", "openmp_heat", "oddities/tiny_old", "transformer_forward")
 
 
-@needs_core
 @pytest.mark.parametrize("name", [name for name in trace_names() if name.startswith(SMALL)])
 def test_real_traces(name: str) -> None:
     for case in scenarios(read_trace(trace_path(name))):
@@ -323,7 +314,6 @@ def test_indices_that_point_nowhere_are_refused() -> None:
         forward(links, replace(costs, call_ns=costs.call_ns[1:]), order)
 
 
-@needs_core
 def test_columns_of_another_type_are_refused() -> None:
     links, costs, order = random_graph(1)
     with pytest.raises(TypeError, match=r"Costs\.call_ns must be a contiguous Int64Array"):
@@ -333,12 +323,9 @@ def test_columns_of_another_type_are_refused() -> None:
 def test_a_library_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     load = library._load.__wrapped__
     monkeypatch.setattr(library, "fingerprint", lambda: 1)
-    if library.core() is not None:
-        assert load() == (None, "it was built from other sources")
+    assert load() == (None, "it was built from other sources")
     monkeypatch.setattr(library, "NAME", "nothing.so")
     assert load() == (None, "it was not built, or not for this machine")
-    monkeypatch.setenv(library.SWITCH, "1")
-    assert load() == (None, "BOUNDBY_PLAIN is set")
 
 
 SANITIZED = """
@@ -348,7 +335,7 @@ from boundby.model import library
 library.NAME = sys.argv[1]
 from tests.support.fuzz_native import use_plain_memory
 from tests.native.test_forward import assert_same, assert_sound, random_graph, sound_graph
-assert library.core() is not None, library.why_not()
+library.required()
 use_plain_memory(Path(sys.argv[1]).parent)
 for seed in range(200):
     most = 9 if seed % 4 else 400  # far beyond what sanitizers see around a small array

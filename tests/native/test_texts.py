@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boundby.model.library import core
 from boundby.native import texts
-from boundby.native.texts import distinct_texts, distinct_texts_plain, texts_at
+from boundby.native.texts import distinct_texts, texts_at
+from tests.native import twins
 
 TEXTS = st.lists(st.text(alphabet="ab1 \n\0ü", max_size=12).map(str.encode) | st.binary(max_size=3), max_size=60)
 
@@ -22,9 +21,7 @@ def column(parts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
 @settings(max_examples=200)
 @given(TEXTS)
 def test_native_and_plain_number_alike(parts: list[bytes]) -> None:
-    if core() is None:
-        pytest.skip("no native core")
-    for one, other in zip(distinct_texts(*column(parts)), distinct_texts_plain(*column(parts)), strict=True):
+    for one, other in zip(distinct_texts(*column(parts)), twins.distinct_texts(*column(parts)), strict=True):
         assert one.tolist() == other.tolist()
         assert one.dtype == other.dtype
 

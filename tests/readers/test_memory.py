@@ -15,6 +15,7 @@ from boundby.api import Analysis
 from boundby.cli.main import cli
 from boundby.model.errors import SelectionError
 from boundby.readers.nsys import memory
+from boundby.readers.nsys.pages import PageReader
 from boundby.readers.room import machine_bytes
 from boundby.simulate.case import Case
 from boundby.simulate.export import to_export
@@ -63,7 +64,7 @@ def test_what_fits_is_read_whole(export: Path) -> None:
 @pytest.mark.parametrize("plain", [False, True])
 def test_the_last_part_is_analysed_and_said(export: Path, plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if plain:
-        monkeypatch.setattr("boundby.readers.nsys.pages.core", lambda: None)
+        monkeypatch.setattr(PageReader, "of", lambda *_: None)
     whole, part = Analysis(export), Analysis(export, max_memory=half(export))
     (warning,) = (warning for warning in part.report.trace.warnings if warning.code == "max-memory")
     assert "only what begins at" in warning.message

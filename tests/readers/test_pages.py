@@ -10,18 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from boundby.model import library
 from boundby.model.arrays import MISSING
 from boundby.model.errors import InputError
 from boundby.readers.nsys import pages
 from boundby.readers.nsys.database import Database, open_readonly
 from boundby.readers.nsys.gpu_tables import _COMMON, _SHAPE, _TABLES
 from boundby.readers.nsys.host_tables import EVENTS
-from boundby.readers.nsys.pages import PageReader
 from tests.support.odd_databases import COLUMNS, TABLE, damage, write_odd
 from tests.support.traces import trace_names, trace_path
-
-needs_core = pytest.mark.skipif(library.core() is None, reason=f"no native core: {library.why_not()}")
 
 NUMBERS = (*(column for column in COLUMNS if column != "text"), "domainId")
 ONLY = ("eventType", (59, 60))
@@ -76,7 +72,6 @@ def compare_texts(database: Database) -> str:
     return "same"
 
 
-@needs_core
 def test_every_shape_of_table_reads_alike(tmp_path: Path) -> None:
     path = tmp_path / "odd.sqlite"
     outcomes: list[tuple[str, str]] = []
@@ -89,7 +84,6 @@ def test_every_shape_of_table_reads_alike(tmp_path: Path) -> None:
     assert texts.count("same") > 18, outcomes
 
 
-@needs_core
 def test_damaged_files_give_the_same_or_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "odd.sqlite"
     outcomes: list[tuple[str, str]] = []
@@ -101,7 +95,6 @@ def test_damaged_files_give_the_same_or_one_sentence(tmp_path: Path) -> None:
     assert sum("damaged" in outcome for outcome in outcomes) < 5, outcomes
 
 
-@needs_core
 def test_a_header_whose_size_is_written_longer_is_none_like_the_row_before(tmp_path: Path) -> None:
     """SQLite takes it, so that a row has as large a header as the next one and a column less."""
     path = tmp_path / "long.sqlite"
@@ -118,7 +111,6 @@ def test_a_header_whose_size_is_written_longer_is_none_like_the_row_before(tmp_p
         assert database._from_rows("t", ["b"], None)["b"].tolist() == [1, MISSING, 1]
 
 
-@needs_core
 @pytest.mark.parametrize("name", trace_names())
 def test_real_exports_read_alike(name: str) -> None:
     wanted = {table: list(dict.fromkeys((*_COMMON, *extra, *_SHAPE))) for table, _, extra in _TABLES}
@@ -139,7 +131,6 @@ def test_real_exports_read_alike(name: str) -> None:
     assert outcomes.count("same") == len(outcomes), outcomes
 
 
-@needs_core
 def test_room_for_texts_grows_with_what_is_short(tmp_path: Path) -> None:
     """Many short texts take no gigabyte, few long ones (some on pages of their own) no table of millions."""
     for texts in ([f"{row:x}" for row in range(40_000)], ["y" * 90_000 + str(row) for row in range(40)]):
@@ -159,7 +150,6 @@ def test_room_for_texts_grows_with_what_is_short(tmp_path: Path) -> None:
         assert most < 40_000_000
 
 
-@needs_core
 def test_many_texts_find_room(tmp_path: Path) -> None:
     path = tmp_path / "texts.sqlite"
     with sqlite3.connect(path) as connection:
@@ -169,11 +159,3 @@ def test_many_texts_find_room(tmp_path: Path) -> None:
     connection.close()
     with open_readonly(path) as open_:
         assert compare_texts(Database(open_, path)) == "same"
-
-
-def test_without_the_core_sqlite_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_odd(tmp_path / "odd.sqlite", 4)
-    monkeypatch.setattr(pages, "core", lambda: None)
-    with open_readonly(tmp_path / "odd.sqlite") as connection:
-        assert PageReader.of(connection, connection.file) is None
-        assert len(Database(connection, tmp_path / "odd.sqlite").columns(TABLE, ["start"])["start"])

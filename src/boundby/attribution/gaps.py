@@ -33,18 +33,15 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.causes import Cause
-from boundby.model.intervals import Coverage, IntervalSet, expand
-from boundby.model.library import core, int64
+from boundby.model.intervals import IntervalSet
+from boundby.model.library import int64
 from boundby.model.records import dataclass, fields, replace
-from boundby.model.step_function import NOTHING, cut
+from boundby.model.step_function import NOTHING
 from boundby.native.account import Divided, around, divide
 from boundby.trace.tables import Operations, Table
 
 # An operation that starts within this time of its launch was simply on its way; one that takes longer waited.
 LAUNCH_LIMIT_NS = 10_000
-
-# Gaps are worked on in blocks of this many, which bounds the memory that their pieces take on the way.
-GAPS_AT_ONCE = 100_000
 
 # Of the waits that delayed one launch, only so many of the latest are looked at to find the one to blame.
 _LATEST_WAITS = 32
@@ -87,7 +84,6 @@ class _Dividing(Gaps):
 
     launch: Int32Array  # the call that launched what ends it, a row of Calls; NOTHING: not known
     since_ns: Int64Array  # when the operation before the gap was launched
-    wait_start_ns: Int64Array  # when the waiting in ``wait`` began, where it is known
 
     def costs(self, pieces: Segments) -> Int64Array:
         """How much of each gap is ``sync``."""
@@ -99,20 +95,6 @@ class _Dividing(Gaps):
         """The table with the waits that are to blame and what they cost."""
         known = replace(self, wait=wait, sync_ns=narrow(sync_ns))
         return Gaps(*(compact(getattr(known, column.name)) for column in fields(Gaps)))
-
-
-class _Pieces(NamedTuple):
-    """Parts of gaps. ``owner`` is a region already known, or NOTHING: ask the thread at that instant."""
-
-    start: npt.NDArray[np.int64]
-    end: npt.NDArray[np.int64]
-    state: npt.NDArray[np.int64]
-    thread: npt.NDArray[np.int64]
-    gap: npt.NDArray[np.intp]
-    owner: npt.NDArray[np.int64]
-
-    def take(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> _Pieces:
-        return _Pieces(*(column[rows] for column in self))
 
 
 def account_gaps(
@@ -138,23 +120,12 @@ def account_gaps(
             nobodys = np.full(len(of_thread), ROOT)
             parts.insert(0, segments.make(of_thread.start_ns, of_thread.end_ns, Cause.UNATTRIBUTED, nobodys))
             continue
-        waits = _waits_of(context, thread)
-        if core() is not None:
-            divided = _divided(context, thread, waits, of_thread)
-            wait[rows], cost[rows] = divided.wait, divided.sync
-            parts.append(Segments(*divided[:5]))
-            continue
-        blocked = Coverage(context.host_state.logical_thread_blocked(thread))
-        every = np.arange(len(gaps))[rows]
-        for first in range(0, len(every), GAPS_AT_ONCE):
-            block = every[first : first + GAPS_AT_ONCE]
-            some = gaps.take(block)
-            wait[block], since_ns = _longest_waits(context, waits, some)
-            parts.append(_divide(context, thread, blocked, replace(some, wait=wait[block], wait_start_ns=since_ns)))
+        divided = _divided(context, thread, _waits_of(context, thread), of_thread)
+        wait[rows], cost[rows] = divided.wait, divided.sync
+        parts.append(Segments(*divided[:5]))
     whole = segments.concatenate(segments.nothing(), *parts)
     pieces, withheld = withhold(context, losses, device, whole, span)
-    is_told = core() is not None and pieces is whole  # nothing was withheld
-    return gaps.divided(wait, cost if is_told else gaps.costs(pieces)), pieces, withheld
+    return gaps.divided(wait, cost if pieces is whole else gaps.costs(pieces)), pieces, withheld
 
 
 def _find_gaps(context: TraceContext, operations: DeviceOperations, idle: IntervalSet, low: int) -> _Dividing:
@@ -164,10 +135,7 @@ def _find_gaps(context: TraceContext, operations: DeviceOperations, idle: Interv
     if len(without := np.flatnonzero(call_of < 0)):
         launched_ns = launched_ns.copy()
         launched_ns[without] = table.start_ns[without]
-    if core() is not None:
-        following, telling, since_ns = around(idle, table.start_ns, table.end_ns, launched_ns, low)
-    else:
-        following, telling, since_ns = _around(idle, table.start_ns, table.end_ns, launched_ns, low)
+    following, telling, since_ns = around(idle, table.start_ns, table.end_ns, launched_ns, low)
     launch = pick(call_of, following, NOTHING).astype(np.int32, copy=False)
     is_followed, first = bool((telling == following).all()), int(operations.rows.start)
     return _Dividing(
@@ -179,26 +147,7 @@ def _find_gaps(context: TraceContext, operations: DeviceOperations, idle: Interv
         wait=spread(NOTHING, len(idle.start), np.int32),
         sync_ns=spread(0, len(idle.start)),
         since_ns=since_ns,
-        wait_start_ns=spread(NOTHING, len(idle.start)),
     )
-
-
-def _around(
-    idle: IntervalSet, start_ns: Int64Array, end_ns: Int64Array, launched_ns: Int64Array, low: int
-) -> tuple[Int32Array, Int32Array, Int64Array]:
-    """What `around` tells."""
-    following = places(start_ns, idle.end, side="left")
-    following = np.where(following < len(start_ns), following, NOTHING)
-    previous = _last_ended(end_ns, launched_ns, idle.start)
-    telling = np.where(following != NOTHING, following, np.maximum(previous, 0))
-    return following.astype(np.int32), telling.astype(np.int32), pick(launched_ns, previous, low)
-
-
-def _last_ended(end_ns: Int64Array, launch_ns: Int64Array, time_ns: Int64Array) -> npt.NDArray[np.intp]:
-    """The operation that ended last at or before each instant, of equals the one launched last; NOTHING for none."""
-    by_end = in_order(end_ns, launch_ns)
-    place = places(end_ns[by_end], time_ns, side="right") - 1
-    return place if isinstance(by_end, slice) else pick(by_end, place, NOTHING)
 
 
 def _launching_threads(
@@ -218,13 +167,14 @@ def _launching_threads(
     return thread
 
 
-def _delayed_until(context: TraceContext, gaps: _Dividing) -> Int64Array:
-    """When each gap's launch was made at the latest: waits after that delayed something else."""
-    return np.maximum(np.minimum(pick(context.calls.start_ns, gaps.launch, _NEVER), gaps.end_ns), gaps.since_ns)
-
-
 def _divided(context: TraceContext, thread: int, waits: _Waits, gaps: _Dividing) -> Divided:
-    """What follows, for all gaps of one responsible thread in one native pass: `_longest_waits` and `_divide`."""
+    """The pieces of all gaps of one responsible thread: its states, launch latency, waiting for the device to begin.
+
+    Up to W of each gap becomes ``sync``: W is how long the host was blocked since the operation before was launched.
+    Had it not waited, the next launch would have come W earlier. What lies in a sync call goes first, then the earliest
+    part; it belongs to the region in which the wait began that is to blame. Time in which the device itself delays a
+    launched operation is not the host's to save. While the thread sleeps, whoever of its process runs is responsible.
+    """
     state, blocked = context.host_state, context.host_state.logical_thread_blocked(thread)
     asked: list[int] = []
     while True:
@@ -271,101 +221,6 @@ def _divided(context: TraceContext, thread: int, waits: _Waits, gaps: _Dividing)
         asked = every[: max(1, 2 * len(asked))]  # who need not be asked need not be worked out
 
 
-def _divide(context: TraceContext, thread: int, blocked: Coverage, gaps: _Dividing) -> Segments:
-    """The pieces of the gaps of one responsible thread: its states, launch latency, waiting for the device to begin."""
-    launch_end = pick(context.calls.end_ns, gaps.launch, _NEVER)
-    host_end = np.clip(launch_end, gaps.start_ns, gaps.end_ns)
-    arrive_end = np.clip(np.minimum(launch_end, gaps.end_ns) + LAUNCH_LIMIT_NS, host_end, gaps.end_ns)
-    rows = np.arange(len(gaps), dtype=np.intp)
-    region = pick(context.launch_region, gaps.operation, ROOT).astype(np.int64)
-    start, end, row, state = cut(gaps.start_ns, host_end, context.host_state.states(thread))
-    host = _Pieces(start, end, state, np.full(len(row), thread, np.int64), row, np.full(len(row), NOTHING, np.int64))
-    host = _chase(context, thread, host)
-    latency = _constant(host_end, arrive_end, Cause.CUDA_API, thread, rows, region)
-    waiting = _constant(arrive_end, gaps.end_ns, Cause.DEVICE_WAIT, thread, rows, region)
-    pieces = _debit_syncs(context, blocked, gaps, _stack(host, latency))
-    return _own(context, _stack(pieces, waiting))
-
-
-def _constant(
-    start: npt.NDArray[np.int64],
-    end: npt.NDArray[np.int64],
-    cause: Cause,
-    thread: int,
-    gap: npt.NDArray[np.intp],
-    owner: npt.NDArray[np.int64],
-) -> _Pieces:
-    count = len(start)
-    return _Pieces(start, end, np.full(count, int(cause)), np.full(count, thread, np.int64), gap, owner)
-
-
-def _stack(*parts: _Pieces) -> _Pieces:
-    stacked = _Pieces(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-    return stacked.take(stacked.end > stacked.start)
-
-
-def _chase(context: TraceContext, thread: int, pieces: _Pieces) -> _Pieces:
-    """While the thread sleeps, whoever of its process runs is responsible; failing that, the sleep is."""
-    settled = []
-    for other in context.host_state.running_elsewhere(thread):
-        sleeping = (pieces.state == Cause.HOST_BLOCKED) | (pieces.state == ELSEWHERE)
-        if not sleeping.any():
-            break
-        settled.append(pieces.take(~sleeping))
-        asleep = pieces.take(sleeping)
-        start, end, row, state = cut(asleep.start, asleep.end, context.host_state.running(other, thread))
-        runs = state != NOTHING
-        pieces = _Pieces(
-            start,
-            end,
-            np.where(runs, state, asleep.state[row]),
-            np.where(runs, other, asleep.thread[row]),
-            asleep.gap[row],
-            asleep.owner[row],
-        )
-    pieces = _stack(*settled, pieces)
-    return pieces._replace(state=np.where(pieces.state == ELSEWHERE, int(context.host_state.awake), pieces.state))
-
-
-def _debit_syncs(context: TraceContext, blocked: Coverage, gaps: _Dividing, pieces: _Pieces) -> _Pieces:
-    """Turn up to W of each gap into ``sync``: W is how long the host was ``blocked`` since the operation before.
-
-    Had it not waited, the next launch would have come W earlier. What lies in a sync call goes first, then the
-    earliest part. Time in which the device itself delays a launched operation is not the host's to save.
-    """
-    budget = blocked.within(gaps.since_ns, _delayed_until(context, gaps))
-    in_sync = pieces.state == Cause.SYNC
-    length = pieces.end - pieces.start
-    np.subtract.at(budget, pieces.gap[in_sync], length[in_sync])
-    order = np.lexsort((pieces.start, pieces.gap))
-    pieces, in_sync, length = pieces.take(order), in_sync[order], length[order]
-    debitable = np.where(in_sync, 0, length)
-    before = np.cumsum(debitable) - debitable
-    first = np.flatnonzero(np.append(True, pieces.gap[1:] != pieces.gap[:-1])) if len(order) else order
-    sizes = np.diff(np.append(first, len(order)))
-    before = before - np.repeat(before[first], sizes)
-    taken = np.clip(budget[pieces.gap] - before, 0, debitable)
-    taken = np.where(in_sync, length, taken)
-    blamed = _waiting_regions(context, gaps)[pieces.gap]
-    middle = pieces.start + taken
-    synced = pieces._replace(
-        end=middle,
-        state=np.full(len(order), int(Cause.SYNC)),
-        owner=np.where(blamed != NOTHING, blamed, pieces.owner),
-    )
-    return _stack(synced, pieces._replace(start=middle))
-
-
-def _waiting_regions(context: TraceContext, gaps: _Dividing) -> Int64Array:
-    """The region in which the wait that is to blame for each gap began; NOTHING where nobody waited."""
-    region = np.full(len(gaps), NOTHING, np.int64)
-    thread = pick(context.calls.thread, gaps.wait, NO_THREAD)
-    for member in unique(thread[thread != NO_THREAD]).tolist():
-        mine = thread == member
-        region[mine] = context.ownership.at(member, gaps.wait_start_ns[mine])
-    return region
-
-
 class _Waits(NamedTuple):
     """When the members of one logical thread waited for the device, in order of start, and in which call."""
 
@@ -385,32 +240,3 @@ def _waits_of(context: TraceContext, thread: int) -> _Waits:
     start, end, call, of_thread = (joined(columns) for columns in zip(*parts, strict=True))
     order = in_order(start)
     return _Waits(start[order], end[order], running_maximum(end[order]), call[order], of_thread[order])
-
-
-def _longest_waits(context: TraceContext, waits: _Waits, gaps: _Dividing) -> tuple[Int64Array, Int64Array]:
-    """The call with the longest wait since the operation before each gap (NOTHING: nobody waited), and its begin."""
-    until = _delayed_until(context, gaps)
-    stop = places(waits.start, until, side="left")
-    first = places(waits.reach, gaps.since_ns, side="right")
-    first = np.minimum(np.maximum(first, stop - _LATEST_WAITS), stop)
-    row, wait = expand(first, stop)
-    overlap = np.minimum(waits.end[wait], until[row]) - np.maximum(waits.start[wait], gaps.since_ns[row])
-    order = np.lexsort((wait, overlap))  # the last write wins: the longest, of equals the latest
-    order = order[overlap[order] > 0]
-    longest = np.full(len(gaps), NOTHING, np.int64)
-    longest[row[order]] = wait[order]
-    return pick(waits.call, longest, NOTHING), pick(waits.start, longest, NOTHING)
-
-
-def _own(context: TraceContext, pieces: _Pieces) -> Segments:
-    """Give every piece its region: the one known, else the one open on its thread, cut where that changes."""
-    known = pieces.owner != NOTHING
-    fixed = pieces.take(known)
-    parts = [segments.make(fixed.start, fixed.end, fixed.state, fixed.owner, fixed.thread)]
-    open_ = pieces.take(~known)
-    for thread in unique(open_.thread).tolist():
-        mine = open_.take(open_.thread == thread)
-        start, end, row, rows = cut(mine.start, mine.end, context.ownership.steps(thread))
-        region = context.ownership.region_of(rows)
-        parts.append(segments.make(start, end, mine.state[row], region, np.full(len(row), thread, np.int64)))
-    return segments.concatenate(*parts)

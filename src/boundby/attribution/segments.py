@@ -20,7 +20,7 @@ from boundby.model.arrays import (
     tally,
 )
 from boundby.model.causes import CAUSES, Cause
-from boundby.model.library import core, int64
+from boundby.model.library import int64
 from boundby.model.records import dataclass, replace
 from boundby.native.account import Side, woven
 
@@ -124,7 +124,7 @@ def nothing() -> Segments:
 
 def covering(busy: Segments, idle: Segments) -> Segments:
     """Segments that leave no time out between them, in order of start, packed."""
-    if core() is not None and len(busy) and len(idle):
+    if len(busy) and len(idle):
         sides = (
             Side(len(part), int64(part.start_ns), int64(part.end_ns), part.cause, part.region, part.thread)
             for part in (busy, idle)

@@ -22,6 +22,7 @@ from boundby.capture.folder import RunFolder
 from boundby.capture.locate import Nsys, Unusable, candidates, find_nsys
 from boundby.capture.machine import Machine, look_at_machine
 from boundby.capture.profile import Request, export_report, find_report, record_once
+from boundby.model import library
 from boundby.model.errors import ToolError, UserError
 
 Status = Literal["ok", "note", "warning", "failed", "skipped"]
@@ -142,6 +143,11 @@ def _round_trip(nsys: Nsys, here: Machine, python: Python | None) -> RoundTrip:
         has_nvtx = python is not None and "nvtx" in python.packages
         is_trapped = any("payload extension is incompatible" in text for text in warnings_in(folder.export))
         return RoundTrip(ran.duration_s, ranges if has_nvtx or is_trapped else None)
+
+
+def _core(_: _Here) -> Answer:
+    reason = library.why_not()
+    return ("failed", f"nothing can be analysed: {reason}", library.MEND) if reason else ("ok", library.NAME)
 
 
 def _nsys(here: _Here) -> Answer:
@@ -297,6 +303,7 @@ def _disk(place: Callable[[], Path]) -> Callable[[_Here], Answer]:
 
 #: What is asked, in this order.
 _CHECKS: dict[str, Callable[[_Here], Answer]] = {
+    "native core": _core,
     "nsys": _nsys,
     "importer": _importer,
     "round trip": _recording,

@@ -157,10 +157,12 @@ def profile(
     from boundby.capture.flags import Options
     from boundby.capture.folder import release
     from boundby.capture.profile import Request
+    from boundby.model.library import required
     from boundby.trace.facts import JobPlace
 
     click.get_current_context().call_on_close(release)
     # What would fail after an hour on a GPU fails before it.
+    required()
     _check_range(capture_range)
     parse_window(options.window, options.skip_first)
     wanted = Options(

@@ -29,7 +29,7 @@ from boundby.model.arrays import (
     shared,
     unique,
 )
-from boundby.model.library import core, integers, run
+from boundby.model.library import integers, run
 from boundby.model.records import dataclass
 from boundby.trace.tables import NO_CORRELATION, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass
@@ -135,7 +135,7 @@ def _join(
     low, high = bounds(key)
     is_dense = low >= 0 and high <= _DENSE * len(key)  # numbers that run on: a table instead of a search
     found: list[npt.NDArray[Any]] = []
-    if is_dense and core() is not None:
+    if is_dense:
         row_of = np.empty(high + 1, np.int32)
         run("boundby_numbered", key, key.itemsize, launches, len(key), high, row_of)
         for of_process, number in wanted:
@@ -144,18 +144,9 @@ def _join(
             asks = np.ascontiguousarray(of_process, np.int32), known, known.itemsize, len(known)
             run("boundby_join", row_of, high, *asks, NO_CORRELATION, stride, found[-1])
         return found
-    if is_dense:
-        row_of = np.full(high + 2, -1, np.int64)
-        for chosen in (~launches, launches):
-            rows = np.flatnonzero(chosen)[::-1]
-            row_of[key[rows]] = rows  # the last write wins: launches, of those the first row
-    else:
-        order = np.lexsort((np.arange(len(key)), ~launches, key))
+    order = np.lexsort((np.arange(len(key)), ~launches, key))
     for of_process, number in wanted:
         asked, of_key = (number != NO_CORRELATION) & (of_process >= 0), of_process.astype(np.int64) * stride + number
-        if is_dense:
-            found.append(row_of[np.where(asked & (of_key >= 0) & (of_key <= high), of_key, high + 1)])
-            continue
         row = order[np.minimum(places(key[order], of_key, side="left"), len(key) - 1)]
         found.append(np.where((key[row] == of_key) & asked, row, -1))
     return found

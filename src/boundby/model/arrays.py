@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.library import core, int64, integers, run
+from boundby.model.library import int64, integers, run
 
 Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
@@ -290,10 +290,7 @@ def _few(flat: npt.NDArray[Scalar]) -> tuple[int, BoolArray] | None:
     if span > 2 * len(flat) + 1:
         return None
     seen = np.zeros(span, bool)
-    if core() is None:
-        seen[(flat.astype(np.int64) if flat.itemsize < 4 else flat) - low] = True
-    else:
-        run("boundby_seen", np.ascontiguousarray(flat), flat.itemsize, len(flat), low, span, seen)
+    run("boundby_seen", np.ascontiguousarray(flat), flat.itemsize, len(flat), low, span, seen)
     return low, seen
 
 
@@ -304,7 +301,7 @@ _SLOTS, _LEAST_ROWS, _DISTINCT_PART = (1 << 12, 1 << 18), 1 << 10, 4
 def _distinct(columns: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]] | None:
     """The first row of each distinct one, and which of these each row is like; None: better found by sorting."""
     size = len(columns[0])
-    if size < _LEAST_ROWS or core() is None or any(column.dtype.kind not in "ib" for column in columns):
+    if size < _LEAST_ROWS or any(column.dtype.kind not in "ib" for column in columns):
         return None
     whole = [integers(column) for column in columns]
     addresses, widths = np.array([(column.ctypes.data, column.itemsize) for column in whole], np.int64).T.copy()
@@ -387,7 +384,7 @@ def pick(values: npt.NDArray[Scalar], rows: npt.NDArray[Any], missing: int) -> n
         return np.full(len(rows), missing, values.dtype)
     if len(rows) and _is_told_even(rows):
         return np.full(len(rows), values[rows[0]] if rows[0] >= 0 else missing, values.dtype)
-    if core() is not None and values.dtype.kind in "ib" and rows.dtype.kind == "i":
+    if values.dtype.kind in "ib" and rows.dtype.kind == "i":
         found, whole, asked = (
             np.empty(len(rows), values.dtype),
             np.ascontiguousarray(values),
@@ -404,8 +401,6 @@ def pick(values: npt.NDArray[Scalar], rows: npt.NDArray[Any], missing: int) -> n
 
 def blank(values: Int64Array, where: BoolArray, *, at_most: bool = False) -> Int64Array:
     """The values, but 0 in these places; ``at_most``: what is negative stays."""
-    if core() is None:
-        return np.where(where, np.minimum(values, 0) if at_most else 0, values)
     found = np.empty(len(values), np.int64)
     run("boundby_blank", int64(values), np.ascontiguousarray(where), len(values), at_most, found)
     return found
@@ -435,7 +430,7 @@ def places(
     values: npt.NDArray[Any], wanted: npt.NDArray[Any], side: Literal["left", "right"] = "left"
 ) -> npt.NDArray[np.intp]:
     """``np.searchsorted`` for integers: many times faster where neighbours ask for places near each other."""
-    if core() is None or values.dtype.kind not in "ib" or wanted.dtype.kind not in "ib":
+    if values.dtype.kind not in "ib" or wanted.dtype.kind not in "ib":
         return np.searchsorted(values, wanted, side=side)
     found = np.empty(len(wanted), np.int64)
     run("boundby_places", int64(values), len(values), int64(wanted), len(wanted), side == "right", found)
@@ -473,7 +468,7 @@ def as_slice(rows: npt.NDArray[Any]) -> slice | npt.NDArray[Any]:
 
 def ascend(keys: Sequence[npt.NDArray[Any]]) -> bool:
     """Whether no row comes before the one before it, by the first key, of equals by the next."""
-    if keys and core() is not None and keys[0].dtype.kind in "ib":
+    if keys and keys[0].dtype.kind in "ib":
         order = order_of(keys[0])
         if order != 1 or len(keys) == 1:
             return order > 0
@@ -489,8 +484,6 @@ def ascend(keys: Sequence[npt.NDArray[Any]]) -> bool:
 
 def order_of(values: npt.NDArray[Any]) -> int:
     """2 where each integer lies above the one before it, 1 where none lies below it, else 0."""
-    if core() is None:
-        return int((values[1:] >= values[:-1]).all()) + int((values[1:] > values[:-1]).all())
     if len(values) and _is_told_even(values):
         return 2 - (len(values) > 1)
     return run("boundby_order", known := integers(values), known.itemsize, len(values))
@@ -504,9 +497,7 @@ def running_maximum(values: Int64Array) -> Int64Array:
 def marked(rows: npt.NDArray[Any], size: int) -> BoolArray:
     """Which of so many rows are among some; negative ones are none."""
     found = np.zeros(size + 1, bool)  # the first is for those
-    if core() is None:
-        found[np.maximum(rows, -1).astype(np.int64) + 1] = True
-    elif run("boundby_seen", known := integers(rows), known.itemsize, len(rows), -1, size + 1, found) < 0:
+    if run("boundby_seen", known := integers(rows), known.itemsize, len(rows), -1, size + 1, found) < 0:
         raise IndexError("a row lies outside")
     return found[1:]
 
@@ -534,10 +525,6 @@ def queue_depth(launch: npt.NDArray[np.int64], start: npt.NDArray[np.int64]) -> 
     """For each operation, how many launched before it (itself excluded) had not started when it was launched."""
     launches, starts = (column if ascend([column]) else np.sort(column) for column in (launch, start))
     depth: Int64Array = np.empty(len(launch), np.int64)
-    if core() is None:
-        started = np.searchsorted(starts, launch, side="right")
-        np.maximum(np.searchsorted(launches, launch) - started, 0, out=depth)
-        return depth
     run("boundby_queued", int64(launches), int64(starts), len(launches), int64(launch), len(launch), depth)
     return depth
 
@@ -549,22 +536,11 @@ def room_for_blocks(count: int) -> Int64Array:
 
 def range_maximum(values: Int64Array, first: npt.NDArray[np.intp], stop: npt.NDArray[np.intp]) -> Int64Array:
     """Maximum of ``values[first:stop]`` for each pair, 0 where that is empty. O(n log n)."""
-    if core() is not None:
-        found, room = np.empty(len(first), np.int64), room_for_blocks(len(values))
-        slices = int64(first), int64(stop), len(first)
-        if run("boundby_greatest", int64(values), len(values), *slices, room, found) < 0:
-            raise IndexError("a slice lies outside of the values")
-        return found
-    length = np.maximum(stop - first, 0)
-    result = np.zeros(len(first), np.int64)
-    table, width = values, 1
-    while True:
-        rows = np.flatnonzero((length >= width) & (length < 2 * width))
-        if len(rows):
-            result[rows] = np.maximum(table[first[rows]], table[stop[rows] - width])
-        if 2 * width > int(length.max(initial=0)):
-            return result
-        table, width = np.maximum(table[:-width], table[width:]), 2 * width
+    found, room = np.empty(len(first), np.int64), room_for_blocks(len(values))
+    slices = int64(first), int64(stop), len(first)
+    if run("boundby_greatest", int64(values), len(values), *slices, room, found) < 0:
+        raise IndexError("a slice lies outside of the values")
+    return found
 
 
 def order_statistics(
@@ -573,14 +549,9 @@ def order_statistics(
     """Of each ``values[first:stop]`` those of the given ranks, shape (slices, ranks); of slices that nest, inner ones
     come first. Reorders the values."""
     found: Int64Array = np.empty(ranks.shape, np.int64)
-    if core() is not None:
-        wanted = int64(first), int64(stop), len(first), int64(ranks), ranks.shape[1]
-        if run("boundby_ranks", values, len(values), *wanted, found) < 0:
-            raise IndexError("a slice or rank lies outside of the values")
-        return found
-    for row, (low, high) in enumerate(zip(first.tolist(), stop.tolist(), strict=True)):
-        values[low:high].sort()
-        found[row] = values[low:high][ranks[row]]
+    wanted = int64(first), int64(stop), len(first), int64(ranks), ranks.shape[1]
+    if run("boundby_ranks", values, len(values), *wanted, found) < 0:
+        raise IndexError("a slice or rank lies outside of the values")
     return found
 
 
@@ -589,8 +560,6 @@ def into_groups(
 ) -> Int64Array:
     """Values in the order of their groups; ``count``: how many each group has, ``begins``: where each of them goes, if
     they stand in another order than that of their numbers."""
-    if core() is None:
-        return values[np.argsort(group if begins is None else begins[group], kind="stable")]
     found = np.empty(len(values), np.int64)
     goes = np.cumsum(count) - count if begins is None else begins.astype(np.int64)
     known = integers(group)
@@ -606,8 +575,6 @@ def group_sums(
     total: Int64Array = np.zeros(groups, np.int64)
     if len(group) and _is_told_even(group) and 0 <= group[0] < groups:
         total[group[0]] = value.sum(dtype=np.int64) - (0 if since is None else since.sum(dtype=np.int64))
-    elif core() is None:
-        np.add.at(total, group, value if since is None else value - since)
     else:
         columns = (known := integers(group)), known.itemsize, int64(value), 0 if since is None else int64(since)
         if run("boundby_sums", *columns, len(group), groups, total) < 0:
@@ -617,8 +584,6 @@ def group_sums(
 
 def group_counts(group: npt.NDArray[Any], groups: int) -> Int64Array:
     """How many rows each group has, shape (groups,)."""
-    if core() is None:
-        return np.bincount(group, minlength=groups).astype(np.int64)
     total: Int64Array = np.zeros(groups, np.int64)
     if len(group) and _is_told_even(group) and 0 <= group[0] < groups:
         total[group[0]] = len(group)
@@ -659,7 +624,7 @@ def tally(group: npt.NDArray[Any], label: npt.NDArray[Any], start: Int64Array | 
         return Tally(*(np.empty(0, np.int64) for _ in range(4)))
     (low, high), (least, most) = bounds(group), bounds(label)
     groups, labels = high - low + 1, most - least + 1
-    if core() is None or groups * labels > _CELLS_PER_ROW * len(group):
+    if groups * labels > _CELLS_PER_ROW * len(group):
         pairs, of_row = factorize(group, label)
         counts = group_counts(of_row, len(pairs))
         ns = end if start is None else end - start

@@ -1,8 +1,7 @@
 """Interval algebra on sorted int64 arrays. Intervals are half open; every function is O(n log n) or better.
 
 A *set* is a pair (start, end) of equally long arrays, sorted, disjoint, without empty intervals: what
-``union`` returns. Everything else takes sets and returns sets. What passes over them runs natively
-(``native/intervals.c``) where the core is there, and is the NumPy below it where it is not.
+``union`` returns. Everything else takes sets and returns sets. Passes over them run natively (``native/intervals.c``).
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model.arrays import Int64Array, as_rows
-from boundby.model.library import core, int64, run
+from boundby.model.library import int64, run
 
 
 class IntervalSet(NamedTuple):
@@ -35,29 +34,16 @@ def union(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> IntervalSet:
     """Merge intervals in any order into a set; touching ones join, empty and negative ones vanish."""
     if len(start) == 0:
         return EMPTY
-    if core() is not None:
-        starts, ends = int64(start), int64(end)
-        found = IntervalSet(np.empty(len(starts), np.int64), np.empty(len(starts), np.int64))
+    starts, ends = int64(start), int64(end)
+    found = IntervalSet(np.empty(len(starts), np.int64), np.empty(len(starts), np.int64))
+    count = run("boundby_union", starts, ends, len(starts), *found)
+    if count < 0:
+        order = np.argsort(starts, kind="stable")
+        starts, ends = starts[order], ends[order]
         count = run("boundby_union", starts, ends, len(starts), *found)
-        if count < 0:
-            order = np.argsort(starts, kind="stable")
-            starts, ends = starts[order], ends[order]
-            count = run("boundby_union", starts, ends, len(starts), *found)
-        if count == len(starts):  # as they are, in the columns that were given
-            return IntervalSet(starts, ends)
-        return IntervalSet(*(_fitted(column, count) for column in found)) if count else EMPTY
-    kept = end > start
-    start, end = start[kept], end[kept]
-    if len(start) == 0:
-        return EMPTY
-    order = np.argsort(start, kind="stable")
-    start, end = start[order], end[order]
-    reach = np.maximum.accumulate(end)
-    first = np.empty(len(start), bool)
-    first[0] = True
-    np.greater(start[1:], reach[:-1], out=first[1:])
-    last = np.append(first[1:], True)
-    return IntervalSet(start[first].astype(np.int64), reach[last].astype(np.int64))
+    if count == len(starts):  # as they are, in the columns that were given
+        return IntervalSet(starts, ends)
+    return IntervalSet(*(_fitted(column, count) for column in found)) if count else EMPTY
 
 
 def _fitted(column: Int64Array, count: int) -> Int64Array:
@@ -115,22 +101,15 @@ def overlay(a: IntervalSet, b: IntervalSet) -> Overlay:
 
     Both are sorted and disjoint in themselves, so there are at most len(a) + len(b) pieces.
     """
-    if core() is not None:
-        sides = [int64(column) for column in (*a, *b)]
-        size, others = len(sides[0]), len(sides[2])
-        room = size + others
-        while True:
-            found = Overlay(*(np.empty(room, np.int64) for _ in range(4)))
-            count = run("boundby_overlay", *sides[:2], size, *sides[2:], others, room, *found)
-            if count <= room:
-                return Overlay(*(_fitted(column, count) for column in found))
-            room = count
-    first = np.searchsorted(b.end, a.start, side="right")
-    stop = np.searchsorted(b.start, a.end, side="left")
-    left, right = expand(first, np.maximum(stop, first))
-    start = np.maximum(a.start[left], b.start[right])
-    end = np.minimum(a.end[left], b.end[right])
-    return Overlay(start, end, left, right)
+    sides = [int64(column) for column in (*a, *b)]
+    size, others = len(sides[0]), len(sides[2])
+    room = size + others
+    while True:
+        found = Overlay(*(np.empty(room, np.int64) for _ in range(4)))
+        count = run("boundby_overlay", *sides[:2], size, *sides[2:], others, room, *found)
+        if count <= room:
+            return Overlay(*(_fitted(column, count) for column in found))
+        room = count
 
 
 def expand(first: npt.NDArray[Any], stop: npt.NDArray[Any]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
@@ -151,17 +130,10 @@ class Coverage:
 
     def until(self, time: npt.NDArray[Any]) -> Int64Array:
         """Covered nanoseconds before each instant."""
-        if core() is not None:
-            covered: Int64Array = np.empty(len(time), np.int64)
-            known = int64(self._start), int64(self._end), self._before
-            run("boundby_covered", *known, len(self._start), int64(time), len(time), covered)
-            return covered
-        index = np.searchsorted(self._start, time, side="right")
-        covered = self._before[index]
-        if len(self._end):
-            inside = np.maximum(self._end[np.maximum(index - 1, 0)] - time, 0)
-            covered = covered - np.where(index > 0, inside, 0)
-        return covered.astype(np.int64)
+        covered: Int64Array = np.empty(len(time), np.int64)
+        known = int64(self._start), int64(self._end), self._before
+        run("boundby_covered", *known, len(self._start), int64(time), len(time), covered)
+        return covered
 
     def within(self, start: npt.NDArray[Any], end: npt.NDArray[Any]) -> Int64Array:
         """Covered nanoseconds inside each [start, end)."""
@@ -170,16 +142,10 @@ class Coverage:
 
 def contains(intervals: IntervalSet, time: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
     """Index of the interval that holds each instant, else -1."""
-    if core() is not None:
-        found = np.empty(len(time), np.int64)
-        known = int64(intervals.start), int64(intervals.end), len(intervals.start)
-        run("boundby_contains", *known, int64(time), len(time), found)
-        return found
-    index = np.searchsorted(intervals.start, time, side="right") - 1
-    if len(intervals.end) == 0:
-        return np.full(len(time), -1, np.intp)
-    inside = (index >= 0) & (time < intervals.end[np.maximum(index, 0)])
-    return np.where(inside, index, -1).astype(np.intp)
+    found = np.empty(len(time), np.int64)
+    known = int64(intervals.start), int64(intervals.end), len(intervals.start)
+    run("boundby_contains", *known, int64(time), len(time), found)
+    return found
 
 
 def exposed(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> tuple[IntervalSet, npt.NDArray[np.intp]]:

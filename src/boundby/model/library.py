@@ -7,7 +7,6 @@ analysed: the first call says why in one sentence, and how to mend it.
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 import zlib
 from functools import cache, cached_property
@@ -23,9 +22,6 @@ from boundby.model.records import dataclass, fields
 
 HERE = Path(__file__).parents[1] / "native"
 NAME = "boundby_core" + {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
-#: Set to 1, the native core is not used.
-SWITCH = "BOUNDBY_PLAIN"
-
 _DTYPES: dict[str, type[np.generic]] = {
     "BoolArray": np.bool_,
     "ByteArray": np.uint8,
@@ -78,10 +74,7 @@ def _structure(record: type) -> tuple[type[ctypes.Structure], tuple[tuple[str, s
 @cache
 def _function(name: str, answer: type[ctypes._SimpleCData[int]]) -> ctypes._NamedFuncPointer:
     """A function of the library, and what it answers with. ToolError without a library."""
-    library = core()
-    if library is None:
-        raise ToolError(f"The native core is not there: {why_not()}.", _mend())
-    function = library[name]
+    function = required()[name]
     function.restype = answer
     return function
 
@@ -93,8 +86,6 @@ def fingerprint() -> int:
 
 @cache
 def _load() -> tuple[ctypes.CDLL | None, str]:
-    if os.environ.get(SWITCH) == "1":
-        return None, f"{SWITCH} is set"
     try:
         library = ctypes.CDLL(str(HERE / NAME))
         built_from = int(library.boundby_sources())
@@ -105,24 +96,24 @@ def _load() -> tuple[ctypes.CDLL | None, str]:
     return library, ""
 
 
-def core() -> ctypes.CDLL | None:
-    """The library; None where it cannot be used."""
-    return _load()[0]
-
-
 def why_not() -> str | None:
-    """Why the native core is not used, to complete "because"; None: it is."""
+    """Why the native core cannot be used, to complete "because"; None: it can."""
     library, reason = _load()
     return None if library else reason
 
 
-def _mend() -> str:
-    if os.environ.get(SWITCH) == "1":
-        return f"Unset {SWITCH}."
-    return (
-        "Install boundby again where there is a C compiler: pip install --force-reinstall --no-deps boundby"
-        " (in a checkout: python hatch_build.py)."
-    )
+def required() -> ctypes.CDLL:
+    """The library. ToolError without one."""
+    library, reason = _load()
+    if library is None:
+        raise ToolError(f"The native core is not there: {reason}.", MEND)
+    return library
+
+
+MEND = (
+    "Install boundby again where there is a C compiler: pip install --force-reinstall --no-deps boundby"
+    " (in a checkout: python hatch_build.py)."
+)
 
 
 def call(function: str, *records: Record) -> int:

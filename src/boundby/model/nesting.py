@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model.arrays import Int64Array
-from boundby.model.library import core, int64, run
+from boundby.model.library import int64, run
 from boundby.model.step_function import CONSTANT_NOTHING, NOTHING, StepFunction, simplify
 
 
@@ -33,60 +33,19 @@ def nest(start: npt.NDArray[Any], end: npt.NDArray[Any], rounded_ns: int = 0) ->
     """
     if len(start) == 0:
         return Nesting(np.empty(0, np.int64), CONSTANT_NOTHING)
-    if core() is not None:
-        above, time, value = np.empty((3, 2 * len(start)), np.int64)
-        count = run("boundby_nest", int64(start), int64(end), len(start), above, time, value)
-        if count >= 0:
-            return Nesting(above[: len(start)].copy(), StepFunction(time[:count].copy(), value[:count].copy()))
-    parent = _proper_parents(start, end)
-    if parent is None and rounded_ns:
-        end = _unrounded(start, end, rounded_ns)
-        parent = _proper_parents(start, end)
-    if parent is None:
-        return _nest_by_stack(start, end)
-    rows = np.arange(len(start))
-    # At an end its parent takes over. Ends sort before starts at one instant, inner ends before outer ones, so
-    # that the last step at an instant is the one that holds.
-    time = np.concatenate((end, start))
-    value = np.concatenate((parent, rows))
-    is_start = np.repeat((0, 1), len(rows))
-    within = np.concatenate((-rows, rows))
-    order = np.lexsort((within, is_start, time))
-    steps = StepFunction(time[order].astype(np.int64), value[order].astype(np.int64))
-    # Ranges without length would leave themselves open: their end sorts before their start.
-    empty = (end == start)[np.maximum(steps.value, 0)] & (is_start[order] == 1)
-    if empty.any():
-        steps = StepFunction(steps.time[~empty], steps.value[~empty])
-    return Nesting(parent, simplify(steps))
+    found = _nested(start, end)
+    if found is None and rounded_ns:
+        found = _nested(start, _unrounded(start, end, rounded_ns))
+    return found or _nest_by_stack(start, end)
 
 
-def _proper_parents(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> npt.NDArray[np.int64] | None:
-    """Parents by nesting depth, without a loop over rows; None where ranges overlap without nesting."""
-    count = len(start)
-    rows = np.arange(count, dtype=np.int64)
-    depth = rows - np.searchsorted(np.sort(end), start, side="right")
-    # An empty range counts itself as ended before it starts; so do later empty ones at its instant.
-    instants = np.flatnonzero(end == start)
-    if len(instants):
-        at_same = np.searchsorted(end[instants], start, side="right") - np.searchsorted(
-            end[instants], start, side="left"
-        )
-        before = np.cumsum(end == start) - (end == start)
-        first_at = np.searchsorted(start, start, side="left")
-        depth = depth + at_same - (before - before[first_at])
-    if (depth < 0).any():
+def _nested(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> Nesting | None:
+    """None where ranges overlap without nesting."""
+    above, time, value = np.empty((3, 2 * len(start)), np.int64)
+    count = run("boundby_nest", int64(start), int64(end), len(start), above, time, value)
+    if count < 0:
         return None
-    key = depth * count + rows
-    order = np.argsort(key)
-    place = np.searchsorted(key[order], key - count, side="left") - 1
-    parent = np.where((depth > 0) & (place >= 0), order[np.maximum(place, 0)], NOTHING)
-    child = parent >= 0
-    proper = bool(
-        (depth[parent[child]] == depth[child] - 1).all()
-        and (end[parent[child]] >= end[child]).all()
-        and ((depth == 0) | child).all()
-    )
-    return parent if proper else None
+    return Nesting(above[: len(start)].copy(), StepFunction(time[:count].copy(), value[:count].copy()))
 
 
 def _unrounded(start: npt.NDArray[Any], end: npt.NDArray[Any], rounded_ns: int) -> Int64Array:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model.arrays import Int64Array, pick, places, sorted_distinct
-from boundby.model.library import core, int64, run
+from boundby.model.library import int64, run
 
 NOTHING = -1
 
@@ -55,26 +55,12 @@ def cut(
 
     Returns start, end, the row each piece came from (rows stay in order), and the function's value on it.
     """
-    if core() is not None:
-        start, end, time, value = int64(start), int64(end), int64(steps.time), int64(steps.value)
-        room = len(start) + len(time)
-        while True:
-            found = [np.empty(room, np.int64) for _ in range(4)]
-            count = run("boundby_cut", start, end, len(start), time, value, len(time), room, *found)
-            if count <= room:
-                begin, finish, row, value = (column[:count] for column in found)
-                return begin, finish, row, value
-            room = count
-    first = np.searchsorted(steps.time, start, side="right")
-    stop = np.maximum(np.searchsorted(steps.time, end, side="left"), first)
-    inner = stop - first
-    row = np.repeat(np.arange(len(start), dtype=np.intp), inner + 1)
-    offset = np.arange(len(row), dtype=np.intp) - np.repeat(np.cumsum(inner + 1) - (inner + 1), inner + 1)
-    step = first[row] + offset - 1  # the step in force at the piece's start
-    if len(steps.time) == 0:
-        return start.astype(np.int64), end.astype(np.int64), row, np.full(len(row), NOTHING, np.int64)
-    known = np.maximum(step, 0)
-    begin = np.where(offset == 0, start[row], steps.time[known])
-    finish = np.where(offset == inner[row], end[row], steps.time[np.minimum(step + 1, len(steps.time) - 1)])
-    value = np.where(step >= 0, steps.value[known], NOTHING)
-    return begin.astype(np.int64), finish.astype(np.int64), row, value
+    start, end, time, value = int64(start), int64(end), int64(steps.time), int64(steps.value)
+    room = len(start) + len(time)
+    while True:
+        found = [np.empty(room, np.int64) for _ in range(4)]
+        count = run("boundby_cut", start, end, len(start), time, value, len(time), room, *found)
+        if count <= room:
+            begin, finish, row, value = (column[:count] for column in found)
+            return begin, finish, row, value
+        room = count

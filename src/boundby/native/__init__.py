@@ -1,1 +1,1 @@
-"""Passes over events in C, each beside the Python that says what it does and does it where the C cannot."""
+"""Passes over events in C. `tests/native/twins.py` says in Python what each of them does."""

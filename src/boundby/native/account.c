@@ -1,31 +1,31 @@
-/* The account's two passes over events: what a thread does at any instant (plain_states in account.py), and why a
-   device is idle in each of its gaps (boundby.attribution.gaps): both with NumPy. */
+/* The account's two passes over events: what a thread does at any instant, and why a device is idle in each of its gaps
+   (boundby.attribution.gaps). tests/native/twins.py says the same with NumPy. */
 
 #include "native.h"
 
 #define NEVER INT64_MAX
 
 /* Layers of intervals, the later over the earlier: each sets a state, or one for each of its intervals, but over
-   ``spared``. Bounds of intervals ascend; INT64_MIN and INT64_MAX are no instants. */
+   ``spared``. Starts ascend; of intervals that overlap the latest counts. INT64_MIN and INT64_MAX are no instants. */
 typedef struct {
     const int64_t *start, *end, *value; /* value: NULL where the layer has one state */
     int64_t count, state, spared;
-    int64_t begun, ended; /* how many of its intervals have, at the instant that is looked at */
-    int64_t next, held; /* when that changes; the state it sets meanwhile, NOTHING outside */
+    int64_t begun; /* how many of its intervals have, at the instant that is looked at */
+    int64_t next, held; /* when it changes; the state it sets meanwhile, NOTHING outside */
 } Layer;
 
 enum { MOST_LAYERS = 16, NOT_IN_ORDER = -1, NOTHING = -1 };
 
-/* Go on to an instant; 0 where bounds are not in order. */
+/* Go on to an instant; 0 where starts are not in order. */
 static inline int advance(Layer *layer, int64_t now) {
     while (layer->begun < layer->count && layer->start[layer->begun] == now) layer->begun++;
-    while (layer->ended < layer->count && layer->end[layer->ended] == now) layer->ended++;
-    layer->next = NEVER;
-    if (layer->begun < layer->count) layer->next = layer->start[layer->begun];
-    if (layer->ended < layer->count && layer->end[layer->ended] < layer->next) layer->next = layer->end[layer->ended];
+    layer->next = layer->begun < layer->count ? layer->start[layer->begun] : NEVER;
     layer->held = NOTHING;
-    if (layer->begun && now < layer->end[layer->begun - 1])
-        layer->held = layer->value ? layer->value[layer->begun - 1] : layer->state;
+    int64_t latest = layer->begun - 1;
+    if (latest >= 0 && now < layer->end[latest]) {
+        layer->held = layer->value ? layer->value[latest] : layer->state;
+        if (layer->end[latest] < layer->next) layer->next = layer->end[latest];
+    }
     return layer->next > now;
 }
 
@@ -40,7 +40,7 @@ EXPORT int64_t boundby_states(const int64_t *starts, const int64_t *ends, const 
         Layer *layer = all + number;
         *layer = (Layer){(const int64_t *)(intptr_t)starts[number], (const int64_t *)(intptr_t)ends[number],
                          (const int64_t *)(intptr_t)values[number], counts[number], states[number],
-                         spared[number], 0, 0, 0, 0};
+                         spared[number], 0, 0, 0};
         if (!advance(layer, INT64_MIN)) return NOT_IN_ORDER;
         if (layer->next < upcoming) upcoming = layer->next;
     }

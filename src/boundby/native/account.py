@@ -1,7 +1,4 @@
-"""The account's passes over events: `states` and `divide` are what ``account.c`` is asked.
-
-`plain_states` and `boundby.attribution.gaps` do the same with NumPy: what these must equal.
-"""
+"""The account's passes over events: `states` and `divide` are what ``account.c`` is asked."""
 
 from __future__ import annotations
 
@@ -11,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import Int8Array, Int32Array, Int64Array, in_order, index_type, sorted_distinct
-from boundby.model.intervals import IntervalSet, contains
-from boundby.model.library import Record, call, core, int64, integers, run
+from boundby.model.arrays import Int8Array, Int32Array, Int64Array, in_order, index_type
+from boundby.model.intervals import IntervalSet
+from boundby.model.library import Record, call, int64, integers, run
 from boundby.model.records import dataclass, replace
-from boundby.model.step_function import StepFunction, simplify
+from boundby.model.step_function import StepFunction
 
 NONE = -1
 #: Bounds of a layer's first and last interval that are no instants at which anything changes.
@@ -34,13 +31,11 @@ class Layer(NamedTuple):
 
 def states(layers: Sequence[Layer], otherwise: int, extra: Int64Array) -> StepFunction:
     """The latest layer's state at any instant from the first bound on, ``otherwise`` where there is none. ``extra``:
-    other instants to begin at, ascending."""
+    other instants to begin at, ascending. Raises ValueError for columns that do not fit, or are in no order."""
     full = [layer for layer in layers if len(layer.start)]
     columns = [[int64(column) for column in layer[:3] if isinstance(column, np.ndarray)] for layer in full]
     if len(full) > MOST_LAYERS or any(len({*map(len, of_layer)}) > 1 for of_layer in columns):
         raise ValueError("too many layers, or columns that do not fit")
-    if core() is None:
-        return plain_states(full, otherwise, extra)
     room = len(extra) + 2 * sum(len(layer.start) for layer in full)
     time, value = np.empty(room, np.int64), np.empty(room, np.int64)
     tables = [[of_layer[place] if place < len(of_layer) else None for of_layer in columns] for place in range(3)]
@@ -57,22 +52,9 @@ def states(layers: Sequence[Layer], otherwise: int, extra: Int64Array) -> StepFu
         time,
         value,
     )
-    # Where calls overlap, bounds are not in order.
-    return (
-        StepFunction(time[:count].copy(), value[:count].copy()) if count >= 0 else plain_states(full, otherwise, extra)
-    )
-
-
-def plain_states(layers: Sequence[Layer], otherwise: int, extra: Int64Array) -> StepFunction:
-    """The same with NumPy: what ``account.c`` must equal, and what runs where it cannot."""
-    cuts = sorted_distinct(extra, *(bound for layer in layers for bound in layer[:2]))
-    cuts = cuts[(cuts > EVER) & (cuts < NEVER)]
-    state = np.full(len(cuts), otherwise, np.int64)
-    for layer in layers:
-        place = contains(IntervalSet(layer.start, layer.end), cuts)
-        inside = (place >= 0) & (state != layer.spared)
-        state[inside] = layer.state[place[inside]] if isinstance(layer.state, np.ndarray) else layer.state
-    return simplify(StepFunction(cuts, state))
+    if count < 0:
+        raise ValueError("intervals are not in order")
+    return StepFunction(time[:count].copy(), value[:count].copy())
 
 
 def _addresses(columns: Sequence[Int64Array | None]) -> Int64Array:

@@ -1,6 +1,5 @@
 """The events of a Chrome trace in JSON, from its text into columns, piece by piece, so that no piece stays in memory.
 
-`EventScanner` does it with ``events.c``; without the native core `plain` does the same by way of Python's own JSON.
 Numbers of microseconds become exact nanoseconds: a float would lose them, since 2024's times have 19 digits.
 """
 
@@ -9,14 +8,13 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterable, Sequence
-from decimal import Decimal, InvalidOperation
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from boundby.model.arrays import MISSING, Int8Array, Int32Array, Int64Array
-from boundby.model.library import Record, call, core
+from boundby.model.library import Record, call
 from boundby.model.records import dataclass
 
 #: What an argument's value is.
@@ -132,13 +130,9 @@ class EventScanner:
         self._columns: list[list[np.ndarray[Any, Any]]] = []
         self._entries: list[list[np.ndarray[Any, Any]]] = []
         self._top: dict[str, Any] = {}
-        self._whole: list[bytes] = []
 
     def feed(self, piece: bytes) -> None:
         """Take the next piece of the text."""
-        if core() is None:
-            self._whole.append(piece)
-            return
         self._rest += piece
         while self._rest and self._found[0] != _DONE:
             used = self._scan()
@@ -202,8 +196,6 @@ class EventScanner:
 
     def finish(self) -> Events:
         """The events, once all pieces have been fed."""
-        if core() is None:
-            return plain(b"".join(self._whole), self._keys)
         if self._found[0] != _DONE:
             raise NotJsonError(self._before, is_cut=True)
         if self._rest.strip(b" \t\r\n\0"):
@@ -256,86 +248,3 @@ def _lenient(raw: bytes) -> Any:
         with contextlib.suppress(ValueError, RecursionError):
             return json.loads(attempt, strict=False)
     return None
-
-
-def plain(text: bytes, keys: Iterable[str]) -> Events:
-    """The same by Python's own JSON: what ``events.c`` must equal, and what runs where it cannot."""
-    keys = tuple(keys)
-    try:
-        whole = text.rstrip(b"\0 \t\r\n").decode("utf-8", "replace")
-        decoder = json.JSONDecoder(strict=False, parse_float=_Number, parse_int=_Number, parse_constant=_nothing)
-        try:
-            data = decoder.decode(whole)
-        except ValueError:
-            data = decoder.decode(_WRONG_BACKSLASH.sub(_double, whole))
-    except ValueError as error:
-        at = int(getattr(error, "pos", 0))
-        raise NotJsonError(at, is_cut=at >= len(text) - 1) from None
-    top = {} if isinstance(data, list) else data
-    rows = data if isinstance(data, list) else data.get("traceEvents", [])
-    index: dict[str, int] = {}
-
-    def number_of(value: Any) -> int:
-        return index.setdefault(value, len(index)) if isinstance(value, str) and not isinstance(value, _Number) else -1
-
-    columns: list[list[int]] = [[] for _ in _COLUMNS]
-    entries: list[list[int]] = [[] for _ in _ENTRIES]
-    places = {key: place for place, key in enumerate(keys)}
-    for event in rows if isinstance(rows, list) else ():
-        if not isinstance(event, dict) or event.get("ph") not in tuple(PHASES):
-            continue
-        row = len(columns[0])
-        arguments = event.get("args")
-        for key, value in arguments.items() if isinstance(arguments, dict) else ():
-            if key in places:
-                kind, found = NOTHING, MISSING
-                if isinstance(value, _Number):
-                    kind, found = NUMBER, value.integer(0)
-                elif isinstance(value, str):
-                    kind, found = TEXT, number_of(value)
-                elif isinstance(value, (list, dict)):
-                    kind, found = RAW, number_of(json.dumps(value, default=str))
-                for column, what in zip(entries, (row, places[key], kind, found), strict=True):
-                    column.append(what)
-        times = [event[key].integer(3) if isinstance(event.get(key), _Number) else MISSING for key in ("ts", "dur")]
-        who = [_identity(event.get(key)) for key in ("pid", "tid")]
-        values = (ord(event["ph"]), number_of(event.get("cat")), number_of(event.get("name")), *who, *times)
-        for column, what in zip(columns, values, strict=True):
-            column.append(what)
-    arrays = {name: np.array(column, kind) for name, column, kind in zip(_COLUMNS, columns, _COLUMN_TYPES, strict=True)}
-    of_entries = [np.array(column, kind) for column, kind in zip(entries, _ENTRY_TYPES, strict=True)]
-    beside = {key: _numbers(value) for key, value in top.items() if key != "traceEvents"}
-    return Events(**arrays, texts=tuple(index), top=beside, _arguments=_by_key(keys, of_entries))
-
-
-class _Number(str):
-    """A number as it stands in the text."""
-
-    __slots__ = ()
-
-    def integer(self, shift: int) -> int:
-        with contextlib.suppress(InvalidOperation, OverflowError):
-            value = int((abs(Decimal(self)) * 10**shift + Decimal("0.5")) // 1)
-            if value < 1 << 63:
-                return -value if self[0] == "-" else value
-        return MISSING
-
-
-def _nothing(_: str) -> None:
-    """NaN and infinities are no numbers."""
-
-
-def _identity(value: Any) -> int:
-    if isinstance(value, _Number):
-        return value.integer(0)
-    found = re.search(r"-?\d+", value) if isinstance(value, str) else None
-    return int(found.group()) if found and int(found.group()) < 1 << 63 else MISSING
-
-
-def _numbers(value: Any) -> Any:
-    """What stands beside the events, with numbers as numbers."""
-    if isinstance(value, _Number):
-        return float(value) if set(value) & set(".eE") else int(value)
-    if isinstance(value, dict):
-        return {key: _numbers(inner) for key, inner in value.items()}
-    return [_numbers(inner) for inner in value] if isinstance(value, list) else value

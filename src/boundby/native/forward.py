@@ -1,14 +1,13 @@
 """The forward pass of the replay: when would everything have happened, with these costs?
 
-`plain` says what is done, in Python; ``forward.c`` does the same some 90 times as fast. Times are nanoseconds,
-rows of nodes and operations as in `boundby.replay.graph`, NONE (-1) in an index means that there is none.
+``forward.c`` works it out; ``tests/native/twins.py`` says the same in Python. Times are nanoseconds, rows of nodes and
+operations as in `boundby.replay.graph`, NONE (-1) in an index means that there is none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cached_property
-from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -25,8 +24,8 @@ from boundby.model.arrays import (
     compact,
     spread,
 )
-from boundby.model.library import Record, call, core, run
-from boundby.model.records import dataclass, fields, replace
+from boundby.model.library import Record, call, run
+from boundby.model.records import dataclass, fields
 
 NONE = -1
 NEVER = -(1 << 62)
@@ -285,10 +284,7 @@ def forward(links: Links, costs: Costs, order: Int32Array, *, calibrates: bool =
     """Run the events in this order. The links and the order must have been checked (`Links.check`). ``calibrates``
     changes columns of both: see `Pass`."""
     one_pass = _new(links, costs, order, calibrates)
-    if core() is None:
-        plain(links, costs, one_pass)
-    else:
-        call("boundby_forward", links, costs, one_pass)
+    call("boundby_forward", links, costs, one_pass)
     return one_pass
 
 
@@ -304,9 +300,7 @@ class Slots(Record):
 
 def assign_slots(links: Links, order: Int32Array) -> tuple[Int32Array, Int32Array, int] | None:
     """Of each node and of each operation its slot, and how many there are; None where an event needs what happens only
-    after it in the order, or does not happen in it once. Without the native core nobody asks."""
-    if core() is None:
-        return None
+    after it in the order, or does not happen in it once."""
     nodes, rows = links.nodes, links.operations
     slots = Slots(np.empty(nodes + rows, np.int32), *(np.full(size, NONE, np.int32) for size in (nodes, rows)))
     count = run("boundby_slots", links, order, len(order), nodes, rows, slots)
@@ -524,10 +518,7 @@ def shorten(interval_ns: Int64Array, pieces: Pieces, mine: BoolArray) -> Int64Ar
     left: Int64Array = interval_ns.copy()
     if not _are_offsets(pieces.at, len(left), pieces.ns):
         raise IndexError("a piece is of no node")
-    if core() is None:
-        np.subtract.at(left, np.repeat(np.arange(len(left)), np.diff(pieces.at))[mine], pieces.ns[mine])
-    else:
-        run("boundby_shorten", left, len(left), pieces.at, pieces.ns, mine)
+    run("boundby_shorten", left, len(left), pieces.at, pieces.ns, mine)
     return left
 
 
@@ -536,10 +527,7 @@ def in_turns(links: Links, costs: Costs, order: Int32Array, following: tuple[Int
     several at one time the first of the order. ``following``: see `follow`."""
     one_pass, count = _new(links, costs, order, False), len(order)
     turns = Turns(*following, np.zeros(count, np.int32), np.zeros(count, np.int64), np.zeros(count, np.int32))
-    if core() is None:
-        _plain_in_turns(links, costs, one_pass, turns)
-    else:
-        call("boundby_in_turns", links, costs, one_pass, turns)
+    call("boundby_in_turns", links, costs, one_pass, turns)
     return one_pass
 
 
@@ -616,182 +604,6 @@ def find_late(
     before."""
     if len(turn) != links.operations:
         raise ValueError("every operation has a turn")
-    if core() is None:
-        row, node = links.wait_for, links.waiting
-        launched = np.append(call_start, NEVER)[links.launch]
-        return np.flatnonzero(costs.waits[node] & (turn[row] >= call_end[node]) & (launched[row] < call_end[node]))
     is_late = np.zeros(len(links.wait_for), np.bool_)
     call("boundby_find_late", links, costs, Late(call_start, call_end, turn, is_late, links.nodes))
     return np.flatnonzero(is_late)
-
-
-def plain(links: Links, costs: Costs, one_pass: Pass) -> None:
-    """The same in Python: what ``forward.c`` must equal to the nanosecond, and what runs where it cannot."""
-    link, cost, now = _elements(links), _elements(costs), _elements(one_pass)
-    for event in now.order:
-        _happen(link, cost, now, event)
-
-
-def _plain_in_turns(links: Links, costs: Costs, one_pass: Pass, turns: Turns) -> None:
-    link, cost, now, turn = _elements(links), _elements(costs), _elements(one_pass), _elements(turns)
-
-    def following(place: int) -> Iterator[int]:
-        event = now.order[place]
-        for edge in range(turn.next_at[place], turn.next_at[place + 1]):
-            after = now.order[turn.next[edge]]
-            hangs = event >= 0 or after < 0 or (cost.waits[after >> 1] if after & 1 else cost.has_queue_limit)
-            if hangs:
-                yield turn.next[edge]
-
-    def key(place: int) -> int:
-        event = now.order[place]
-        if event >= 0:
-            return (_ends_at if event & 1 else _begins_at)(link, cost, now, event >> 1)
-        row = ~event
-        node, before = link.launch[row], link.before[row]
-        due = _ready_at(link, cost, now, row)
-        due += cost.unexplained_delay_ns[row] if node >= 0 or before >= 0 else 0
-        due = max(due, now.call_start[node]) if node >= 0 else due
-        return max(due, now.start[before]) if before >= 0 else due
-
-    for place in range(now.events):
-        for after in following(place):
-            turn.pending[after] += 1
-    able = [(key(place), place) for place in range(now.events) if turn.pending[place] == 0]
-    heapify(able)
-    while able:
-        _, place = heappop(able)
-        _happen(link, cost, now, now.order[place])
-        for after in following(place):
-            turn.pending[after] -= 1
-            if turn.pending[after] == 0:
-                heappush(able, (key(after), after))
-
-
-def _happen(link: Links, cost: Costs, now: Pass, event: int) -> None:
-    if event < 0:
-        _run_operation(link, cost, now, ~event)
-    elif event & 1:
-        _end_node(link, cost, now, event >> 1)
-    else:
-        _begin_node(link, cost, now, event >> 1)
-
-
-def _elements(record: T) -> T:
-    """The record with memory views instead of its arrays: elements are quicker to get at, and plain integers."""
-    columns = {field.name: getattr(record, field.name) for field in fields(record)}
-    views = {name: column.data for name, column in columns.items() if isinstance(column, np.ndarray)}
-    return replace(record, **views)
-
-
-def _begins_at(link: Links, cost: Costs, now: Pass, node: int) -> int:
-    """A node begins: after the one before it on its chain, its waker, and room in its stream's queue."""
-    chain, waker, slot = link.chain[node], link.follows[node], link.queue_slot[node]
-    time: int
-    if now.begun[chain]:
-        time = now.clock[chain] + cost.interval_ns[node]
-    else:  # a thread that another one began, or one that was there from the beginning
-        time = NEVER if waker >= 0 else link.node_begin_ns[node]
-    if waker >= 0:
-        time = max(time, now.call_end[waker] + link.follow_lag_ns[node])
-    if cost.has_queue_limit and slot >= 0:
-        time = max(time, now.end[slot] + link.queue_slot_lag_ns[node])
-    return time
-
-
-def _begin_node(link: Links, cost: Costs, now: Pass, node: int) -> None:
-    chain, time = link.chain[node], _begins_at(link, cost, now, node)
-    now.begun[chain] = True
-    if now.calibrates:
-        delay = link.node_begin_ns[node] - time
-        now.interval_ns[node] += delay
-        if link.follows[node] >= 0:
-            now.follow_lag_ns[node] += delay
-        if link.queue_slot[node] >= 0:
-            now.queue_slot_lag_ns[node] += delay
-        time = link.node_begin_ns[node]
-    now.call_start[node] = time
-    now.call_end[node] = now.clock[chain] = time + cost.call_ns[node]
-
-
-def _ends_at(link: Links, cost: Costs, now: Pass, node: int) -> int:
-    """A node that waits ends: not before the operations it waits for."""
-    chain, done = link.chain[node], int(now.call_end[node])
-    if not cost.waits[node]:
-        return done
-    for edge in range(link.wait_at[node], link.wait_at[node + 1]):
-        row = link.wait_for[edge]
-        other = link.launch[row]
-        if other >= 0 and link.chain[other] != chain and now.call_start[other] > now.call_start[node]:
-            continue  # another thread launches it after this call now
-        done = max(done, (now.start if link.waits_for_start[node] else now.end)[row] + cost.wait_lag_ns[node])
-    return done
-
-
-def _end_node(link: Links, cost: Costs, now: Pass, node: int) -> None:
-    if not cost.waits[node]:
-        return
-    chain, done = link.chain[node], _ends_at(link, cost, now, node)
-    if now.calibrates:
-        now.call_ns[node] += link.node_end_ns[node] - done
-        now.wait_lag_ns[node] += link.node_end_ns[node] - done
-        done = link.node_end_ns[node]
-    now.call_end[node] = done
-    now.clock[chain] = max(now.clock[chain], done)
-
-
-def _find_room(link: Links, now: Pass, row: int, ready: int) -> int:
-    """When an operation that is ready at a time finds room on its device among the operations of other lanes."""
-    lane, kind = link.lane[row], link.kind[row]
-    first, room = link.lane_first[lane], ready
-    if kind >= FIRST_KERNEL and now.front[first] > room:
-        room = now.front[first]  # none overtakes a kernel that waits for room
-    for other in range(first, link.lane_stop[lane]):
-        if other != lane and now.lane_end[other] > room and link.excludes[kind * link.kinds + now.lane_kind[other]]:
-            room = now.lane_end[other]
-    if now.calibrates:
-        now.lead_ns[row] = max(0, room - max(link.start_ns[row], ready))
-    start: int = max(ready, room - (now.lead_ns if now.calibrates else link.unexplained_lead_ns)[row])
-    if kind >= FIRST_KERNEL and start > now.front[first]:
-        now.front[first] = start
-    return start
-
-
-def _ready_at(link: Links, cost: Costs, now: Pass, row: int) -> int:
-    """When an operation is ready: launched, and what it comes after is done."""
-    node, before, ready = link.launch[row], link.before[row], NEVER
-    if node < 0 and before < 0:
-        return int(link.start_ns[row])
-    if node >= 0:
-        ready = (now.call_end if link.from_call_end[row] else now.call_start)[node] + cost.launch_latency_ns[row]
-    if before >= 0:
-        ready = max(ready, now.end[before] + cost.switch_ns[row])
-    for edge in range(link.after_at[row], link.after_at[row + 1]):
-        ready = max(ready, now.end[link.after_what[edge]] + cost.switch_ns[row])
-    return ready
-
-
-def _run_operation(link: Links, cost: Costs, now: Pass, row: int) -> None:
-    node, before, lane = link.launch[row], link.before[row], link.lane[row]
-    start = ready = _ready_at(link, cost, now, row)
-    delay = 0
-    if node >= 0 or before >= 0:
-        start = _find_room(link, now, row, ready) if lane >= 0 else ready
-        if now.calibrates:
-            now.delay_ns[row] = link.start_ns[row] - start
-        delay = (now.delay_ns if now.calibrates else cost.unexplained_delay_ns)[row]
-        start += delay
-    now.start[row] = start
-    now.end[row] = start + cost.duration_ns[row]
-    if not now.keeps_turns:
-        return
-    # Its turn comes when it is ready and what nothing explains has passed; never before what it follows.
-    due = min(ready + delay, start)
-    if node >= 0:
-        due = max(due, now.call_start[node])
-    if before >= 0:
-        due = max(due, now.start[before])
-    now.turn[row] = due
-    if lane >= 0:
-        now.lane_end[lane], now.lane_kind[lane] = now.end[row], link.kind[row]
-        now.block_end[lane // BLOCK] = max(now.block_end[lane // BLOCK], now.end[row])

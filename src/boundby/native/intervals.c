@@ -322,12 +322,17 @@ EXPORT int64_t boundby_nest(const int64_t *start, const int64_t *end, int64_t co
     for (int64_t steps = 0; steps < 2 * count; steps++) {
         int64_t when, what;
         int is_end = open >= 0 && (row == count || end[open] <= start[row]);
+        if (open < 0 && row == count) break;
         if (is_end) { /* its parent takes over */
             when = end[open];
             what = open = parent[open];
         } else {
-            if (end[row] <= start[row] || (open >= 0 && end[row] > end[open])) return -1;
+            if (end[row] < start[row] || (open >= 0 && end[row] > end[open])) return -1;
             if (row && start[row] < start[row - 1]) return -1;
+            if (end[row] == start[row]) { /* without length it is innermost at no instant */
+                parent[row++] = open;
+                continue;
+            }
             when = start[row];
             parent[row] = open;
             what = open = row++;

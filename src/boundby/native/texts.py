@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from boundby.model.arrays import Int32Array, Int64Array
-from boundby.model.library import core, run
+from boundby.model.library import run
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -21,8 +20,6 @@ _END = 10  # "\n": what texts are joined with to be decoded all at once
 def distinct_texts(written: Bytes, offset: Int32Array) -> tuple[Int32Array, Int32Array]:
     """The number of each text among the distinct ones, in order of first sight, and where each of these stands first.
     Text ``row`` reaches from ``offset[row]`` to ``offset[row + 1]``, which the caller has looked at."""
-    if core() is None:
-        return distinct_texts_plain(written, offset)
     rows = len(offset) - 1
     number, first = np.empty(rows, np.int32), np.empty(rows, np.int32)
     size = _FIRST_SLOTS
@@ -32,15 +29,6 @@ def distinct_texts(written: Bytes, offset: Int32Array) -> tuple[Int32Array, Int3
         if found >= 0:
             return number, first[:found].copy()
         size *= _MORE_SLOTS
-
-
-def distinct_texts_plain(written: Bytes, offset: Int32Array) -> tuple[Int32Array, Int32Array]:
-    """The same without the native core."""
-    whole, places = written.tobytes(), offset.tolist()
-    known: dict[bytes, int] = {}
-    number = [known.setdefault(whole[low:high], len(known)) for low, high in itertools.pairwise(places)]
-    numbers = np.array(number, np.int32)
-    return numbers, np.unique(numbers, return_index=True)[1].astype(np.int32)
 
 
 def texts_at(written: Bytes, begin: npt.NDArray[Any], end: npt.NDArray[Any]) -> list[str]:

@@ -8,10 +8,10 @@ from boundby.attribution.host_account import ThreadAccount, sample_period
 from boundby.attribution.segments import Segments
 from boundby.attribution.timeline import Timeline
 from boundby.correlation.cpu_evidence import CpuEvidence
-from boundby.model.arrays import Int64Array, group_sums, pick, places, unique
+from boundby.model.arrays import Int64Array, places, unique
 from boundby.model.causes import CAUSES
 from boundby.model.intervals import Coverage, IntervalSet, union
-from boundby.model.library import core, int64, run
+from boundby.model.library import int64, run
 from boundby.plot_data.index import RegionIndex
 from boundby.results.plot_data import AccountLane, CauseBins, CauseSegments
 from boundby.stats.host import launching_thread
@@ -80,21 +80,12 @@ def covered_span(account: ThreadAccount) -> tuple[int, int]:
 
 def cause_bins(segments: Segments, edges: Int64Array) -> CauseBins:
     """Nanoseconds of each cause between neighbouring edges; sums to the segments' time inside the edges."""
-    causes, bins = len(CAUSES), np.arange(len(edges))
-    if core() is not None:
-        found = np.zeros((len(edges) - 1, causes), np.int64)
-        columns = int64(segments.start_ns), int64(segments.end_ns), np.ascontiguousarray(segments.cause), len(segments)
-        if run("boundby_bins", *columns, int64(edges), len(found), causes, found) < 0:
-            raise IndexError("a segment's cause is none")
-        return CauseBins(edges, found)
-    begun = places(edges, segments.start_ns, side="right") * causes + segments.cause
-    until = np.cumsum(group_sums(begun, segments.length_ns, len(edges) * causes + causes).reshape(-1, causes), axis=0)[
-        :-1
-    ]
-    last = places(segments.start_ns, edges) - 1  # that began before each edge, and may go on beyond it
-    beyond = np.maximum(pick(segments.end_ns, last, 0) - edges, 0)
-    until[bins, pick(segments.cause, last, 0)] -= np.where(last >= 0, beyond, 0)
-    return CauseBins(edges, np.diff(until, axis=0))
+    causes = len(CAUSES)
+    found = np.zeros((len(edges) - 1, causes), np.int64)
+    columns = int64(segments.start_ns), int64(segments.end_ns), np.ascontiguousarray(segments.cause), len(segments)
+    if run("boundby_bins", *columns, int64(edges), len(found), causes, found) < 0:
+        raise IndexError("a segment's cause is none")
+    return CauseBins(edges, found)
 
 
 def coarser(fine: CauseBins, edges: Int64Array) -> CauseBins | None:

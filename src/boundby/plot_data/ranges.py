@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import Int64Array, bounds, factorize, group_counts, into_groups, is_even, tally, unique
+from boundby.model.arrays import Int64Array, bounds, factorize, group_counts, into_groups, is_even, unique
 from boundby.model.intervals import first_free_lanes
-from boundby.model.library import core, int64, integers, run
+from boundby.model.library import int64, integers, run
 from boundby.model.nesting import depths
 from boundby.model.step_function import NOTHING
 from boundby.plot_data.index import RegionIndex
@@ -137,15 +137,10 @@ def groups_of(start: Int64Array, end: Int64Array, resolution: int, most: int | N
     """Where groups of rows begin: a row at least as long as the resolution stands alone, short ones join those of
     the same stretch of time. ``most``: as many of them are enough."""
     most = len(start) if most is None else most
-    if resolution and core() is not None:
-        first = np.empty(min(len(start), most), np.int64)
-        return first[: run("boundby_groups", int64(start), int64(end), len(start), resolution, most, first)]
-    new = np.ones(len(start), bool)
-    if resolution:
-        alone = end - start >= resolution
-        stretch = start // resolution
-        new[1:] = alone[1:] | alone[:-1] | (stretch[1:] != stretch[:-1])
-    return np.flatnonzero(new)[:most]
+    if not resolution:
+        return np.arange(min(len(start), most))
+    first = np.empty(min(len(start), most), np.int64)
+    return first[: run("boundby_groups", int64(start), int64(end), len(start), resolution, most, first)]
 
 
 def grouped(
@@ -155,10 +150,6 @@ def grouped(
     its rows ends, and how long they take together. Values: from 0 on."""
     if not len(first):
         return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
-    if core() is None:
-        group = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(value))))
-        most = tally(group, value, start, end).prevailing(np.zeros(len(first), np.int64))
-        return most, np.maximum.reduceat(end, first), np.add.reduceat(end - start, first)
     size, found = bounds(value)[1] + 1, np.empty((3, len(first)), np.int64)
     known = integers(value)
     columns = len(first), len(value), known, known.itemsize, int64(start), int64(end)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+from boundby.model.library import required
 from boundby.model.stage import stage
 from boundby.readers import kineto, nsys
 from boundby.readers.files import first_bytes, no_report
@@ -43,6 +44,7 @@ def read_trace(
     OutOfBoundsError for what takes longer than any trace of its size.
     The file is opened read-only and nothing is created beside it.
     """
+    required()
     location = Path(path)
     package: ModuleType | None
     if kind := nsys.export_kind(location):

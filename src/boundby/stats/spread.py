@@ -11,12 +11,10 @@ from boundby.model.arrays import (
     group_sums,
     into_groups,
     order_statistics,
-    places,
-    range_maximum,
     room_for_blocks,
 )
-from boundby.model.intervals import Coverage, IntervalSet
-from boundby.model.library import core, int64, run
+from boundby.model.intervals import IntervalSet
+from boundby.model.library import int64, run
 from boundby.model.records import dataclass
 
 Float = npt.NDArray[np.float64]
@@ -110,23 +108,7 @@ def intervals_in(
     The longest is exact: the two at the edges are clipped, those between come from a sparse table (n log n).
     """
     start, end = intervals
-    if core() is not None:
-        found = tuple(np.empty(len(low), np.int64) for _ in range(3))
-        known = int64(start), int64(end), len(start), int64(low), int64(high), len(low)
-        run("boundby_inside", *known, room_for_blocks(len(start)), *found)
-        return found[0], found[1], found[2]
-    first = places(end, low, side="right")
-    stop = np.maximum(places(start, high, side="left"), first)
-    count = np.where(high > low, stop - first, 0).astype(np.int64)
-    some = count > 0
-    covered, longest = np.zeros(len(low), np.int64), np.zeros(len(low), np.int64)
-    if not some.any():
-        return count, covered, longest
-    covered[some] = Coverage(intervals).within(low[some], high[some])
-    left, right = first[some], stop[some] - 1
-    edges = np.maximum(
-        np.minimum(end[left], high[some]) - np.maximum(start[left], low[some]),
-        np.minimum(end[right], high[some]) - np.maximum(start[right], low[some]),
-    )
-    longest[some] = np.maximum(edges, range_maximum(end - start, left + 1, right))
-    return count, covered, longest
+    found = tuple(np.empty(len(low), np.int64) for _ in range(3))
+    known = int64(start), int64(end), len(start), int64(low), int64(high), len(low)
+    run("boundby_inside", *known, room_for_blocks(len(start)), *found)
+    return found[0], found[1], found[2]

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model.arrays import MISSING, BoolArray, Int32Array, Int64Array, is_any, is_even, spread, unique
-from boundby.model.library import core
 from boundby.model.records import replace
 from boundby.native.pages import MOST_OUTPUTS, MOST_ROWS_OF_PAGE, NONE, At, Found, Leaves, empty_slots
 
@@ -77,8 +76,8 @@ class PageReader:
 
     @classmethod
     def of(cls, connection: sqlite3.Connection, file: BinaryIO | None) -> PageReader | None:
-        """None where there is no native core, no such file, or nothing that is read here."""
-        if core() is None or file is None:
+        """None where there is no such file, or nothing that is read here."""
+        if file is None:
             return None
         reader = cls(connection, file)
         size = reader._page_size
