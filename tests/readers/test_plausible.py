@@ -15,9 +15,10 @@ from boundby import api
 from boundby.model.errors import UserError
 from boundby.opening import open_trace
 from boundby.readers import read_trace
-from boundby.readers.plausible import longest_ascending, out_of_order
+from boundby.readers.ascending import longest_ascending, out_of_order
 from tests.support.export import Export
 from tests.support.traces import kineto_traces, traces
+from tests.support.training import training_loop
 
 SAMPLE = Path(__file__).parents[2] / "sample_reports" / "simulated_sync.sqlite"
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
@@ -70,6 +71,84 @@ def test_a_step_with_others_inside_has_a_wrong_end_and_a_module_with_others_insi
             export.nvtx(thread, 1_000 * number, end, name.format(number, number % 2), kind="startend")
         left[name] = len(read_trace(export.write(tmp_path / "report.sqlite")).ranges)
     assert left == {"step {0}": 23, "module {1}": 24, "step, seq = {0}": 24}
+
+
+def ranges_left(tmp_path: Path, kind: str, *ranges: tuple[int, int, str]) -> list[str]:
+    """The names of those that are left of ranges with this much beside them (times in us)."""
+    export = Export()
+    thread = export.thread()
+    for start, end, name in ranges:
+        export.nvtx(thread, start * 1_000, end * 1_000, name, kind=kind)
+    call = export.api(thread, 50, 60, "cudaLaunchKernel")
+    export.kernel(call, 100, 200)
+    trace = read_trace(export.write(tmp_path / "report.sqlite"))
+    return sorted(trace.names[name] for name in trace.ranges.name)
+
+
+def test_ranges_of_a_thread_that_cross_are_left_out(tmp_path: Path) -> None:
+    inside = [(10 * number + part, 10 * number + part + 2, f"part{part}") for number in range(6) for part in (1, 5)]
+    steps = [(10 * number, 10 * number + 9, "work") for number in range(6)]
+    whole = ranges_left(tmp_path, "pushpop", *inside, *steps)
+    wrong = ranges_left(tmp_path, "pushpop", *inside, *steps, (-50, 56, "wrong"))
+    assert wrong in (whole, [name for name in whole if name != "work"] + ["work"] * 5)
+    assert "wrong" in ranges_left(tmp_path, "startend", *inside, *steps, (-50, 56, "wrong"))
+
+
+def test_of_ranges_that_nest_by_their_numbers_none_is_left_out(tmp_path: Path) -> None:
+    """A function that calls itself, and counts."""
+    three = [(number, 100 - number, f"depth {number}") for number in range(3)]
+    assert len(ranges_left(tmp_path, "pushpop", *three)) == 3
+    two = [(0, 100, "level 1"), (10, 90, "level 2")]
+    assert len(ranges_left(tmp_path, "pushpop", *two)) == 2
+
+
+def test_a_step_that_begins_before_the_one_before_it_is_left_out(tmp_path: Path) -> None:
+    steps = [(10 * number, 10 * number + 9, f"step {number}") for number in range(6)]
+    steps[1] = (-500, 19, "step 1")
+    assert ranges_left(tmp_path, "pushpop", *steps) == [f"step {number}" for number in (0, 2, 3, 4, 5)]
+
+
+def test_an_operation_that_outlasts_a_wait_for_its_stream_is_left_out(tmp_path: Path) -> None:
+    """Of a process that uses two devices: which of them a wait for the device is for is not told."""
+    left = {}
+    for length in (50, 5_000_000):
+        export = Export()
+        main, at = export.thread(), 0
+        for number in range(120):
+            device = number % 2
+            call = export.api(main, at, at + 10, "cudaMemcpyAsync")
+            end = at + 100 + (length if number == 117 else 50)
+            export.memcpy(call, at + 100, end, device=device, stream=7 + device)
+            export.api(main, at + 200, at + 300, "cudaStreamSynchronize", stream=7 + device)
+            at += 1_000
+        left[length] = len(read_trace(export.write(tmp_path / "report.sqlite")).operations)
+    assert left == {50: 120, 5_000_000: 119}
+
+
+def test_a_report_of_which_many_rows_contradict_others_is_not_believed(tmp_path: Path) -> None:
+    path = tmp_path / "copy.sqlite"
+    path.write_bytes(SAMPLE.read_bytes())
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"UPDATE {RUNTIME} SET start = -5 WHERE rowid % 5 = 0")
+        database.commit()
+    report = api.analyze(path)
+    assert "unbelievable-times" in {warning.code for warning in report.trace.warnings}
+    assert report.devices[0].verdict.confidence == "low"
+
+
+def test_time_of_which_a_single_row_tells_makes_no_sure_verdict(tmp_path: Path) -> None:
+    """Steps in which the device computes; the last one ends long after anything else has."""
+    found = {}
+    for until in (0, 2_000_000_000):
+        path = training_loop(30).write(tmp_path / f"{until}.sqlite")
+        with closing(sqlite3.connect(path)) as database:
+            database.execute(
+                "UPDATE NVTX_EVENTS SET end = end + ? WHERE rowid = (SELECT rowid FROM NVTX_EVENTS ORDER BY end DESC)",
+                (until,),
+            )
+            database.commit()
+        found[until] = api.analyze(path).devices[0].verdict
+    assert found[2_000_000_000].confidence == "low" or found[2_000_000_000].bound in ("unknown", found[0].bound)
 
 
 def test_threads_whose_ids_do_not_follow_one_another_contradict_nothing(tmp_path: Path) -> None:

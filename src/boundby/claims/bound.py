@@ -64,6 +64,8 @@ class Case:
     captured: Captured = field(default_factory=Captured)
     has_cpu_evidence: bool = True  # whether on-CPU and asleep can be told apart: by operators and frames, too
     is_damaged: bool = False  # rows whose values cannot be right were left out, or changed
+    is_unbelievable: bool = False  # so many that no time can be relied on
+    unconfirmed_ns: int = 0  # at the ends of the window, of which a single row of the report tells
     is_clock_shifted: bool = False  # the device's clock was off and was corrected
     clock_ahead_ns: int = 0  # it may be ahead by so much: no operation starts sooner after its launch
     has_gpu_work: bool = True  # False: the account is of host threads

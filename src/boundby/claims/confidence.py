@@ -120,8 +120,14 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
     is_saturated, unknown_ns = decision.host_limit_fraction is not None, case.time[Cause.UNATTRIBUTED]
     if not case.captured.cuda_api:
         yield Doubt("CUDA API calls were not captured, so idle time has no owner", 2)
-    if case.is_damaged:
+    if case.is_unbelievable:
+        yield Doubt("the times of many rows contradict others: no time in this report is sure", 2)
+    elif case.is_damaged:
         yield Doubt("some rows of the report hold values that cannot be right: others may, too", 1)
+    if (alone_ns := case.unconfirmed_ns) > 0:
+        part = percent(alone_ns / case.window_ns)
+        sentence = f"of {part} of the time, at the ends of the window, a single row of the report tells"
+        yield _open(sentence, _KEYS, alone_ns, alone_ns)
     if unknown_ns:
         yield _open(f"{percent(case.share(Cause.UNATTRIBUTED))} of the time is unattributed", _KEYS, 0, unknown_ns)
     if (overhead_ns := case.time[Cause.PROFILER]) > 0:

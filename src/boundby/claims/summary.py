@@ -150,6 +150,8 @@ def _device(
         captured=trace.captured,
         has_cpu_evidence=knows_host,
         is_damaged=trace.is_damaged,
+        is_unbelievable=trace.is_unbelievable,
+        unconfirmed_ns=max(trace.confirmed_ns[0] - span[0], 0) + max(span[1] - trace.confirmed_ns[1], 0),
         is_clock_shifted=device.shift.shift_ns != 0,
         clock_ahead_ns=device.shift.unshown_ns,
         replayed=_shown(savings, device.segments.by_cause()),
@@ -612,6 +614,7 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         or timeline.trace.captured.osrt
         or timeline.trace.is_told_by_frames,
         is_damaged=timeline.trace.is_damaged,
+        is_unbelievable=timeline.trace.is_unbelievable,
         is_clock_shifted=shared.is_clock_shifted,
         clock_ahead_ns=shared.clock_ahead_ns,
         has_gpu_work=bool(timeline.devices),

@@ -97,6 +97,15 @@ def bounds(column: npt.NDArray[Any]) -> tuple[int, int]:
     return int(known.min()), int(known.max())
 
 
+def least_two(values: Int64Array) -> list[int]:
+    """The two least values, or as many as there are; no copy of the column is made."""
+    if len(values) < 2:
+        return [int(value) for value in values]
+    least = int(values.argmin())
+    others = [part.min() for part in (values[:least], values[least + 1 :]) if len(part)]
+    return [int(values[least]), int(min(others))]
+
+
 def replaced(column: Int64Array, number: int, by: int) -> Int64Array:
     """The column with another number in place of one; itself where it does not hold that."""
     if is_even(column):

@@ -20,6 +20,12 @@ class Nesting(NamedTuple):
     innermost: StepFunction
 
 
+def do_nest(start: Int64Array, end: Int64Array) -> bool:
+    """Whether ranges that all have a length, in order of start, then -end, lie in one another or apart."""
+    parent, time, innermost = np.empty((3, 2 * len(start)), np.int64)
+    return run("boundby_nest", int64(start), int64(end), len(start), parent, time, innermost) >= 0
+
+
 # Ends this near to each other are looked through for what rounding has put in the wrong order.
 _MOST_NEAR = 64
 

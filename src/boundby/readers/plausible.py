@@ -8,37 +8,48 @@ race for a stream, kernels of one stream overlap, some calls run inside others.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from itertools import pairwise
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import BoolArray, Int64Array, ascend, in_order, pick, places, unique
+from boundby.model.arrays import (
+    BoolArray,
+    Int64Array,
+    ascend,
+    factorize,
+    grouped,
+    in_order,
+    pick,
+    places,
+    unique,
+)
 from boundby.model.expressions import expression
 from boundby.model.records import replace
-from boundby.trace.facts import BROKEN_ROWS, TraceWarning
+from boundby.readers.ascending import LEAST_CONTRADICTED, out_of_order
+from boundby.readers.range_order import broken_ranges
+from boundby.trace.facts import BROKEN_ROWS, UNBELIEVABLE, TraceWarning
 from boundby.trace.tables import NO_CORRELATION, Intervals, Trace
+from boundby.trace.vocabulary.cuda import CallClass
 from boundby.trace.vocabulary.os import blocked_on
-from boundby.trace.vocabulary.ranges import fold_names
 
-#: A row that contradicts fewer others may be right: of 60 real traces, calls of two contradict one other each, and no
-#: operation contradicts any.
-LEAST_CONTRADICTED = 2
 #: Where more rows of a thread or stream than this are out of order, its order is none that could be relied on.
 MOST_BROKEN_FRACTION = 1 / 3
 #: More rows than this that contradict rows of other tables tell of two clocks, and not of wrong rows.
 SINGLE_FRACTION = 0.01
+#: Where more rows than this have been left out, what is left is no more to be believed.
+UNBELIEVABLE_FRACTION = 0.05
 #: Clocks of device and host differ by so much.
 CLOCK_ERROR_NS = 20_000
-_DIGITS = expression(r"0*(\d+)")
+_NEVER = np.iinfo(np.int64).max
+_Columns = tuple[npt.NDArray[Any], ...]
 _DEVICE_WAIT = expression(r"^(?:cuda|cu|hip)(?:Device|Ctx|Thread)Synchronize")
 
 
 def without_broken(trace: Trace) -> Trace:
     """The trace without rows whose times contradict those of many others, and with a warning that says so."""
-    notes = []
+    notes, rows, left_out = [], 0, 0
     for table, what, broken_rows in (
         ("api", "CUDA API calls", broken_calls),
         ("operations", "GPU operations", broken_operations),
@@ -46,11 +57,16 @@ def without_broken(trace: Trace) -> Trace:
         ("ranges", "NVTX ranges", broken_ranges),
     ):
         broken = broken_rows(trace)
+        rows += len(getattr(trace, table))
         if broken is not None:
+            left_out += int(broken.sum())
             trace = replace(trace, **{table: getattr(trace, table).take(~broken)})
             count = f"{int(broken.sum()):,} of the {what}"
             notes.append(f"{count} had times that contradict those of many others and were left out.")
-    warnings = (TraceWarning(BROKEN_ROWS, note) for note in notes)
+    warnings = [TraceWarning(BROKEN_ROWS, note) for note in notes]
+    if left_out > UNBELIEVABLE_FRACTION * rows:
+        text = f"{left_out:,} of {rows:,} rows have times that contradict others: no time in this report is sure. "
+        warnings.append(TraceWarning(UNBELIEVABLE, f"{text}Export or capture it again."))
     return replace(trace, warnings=(*trace.warnings, *warnings)) if notes else trace
 
 
@@ -72,20 +88,19 @@ def broken_calls(trace: Trace) -> BoolArray | None:
 
 def broken_operations(trace: Trace) -> BoolArray | None:
     """Operations that begin or end before others of their stream that were launched earlier; and single ones that
-    begin before their own launch, or end after a call has returned that waited for the device."""
+    begin before their own launch, or end after a call has returned that waited for them."""
     table, calls = trace.operations, trace.api
     stream = table.device, table.process, table.stream
-    broken, call = None, None
-    if _broken(table, stream, table.correlation) is not None:
+    broken = None
+    if not len(table) or not len(calls):
+        return None
+    call = _launches(trace)
+    if not _is_in_order(stream, table.correlation, table.start_ns, table.end_ns):
         # The ids of several threads need not follow one another: when each was launched then tells.
-        call = _launches(trace)
         rank = np.zeros(len(calls) + 1, np.int64)  # the last: of no call
         rank[np.argsort(calls.start_ns, kind="stable")] = np.arange(1, len(calls) + 1)
         broken = _broken(table, stream, rank[call])
-    if len(table) and len(calls):
-        call = _launches(trace) if call is None else call
-        broken = _either(broken, _single(_before_launch(trace, call)), _single(_after_waits(trace, call)))
-    return broken
+    return _either(broken, _single(_before_launch(trace, call)), _single(_after_waits(trace, call)))
 
 
 def _either(*masks: BoolArray | None) -> BoolArray | None:
@@ -111,15 +126,20 @@ def _single_of_thread(broken: BoolArray, thread: npt.NDArray[Any]) -> BoolArray 
 
 def _launches(trace: Trace) -> npt.NDArray[np.intp]:
     """The row in ``trace.api`` of the call that launched each operation; -1 without one."""
-    table, calls = trace.operations, trace.api
-    most = int(max(table.correlation.max(initial=0), calls.correlation.max(initial=0))) + 1
-    asked = table.process.astype(np.int64) * most + table.correlation
+    return _calls_of(trace, trace.operations.process, trace.operations.correlation)
+
+
+def _calls_of(trace: Trace, process: npt.NDArray[Any], correlation: Int64Array) -> npt.NDArray[np.intp]:
+    """The row in ``trace.api`` of the call of a process that has this id; -1 without one."""
+    calls = trace.api
+    most = int(max(correlation.max(initial=0), calls.correlation.max(initial=0))) + 1
+    asked = process.astype(np.int64) * most + correlation
     known = trace.process_of(calls.thread).astype(np.int64) * most + calls.correlation
     order = in_order(known)
     known = known[order]
     place = np.minimum(places(known, asked), len(known) - 1)
     rows = np.arange(len(calls))[order][place]
-    return np.where((known[place] == asked) & (table.correlation != NO_CORRELATION), rows, -1)
+    return np.where((known[place] == asked) & (correlation != NO_CORRELATION), rows, -1)
 
 
 def _before_launch(trace: Trace, call: npt.NDArray[np.intp]) -> BoolArray:
@@ -128,23 +148,46 @@ def _before_launch(trace: Trace, call: npt.NDArray[np.intp]) -> BoolArray:
 
 
 def _after_waits(trace: Trace, call: npt.NDArray[np.intp]) -> BoolArray:
-    """Operations that end after a call has returned which waited for the device, and began after their launch."""
+    """Operations that end after a call has returned which waited for them, and began after their launch."""
     table, calls = trace.operations, trace.api
     late = np.zeros(len(table), bool)
-    is_wait = np.array([_DEVICE_WAIT.search(name) is not None for name in trace.names] + [False])
-    waits = np.flatnonzero(pick(is_wait, calls.name, False) & ~calls.has_failed)
-    process = trace.process_of(calls.thread)[waits]
-    for number in unique(process).tolist():
-        own = waits[process == number]
-        own = own[np.argsort(calls.start_ns[own], kind="stable")]
-        rows = np.flatnonzero((table.process == number) & (call >= 0))
-        if len(unique(table.device[rows])) != 1:
-            continue  # which device a call waits for is not told
-        returned = np.minimum.accumulate(calls.end_ns[own][::-1])[::-1]
-        place = places(calls.start_ns[own], calls.end_ns[call[rows]])
-        until = returned[np.minimum(place, len(own) - 1)]
-        late[rows] = (place < len(own)) & (table.end_ns[rows] > until + CLOCK_ERROR_NS)
+    for of_rows, of_waits, wait in _waits(trace):
+        rows = np.flatnonzero((call >= 0) & _is_of_one_device(of_rows, table.device))
+        _, part = factorize(*map(np.concatenate, zip([column[rows] for column in of_rows], of_waits, strict=True)))
+        known, members = grouped(part[: len(rows)])
+        for number, own in zip(*grouped(part[len(rows) :]), strict=True):
+            if (at := int(np.searchsorted(known, number))) < len(known) and known[at] == number:
+                chosen = wait[own[np.argsort(calls.start_ns[wait[own]], kind="stable")]]
+                until = np.append(np.minimum.accumulate(calls.end_ns[chosen][::-1])[::-1], _NEVER)
+                ours = rows[members[at]]
+                returned = until[places(calls.start_ns[chosen], calls.end_ns[call[ours]])]
+                late[ours] |= table.end_ns[ours] - CLOCK_ERROR_NS > returned
     return late
+
+
+def _waits(trace: Trace) -> Iterator[tuple[_Columns, _Columns, npt.NDArray[np.intp]]]:
+    """Calls that waited for the device of their process, and those that waited for a stream of it: of which process
+    (and stream) each operation is, of which each call is, and the rows of these."""
+    table, calls, points = trace.operations, trace.api, trace.stream_points
+    is_device_wait = np.array([_DEVICE_WAIT.search(name) is not None for name in trace.names] + [False])
+    rows = np.flatnonzero(pick(is_device_wait, calls.name, False) & ~calls.has_failed)
+    yield (table.process,), (trace.process_of(calls.thread[rows]),), rows
+    told = np.flatnonzero(~points.is_record & (points.event < 0) & (points.stream >= 0))
+    call = _calls_of(trace, points.process[told], points.correlation[told])
+    is_wait = (call >= 0) & (pick(trace.call_class, pick(calls.name, call, -1), -1) == CallClass.SYNC)
+    is_wait &= ~pick(calls.has_failed, call, True)
+    of = (points.process[told][is_wait], points.stream[told][is_wait])
+    yield (table.process, table.stream), of, call[is_wait]
+
+
+def _is_of_one_device(columns: _Columns, device: npt.NDArray[Any]) -> BoolArray:
+    """Of each row, whether all rows alike are of its device: else which device a call waits for is not told."""
+    _, part = factorize(*columns)
+    low, high = (np.full(len(part), fill, np.int64) for fill in (_NEVER, -1))
+    np.minimum.at(low, part, device)
+    np.maximum.at(high, part, device)
+    is_one: BoolArray = (low == high)[part]
+    return is_one
 
 
 def broken_os_calls(trace: Trace) -> BoolArray | None:
@@ -162,41 +205,6 @@ def broken_os_calls(trace: Trace) -> BoolArray | None:
     return broken if broken.any() else None
 
 
-def broken_ranges(trace: Trace) -> BoolArray | None:
-    """Single steps with others of their kind inside. Steps are ranges whose names differ in nothing but a number that
-    each has for itself and that grows with time. (Other ranges may lie in those of their name: a function may call
-    itself, and a module that has a number is called again and again.)"""
-    ranges = trace.ranges
-    if not len(ranges):
-        return None
-    names = unique(ranges.name)
-    names = names[names >= 0].tolist()
-    folded = fold_names([trace.names[name] for name in names])
-    number = {text: place for place, text in enumerate(sorted(set(folded)))}
-    group = np.full(len(trace.names) + 1, -1)
-    group[names] = [number[text] for text in folded]
-    name = group[ranges.name]
-    began = np.where(ranges.is_open, NO_CORRELATION, ranges.start_ns - ranges.start_ns.min() + 1)
-    broken = _broken(ranges, (ranges.thread, ranges.domain, name), began, SINGLE_FRACTION)
-    if broken is None:
-        return None
-    is_numbered = np.zeros(len(trace.names) + 1, bool)
-    is_numbered[names] = [
-        text.count("*") > trace.names[name].count("*") for name, text in zip(names, folded, strict=True)
-    ]
-    broken &= is_numbered[ranges.name]
-    for row in np.flatnonzero(broken).tolist():
-        alike = (ranges.thread == ranges.thread[row]) & (ranges.domain == ranges.domain[row]) & (name == name[row])
-        broken[row] = _are_counted([trace.names[each] for each in ranges.name[alike & ~broken]])
-    return broken if broken.any() else None
-
-
-def _are_counted(names: list[str]) -> bool:
-    """Whether the numbers in these names grow from each to the next."""
-    numbers = [[(len(digits), digits) for digits in _DIGITS.findall(name)] for name in names]
-    return all(before < after for before, after in pairwise(numbers))
-
-
 def _crosses(calls: Intervals, low: int, high: int) -> bool:
     """Whether one of these begins before this interval and ends in it, or the other way round."""
     start, end = calls.start_ns, calls.end_ns
@@ -205,11 +213,13 @@ def _crosses(calls: Intervals, low: int, high: int) -> bool:
 
 
 def _is_in_order(group: tuple[npt.NDArray[Any], ...], *columns: npt.NDArray[Any]) -> bool:
-    """Whether all columns ascend within each group of neighbours."""
+    """Whether all columns ascend within each group, in order of the first of them."""
+    order = in_order(*group, columns[0])
     same = np.ones(max(len(columns[0]) - 1, 0), bool)
     for column in group:
-        same &= column[1:] == column[:-1]
-    return not any(bool((same & (column[1:] < column[:-1])).any()) for column in columns)
+        ordered = column[order]
+        same &= ordered[1:] == ordered[:-1]
+    return not any(bool((same & (column[order][1:] < column[order][:-1])).any()) for column in columns[1:])
 
 
 def _broken(
@@ -244,40 +254,3 @@ def _broken(
                 if found.sum() <= max(most * (high - low), 1):
                     broken[rows[low:high][found]] = True
     return broken if broken.any() else None
-
-
-def out_of_order(values: Int64Array) -> BoolArray:
-    """Which values lie out of the longest ascending sequence of all by at least `LEAST_CONTRADICTED` of its values."""
-    kept = longest_ascending(values)
-    sequence = values[kept]
-    before = np.cumsum(kept)
-    rank = np.where(
-        sequence[np.minimum(before, len(sequence) - 1)] < values,
-        np.searchsorted(sequence, values, side="left"),
-        np.searchsorted(sequence, values, side="right"),
-    )
-    contradicts: BoolArray = ~kept & (np.abs(rank - before) >= LEAST_CONTRADICTED)
-    return contradicts
-
-
-def longest_ascending(values: Int64Array) -> BoolArray:
-    """A mask of the longest sequence of values, in their order, that never falls. Only what is out of order comes here:
-    so a loop will do."""
-    ends: list[int] = []  # the least last value of a sequence of each length
-    rows: list[int] = []  # its row
-    before = np.full(len(values), -1)
-    for row, value in enumerate(values.tolist()):
-        length = bisect_right(ends, value)
-        if length:
-            before[row] = rows[length - 1]
-        if length == len(ends):
-            ends.append(value)
-            rows.append(row)
-        else:
-            ends[length], rows[length] = value, row
-    kept = np.zeros(len(values), bool)
-    row = rows[-1] if rows else -1
-    while row >= 0:
-        kept[row] = True
-        row = int(before[row])
-    return kept

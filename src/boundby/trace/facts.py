@@ -9,6 +9,8 @@ from boundby.model.records import LATER, dataclass
 
 #: The code of warnings about rows whose values cannot be right.
 BROKEN_ROWS = "broken-rows"
+#: The code of the warning that so many are that no row of the report can be relied on.
+UNBELIEVABLE = "unbelievable-times"
 #: ``Trace.source`` of what PyTorch's profiler wrote.
 PYTORCH = "pytorch-profiler"
 

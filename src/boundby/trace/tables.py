@@ -25,6 +25,7 @@ from boundby.model.arrays import (
     compact,
     is_any,
     is_even,
+    least_two,
     order_of,
     pick,
     ranked,
@@ -38,6 +39,7 @@ from boundby.model.records import dataclass, fields, replace
 from boundby.trace.facts import (
     BROKEN_ROWS,
     PYTORCH,
+    UNBELIEVABLE,
     Captured,
     Communicator,
     Cycle,
@@ -561,6 +563,9 @@ class PageEvents(Table):
     count: Int64Array
 
 
+_OF_EVENTS = ("operations", "api", "ranges", "os_calls", "overhead", "schedule", "samples", "python_frames")
+
+
 @dataclass(frozen=True)
 class Trace:
     """One report, read. Tables that were not captured are empty; ``captured`` tells which."""
@@ -633,10 +638,23 @@ class Trace:
             kept[what] = table.take((table.start_ns >= cycle.low_ns) & (table.start_ns <= cycle.high_ns))
         return replace(self, **kept, span_ns=(cycle.low_ns, cycle.high_ns), cycles=())
 
+    @cached_property
+    def confirmed_ns(self) -> tuple[int, int]:
+        """From when to when things happened by more than one row of the report."""
+        tables = [getattr(self, name) for name in _OF_EVENTS if len(getattr(self, name))]
+        starts = [time for table in tables for time in least_two(table.start_ns)]
+        ends = [-time for table in tables for time in least_two(-getattr(table, "end_ns", table.start_ns))]
+        return (sorted(starts)[1], sorted(ends)[-2]) if len(starts) > 1 else self.span_ns
+
     @property
     def is_damaged(self) -> bool:
         """Whether rows were left out, or changed, because their values cannot be right."""
         return any(warning.code == BROKEN_ROWS for warning in self.warnings)
+
+    @property
+    def is_unbelievable(self) -> bool:
+        """Whether the times of so many rows contradict others that none can be relied on."""
+        return any(warning.code == UNBELIEVABLE for warning in self.warnings)
 
     @property
     def is_told_by_frames(self) -> bool:

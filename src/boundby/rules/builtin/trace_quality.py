@@ -53,7 +53,7 @@ _LOST = expression(
     r"|not enough (?:buffer|memory|space)|out of (?:memory|disk)|insufficient",
     re.IGNORECASE,
 )
-_CODES = frozenset({"export-incomplete", "broken-rows"})
+_CODES = frozenset({"export-incomplete", "broken-rows", "unbelievable-times"})
 # What is said about other data than the account rests on.
 _BESIDE = expression(r"symbol|GPU metrics|perf event|kernel IP", re.IGNORECASE)
 
