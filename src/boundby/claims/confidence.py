@@ -31,7 +31,9 @@ SOME_CALLS_LOST = 0.05  # or time that has none on record: as many waits may be 
 MUCH_UNWOKEN = 0.25  # of the time that the host slept: who did not appear may as well have computed
 _HOST = tuple(cause for cause in REMOVABLE if cause not in BUSY_CAUSES)
 _ON_CPU_OR_NOT = (Cause.CPU.key, Cause.HOST_BLOCKED.key)
+_OUTSIDE = (Cause.HOST_BLOCKED.key, Cause.GPU_COMM.key)  # what may wait for other ranks and processes
 _KEYS = tuple(cause.key for cause in REMOVABLE)
+_OF_LAUNCHED = (*sorted(BUSY_KEYS), Cause.CUDA_API.key, Cause.INIT.key)
 _NAMED = frozenset((*_KEYS, "mixed"))
 
 
@@ -75,11 +77,12 @@ def _turned(case: Case, decision: Decision, doubts: Iterable[Doubt]) -> Iterator
             for key, ns in open_ns.items():
                 side[key] += ns
     saved = {saving.cause: saving.saving_ns for saving in decision.savings}
-    least = max(_least_ns(case, key, ns) - less[key] for key, ns in saved.items() if key in named)
+    own = {key: ns for key, ns in saved.items() if key in named}
     most = {key: _most_ns(case, decision, key, saved.get(key, 0)) + more[key] for key in _KEYS if key not in named}
-    rival = max(most, key=lambda key: most[key])
+    least = {rival: max(_least_ns(case, key, ns, rival) - less[key] for key, ns in own.items()) for rival in most}
+    rival = min(most, key=lambda key: least[key] - most[key])
     matters_ns = LEAST_SAVING * case.window_ns
-    lead_ns = least - max(most[rival], matters_ns)
+    lead_ns = least[rival] - max(most[rival], matters_ns)
     if lead_ns >= 0 and (decision.mixed_of is not None or lead_ns >= CLOSE * case.window_ns):
         return
     for doubt in doubts:
@@ -91,21 +94,25 @@ def _turned(case: Case, decision: Decision, doubts: Iterable[Doubt]) -> Iterator
         yield Doubt(f"{SHORT_LABEL[rival]} is close behind", 1)
 
 
-def _least_ns(case: Case, key: str, saved_ns: int) -> int:
-    """What removing a cause saves at least by the replay: no less than the idle time that the account shows of it."""
+def _least_ns(case: Case, key: str, saved_ns: int, rival: str) -> int:
+    """What removing a cause saves at least by the replay: no less than the idle time that the account shows of it. What
+    is waited for outside of the trace holds every removal up alike, but for that of the wait."""
     least_ns = saved_ns - case.open_ns.get(key, (0, 0))[0]
+    least_ns += 0 if rival in _OUTSIDE else min(case.held_ns.get(key, 0), saved_ns - least_ns)
     cause = Cause[key.upper()]
     return least_ns if cause in BUSY_CAUSES else max(least_ns, min(saved_ns, case.time[cause]))
 
 
 def _most_ns(case: Case, decision: Decision, key: str, saved_ns: int) -> int:
     """What removing a cause saves at most: by the replay no more than the account can hold of it (`shown_most_ns`); by
-    the account alone as much of the device's work as there is. A cause that the account does not show is no rival, nor
+    the account alone as much of the device's work as there is, but for kernels no more than the time in which the host
+    is not at work: that takes as long without them. A cause that the account does not show is no rival, nor
     is work of the device that takes less than what the verdict names, whatever the time that is not known was."""
     cause = Cause[key.upper()]
     own_ns = case.time[cause] + case.time[Cause.UNATTRIBUTED]
     if case.replayed is None:
-        return max(saved_ns, case.time[cause] if cause in BUSY_CAUSES else 0)
+        hideable_ns = case.window_ns if case.is_part or cause == Cause.GPU_COPY else case.window_ns - case.host_active_ns
+        return max(saved_ns, min(case.time[cause], hideable_ns) if cause in BUSY_CAUSES else 0)
     more_ns = saved_ns + case.open_ns.get(key, (0, 0))[1]
     if cause in BUSY_CAUSES:
         named = [Cause[one.upper()] for one in (decision.mixed_of or (decision.bound,)) if one in BUSY_KEYS]
@@ -199,8 +206,9 @@ def _doubts_of_replay(case: Case, decision: Decision) -> Iterator[Doubt]:
     is_lost = case.calls_lost_fraction >= SOME_CALLS_LOST or case.unsure_ns >= SOME_CALLS_LOST * case.window_ns
     # Nor which of the two sets the pace, where the host's own work takes as long as the device's.
     is_open = is_lost if limit is None else limit < IDLE_WORTH
-    waiting_ns = 0 if limit is not None else case.time[Cause.DEVICE_WAIT]  # for whatever it is
-    yield _open(sentence, _KEYS, 0, waiting_ns, 2 if is_open else 1)
+    # Work that is launched waits for the device, or for its own launch to arrive, and for nothing that the host does.
+    waiting_ns = 0 if limit is not None else case.time[Cause.DEVICE_WAIT]
+    yield _open(sentence, _OF_LAUNCHED, 0, waiting_ns, 2 if is_open else 1)
 
 
 def _may_lead(case: Case, decision: Decision) -> bool:

@@ -182,6 +182,9 @@ def _device(
         silent_ns=_silent_ns(timeline, processes),
         unseen_ns=unseen_ns(figures.device_counters.get(device.index), activity["gaps"].total_ns),
         open_ns=_open(told),
+        held_ns={cause: replayed.between[device.index][scenario].held_ns for cause, scenario in SCENARIO_OF_CAUSE.items()}
+        if told
+        else {},
         stretched=_stretched(device, knows_host)
         if timeline.window.kind == "gpu" and not timeline.window.skip_first
         else None,
@@ -285,7 +288,7 @@ def _widened(
 ) -> Range:
     """The range of a prediction (or of two ways to make it) with what is not on record: calls, work, who woke whom."""
     length, unknown = device.high_ns - device.low_ns, device.withheld.unsure_ns
-    low, high, is_order_open, floor = between
+    low, high, is_order_open, floor, held = between
     if min(predicted_ns) < length and (weight := _lost_weight(timeline, device)):
         low, high = round(low * (1 - weight)), round(high + max(length - high, 0) * weight)
     if causes in _ONE_OF_TWO and _much_unwoken(timeline, device):
@@ -297,7 +300,7 @@ def _widened(
         unshown_ns = unshown_sleep_ns(slept_idle_ns, length - replayed.predicted_ns[device.index][_SLEEP])
         high = max(high, min(high + unshown_ns, length))
     low, high = max(low - unknown, 0), max(min(high + unknown, max(length, high)), *predicted_ns)
-    return Range(low, high, is_order_open, min(*predicted_ns, floor))
+    return Range(low, high, is_order_open, min(*predicted_ns, floor), held)
 
 
 def _sure(device: DeviceTimeline, between: Range, predicted_ns: int) -> str:

@@ -91,6 +91,7 @@ class Range(NamedTuple):
     high_ns: int
     is_order_open: bool = False  # much hangs on which stream's work comes first, or who wakes whom, which is not known
     floor_ns: int = 0  # the busiest stream that is left, no more than is predicted
+    held_ns: int = 0  # of the high end: what is waited for outside of the trace, whatever changes here
 
     @property
     def least_ns(self) -> int:
@@ -428,8 +429,7 @@ class Predictor:
         is_of_kernels = all(_is_of_kernels(step.change) for step in steps)
         is_same_work = costs.column("duration_ns") is self.graph.costs.duration_ns
         otherwise, ahead_ns = self._otherwise_ns(costs), run_ahead_ns(self.graph, costs)
-        loads = self.graph.is_init & self.everywhere.nodes
-        loading = LOADING_ERROR * float(costs.call_ns[loads].sum() if loads.any() else 0)
+        loading = LOADING_ERROR * self._loading_ns(costs)
         # Beyond what follows it does not matter how much has changed.
         most_ns = max(*(MODEL_ERROR * ns + loading for ns in predicted_ns), LEAST_BOUND * max(self.measured_ns))
         changed_ns, margins_ns = self._changed_ns(costs, most_ns), self._margins_saved_ns(steps)
@@ -459,8 +459,8 @@ class Predictor:
             low, high = min(low, max(other, busy)), max(high, min(other, measured))  # which work comes first is open
             if self._shares_room:  # more overlap than was measured may not be possible
                 high = max(high, min(busy, measured))
-            if leaves_input and measured > high:
-                high += int((measured - high) * self.open.held_up[position])
+            held = int(max(measured - high, 0) * self.open.held_up[position]) if leaves_input else 0
+            high += held
             if not is_of_kernels and is_shared:
                 low = min(low, predicted - SHARED_DELAYS * delays_ns - turned_ns)
             high += max(int((measured - high) * min(CHANCE * self._dropped, 1.0)), 0)
@@ -469,8 +469,24 @@ class Predictor:
             if is_of_kernels or not is_shared:  # else kernels had a share, too: how much is open
                 low = max(low - error, min(predicted, floor))
             high = max(min(high + error, max(measured, predicted)), predicted)
-            ranges.append(Range(max(low, 0), high, is_order_open, min(predicted, floor)))
+            ranges.append(Range(max(low, 0), high, is_order_open, min(predicted, floor), held))
         return ranges
+
+    def _loading_ns(self, costs: Costs) -> int:
+        """What these costs leave of initialization in the windows; what lies before or after makes none of them longer."""
+        loads, inside_ns = self._loads
+        return int(np.minimum(costs.call_ns[loads], inside_ns).sum()) if len(loads) else 0
+
+    @cached_property
+    def _loads(self) -> tuple[npt.NDArray[np.intp], Int64Array]:
+        """Nodes of initialization, and for how long each of them lies in a window."""
+        loads = np.flatnonzero(self.graph.is_init)
+        begin_ns, end_ns = self.graph.links.node_begin_ns[loads], self.graph.links.node_end_ns[loads]
+        inside_ns = np.zeros(len(loads), np.int64)
+        for device in self.devices:
+            within = np.minimum(end_ns, device.high_ns) - np.maximum(begin_ns, device.low_ns)
+            inside_ns = np.maximum(inside_ns, within)
+        return loads, inside_ns
 
     @cached_property
     def _busy_ns(self) -> list[int]:
