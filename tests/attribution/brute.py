@@ -64,7 +64,7 @@ class Brute:
         self.high = max(op[1] for op in self.ops)
 
     def _first_loads(self, trace: Trace) -> set[int]:
-        """First launches of a kernel, and first bookkeeping calls, that take ten times the later ones and 200 us."""
+        """First launches of a kernel, and first bookkeeping calls, that take ten times the later ones and 100 us."""
         groups: dict[tuple[str, str], list[Call]] = {}
         for op, name in zip(self.ops, trace.operations.name, strict=True):
             if op[2] == OpKind.KERNEL and op[4] and op[4][2] == CallClass.LAUNCH:
@@ -77,8 +77,8 @@ class Brute:
             group.sort()
             later = sorted(call[1] - call[0] for call in group[1:])
             alike = [call[1] - call[0] for key, calls in groups.items() if key[0] == kind for call in calls]
-            usual = later[len(later) // 2] if later else median(alike)
-            if group[0][1] - group[0][0] > max(10 * usual, 200 * US):
+            usual = later[len(later) // 2] if later else min(median(alike), 10 * US)
+            if group[0][1] - group[0][0] > max(10 * usual, 100 * US):
                 loads.add(group[0][3])
         return loads
 

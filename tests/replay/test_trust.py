@@ -25,6 +25,15 @@ def test_what_is_known_is_narrow_and_holds_its_prediction() -> None:
     assert found.confidence == "high"
 
 
+def test_initialization_before_the_window_widens_no_range() -> None:
+    program = Program()
+    program.api(-900_000 * US, -100 * US, "cudaMalloc")
+    for step in range(20):
+        launch(program, step * 300, step * 300 + 8, step * 300 + 100)
+    [found] = answer(predictor_of(program), "no_sync")
+    assert found.low_ns >= 0.94 * found.predicted_ns
+
+
 def test_a_delay_without_a_reason_is_left_open() -> None:
     program = Program()
     for step in range(20):

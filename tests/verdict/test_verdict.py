@@ -227,12 +227,26 @@ def test_missing_data_lowers_the_confidence_and_is_named() -> None:
     assert level(replace(busy, unreliable="it is cut")) == "medium"  # the host neither works nor sleeps for most of it
     hidden = replace(known, time=account(gpu_compute=600, cpu=400), host_active_ns=500_000_000)
     assert level(replace(hidden, unreliable="it is cut")) == "medium"
-    assert (
-        level(replace(hidden, host_active_ns=650_000_000, unreliable="it is cut")) == "low"
-    )  # which one sets the pace
+    works = replace(hidden, host_active_ns=650_000_000, unreliable="it is cut")
+    assert level(works) == "medium"  # without kernels the host takes as long, and that is closer than its idle time
+    copies = account(gpu_copy=600, cpu=400)
+    assert level(replace(works, time=copies)) == "low"  # of which part of the host's time is: which one sets the pace
     sleeping = replace(known, time=account(gpu_compute=300, host_blocked=700), host_active_ns=200_000_000)
     assert level(sleeping) == "high"
     assert level(replace(sleeping, unwoken_ns=600 * MS)) == "low"  # who ended its waits is not there
+
+
+def test_what_holds_every_removal_up_alike_turns_no_verdict() -> None:
+    """Another rank is waited for, whatever is removed here: only a cause that may be that wait gains by it."""
+    saved = {"gpu_compute": 450_000_000, "sync": 170_000_000}
+    case = Case(time=account(gpu_compute=700, cuda_api=300), captured=ALL, operations=9, replayed=saved)
+    less = replace(case, open_ns={"gpu_compute": (300_000_000, 0)})
+    assert judge(less).confidence == "low"
+    assert judge(replace(less, held_ns={"gpu_compute": 300_000_000})).confidence == "high"
+    waits = replace(
+        less, time=account(gpu_compute=700, host_blocked=300), replayed={**saved, "host_blocked": 200_000_000}
+    )
+    assert judge(replace(waits, held_ns={"gpu_compute": 300_000_000})).confidence == "low"
 
 
 def test_unattributed_time_lowers_the_confidence() -> None:

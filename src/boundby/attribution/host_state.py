@@ -12,6 +12,7 @@ from boundby.correlation.compiling import Compilations
 from boundby.correlation.correlate import Calls
 from boundby.correlation.cpu_evidence import CpuEvidence, gather_evidence, lifetime
 from boundby.correlation.logical_threads import LogicalThreads
+from boundby.correlation.starting import LibraryStarts
 from boundby.model.arrays import (
     BoolArray,
     Int32Array,
@@ -81,8 +82,9 @@ class HostState:
         self._running: dict[tuple[int, bool], StepFunction] = {}
         self._idle: dict[int, IntervalSet] = {}
         self._compiling: dict[int, IntervalSet] = {}
+        self._starting: dict[int, IntervalSet] = {}
         self._awaited: dict[int, IntervalSet] = {}
-        self._compilations = Compilations(trace, calls)
+        self._compilations, self._library_starts = Compilations(trace, calls), LibraryStarts(trace, calls)
         copies = _pageable_rows(trace, calls)
         self._waits_until = _implicit_waits(trace, calls, copies)
         self._stalls = compact(stalled_allocations(calls, self._busy_of, trace))
@@ -108,22 +110,39 @@ class HostState:
             self._compiling[thread] = self._compilations.of(thread, self.evidence(thread).asleep)
         return self._compiling[thread]
 
+    def starting(self, thread: int) -> IntervalSet:
+        """When the thread sets a library up, and does not compile."""
+        if thread not in self._starting:
+            self._starting[thread] = subtract(self._library_starts.of(thread), self.compiling(thread))
+        return self._starting[thread]
+
     def initializing(self, thread: int) -> IntervalSet:
-        """When the thread compiles, or starts or ends message passing, beside what its CUDA calls say."""
-        compiling, starting = self.compiling(thread), self._trace.in_messages(thread, ONCE)
-        if not len(starting.start):
-            return compiling
-        return union(*(np.concatenate(sides) for sides in zip(compiling, starting, strict=True)))
+        """When the thread compiles, sets a library up, or starts or ends message passing, beside what its CUDA calls
+        say."""
+        of_messages = self._trace.in_messages(thread, ONCE)
+        others = [part for part in (self.starting(thread), of_messages) if len(part.start)]
+        if not others:
+            return self.compiling(thread)
+        return union(*(np.concatenate(sides) for sides in zip(self.compiling(thread), *others, strict=True)))
+
+    def compiling_for(self, thread: int) -> IntervalSet:
+        """When the thread compiles, or may do so for one of its process that sleeps until a compiler is done."""
+        own = self.compiling(thread)
+        awaited = self._awaited_by(self._trace.threads[thread].process, self.compiling)
+        return union(*(np.concatenate(sides) for sides in zip(own, awaited, strict=True)))
 
     def _initialization_awaited(self, process: int) -> IntervalSet:
         """When a thread of the process that calls CUDA sleeps until something is initialized, by a compiler's pool of
         threads say: whoever of the process works meanwhile initializes it."""
         if process not in self._awaited:
-            callers = unique(self._calls.thread)
-            mine = callers[self._trace.process_of_thread[callers] == process].tolist()
-            sleeps = [EMPTY, *(intersect(self.initializing(one), self.evidence(one).asleep) for one in mine)]
-            self._awaited[process] = union(*(np.concatenate(side) for side in zip(*sleeps, strict=True)))
+            self._awaited[process] = self._awaited_by(process, self.initializing)
         return self._awaited[process]
+
+    def _awaited_by(self, process: int, of_thread: Callable[[int], IntervalSet]) -> IntervalSet:
+        callers = unique(self._calls.thread)
+        mine = callers[self._trace.process_of_thread[callers] == process].tolist()
+        sleeps = [EMPTY, *(intersect(of_thread(one), self.evidence(one).asleep) for one in mine)]
+        return union(*(np.concatenate(side) for side in zip(*sleeps, strict=True)))
 
     def blocked(self, thread: int) -> IntervalSet:
         """Times in which the thread waits for the device: blocking syncs and copies, and, while the process's

@@ -99,7 +99,7 @@ class Case:
     #: By cause: how much less, and how much more, its removal may save than the replay says, for what the trace leaves
     #: open.
     open_ns: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    held_ns: Mapping[str, int] = field(default_factory=dict)  # of how much less: what waits outside of the trace hold up
+    held_ns: Mapping[str, int] = field(default_factory=dict)  # of how much less: held up from outside of the trace
     calls_lost_fraction: float = 0.0  # of the calls that left other records
     unseen_ns: int = 0  # idle on record, and at work by the GPU's counters
     silent_ns: int = 0  # from where its calls stop on record to the end of the trace, while ranges that call go on

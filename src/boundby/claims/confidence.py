@@ -111,8 +111,9 @@ def _most_ns(case: Case, decision: Decision, key: str, saved_ns: int) -> int:
     cause = Cause[key.upper()]
     own_ns = case.time[cause] + case.time[Cause.UNATTRIBUTED]
     if case.replayed is None:
-        hideable_ns = case.window_ns if case.is_part or cause == Cause.GPU_COPY else case.window_ns - case.host_active_ns
-        return max(saved_ns, min(case.time[cause], hideable_ns) if cause in BUSY_CAUSES else 0)
+        is_apart = cause != Cause.GPU_COPY and not case.is_part  # from what the host does
+        host_ns = case.host_active_ns if is_apart else 0
+        return max(saved_ns, min(case.time[cause], case.window_ns - host_ns) if cause in BUSY_CAUSES else 0)
     more_ns = saved_ns + case.open_ns.get(key, (0, 0))[1]
     if cause in BUSY_CAUSES:
         named = [Cause[one.upper()] for one in (decision.mixed_of or (decision.bound,)) if one in BUSY_KEYS]

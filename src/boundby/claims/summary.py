@@ -182,9 +182,11 @@ def _device(
         silent_ns=_silent_ns(timeline, processes),
         unseen_ns=unseen_ns(figures.device_counters.get(device.index), activity["gaps"].total_ns),
         open_ns=_open(told),
-        held_ns={cause: replayed.between[device.index][scenario].held_ns for cause, scenario in SCENARIO_OF_CAUSE.items()}
-        if told
-        else {},
+        held_ns={
+            cause: replayed.between[device.index][scenario].held_ns
+            for cause, scenario in SCENARIO_OF_CAUSE.items()
+            if told
+        },
         stretched=_stretched(device, knows_host)
         if timeline.window.kind == "gpu" and not timeline.window.skip_first
         else None,

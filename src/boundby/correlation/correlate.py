@@ -34,10 +34,12 @@ from boundby.model.records import dataclass
 from boundby.trace.tables import NO_CORRELATION, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass
 
-# A first call counts as loading code when it takes this many times the median of the later ones, and long enough
-# that no ordinary hiccup (page fault, preemption) explains it. Real lazy loads take 1 ms to 1.3 s.
+# A first call counts as loading code when it takes this many times the median of the later ones, and as many times what
+# a call that loads nothing takes at most: no ordinary hiccup (page fault) explains it. Real lazy loads take 0.1 ms (a
+# kernel of a small program) to 1.3 s.
 FIRST_LOAD_FACTOR = 10
-FIRST_LOAD_MINIMUM_NS = 200_000
+USUAL_CALL_NS = 10_000
+FIRST_LOAD_MINIMUM_NS = FIRST_LOAD_FACTOR * USUAL_CALL_NS
 # Calls are looked up in a table that has at most so many places for each of them.
 _DENSE = 4
 
@@ -190,7 +192,8 @@ def _long_firsts(
 ) -> BoolArray:
     """Calls that are the first of their group and take far longer than the group's later ones.
 
-    A group of one is compared with the median of all calls given. ``is_in_order``: they stand in order of time.
+    A group of one is compared with the median of all calls given, as far as these are no longer than calls that load
+    nothing. ``is_in_order``: they stand in order of time.
     """
     loads = np.zeros(len(start), bool)
     if is_in_order:
@@ -207,7 +210,7 @@ def _long_firsts(
         _, group = ranked(group)
     duration = end - start
     is_slow = duration[earliest] > FIRST_LOAD_MINIMUM_NS
-    overall = float(median(duration[call]))
+    overall = min(float(median(duration[call])), USUAL_CALL_NS)
     # Median of the later calls of each group: sort durations within groups, the first call put in front.
     is_first = np.zeros(len(call), bool)
     is_first[first] = True

@@ -56,7 +56,7 @@ def compilations(context: RuleContext) -> Compilations:
             of_thread = is_init[parts.thread[is_init] == thread]
             own = calls.rows_of(thread)
             linking = own.start + np.flatnonzero(is_compiling[own])
-            compiling = hosts.compiling(thread)
+            compiling = hosts.compiling_for(thread)
             either = union(
                 np.concatenate((compiling.start, calls.start_ns[linking])),
                 np.concatenate((compiling.end, calls.end_ns[linking])),

@@ -25,7 +25,6 @@ from boundby.evidence.collectives import MESSAGE_NAME
 from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.feeders import FEEDING, is_held_by_input, started_processes, workers
 from boundby.evidence.hotspots import UNKNOWN, Hotspot, are_sampled, hottest
-from boundby.evidence.library_starts import is_setup
 from boundby.evidence.operators import is_operator
 from boundby.evidence.pace import external_pace
 from boundby.evidence.paging import paged
@@ -45,7 +44,7 @@ from boundby.model.arrays import (
 )
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
-from boundby.model.intervals import Coverage, IntervalSet, union
+from boundby.model.intervals import Coverage, IntervalSet, overlay, subtract, union
 from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
 from boundby.model.units import duration
@@ -164,8 +163,11 @@ def host_pieces(context: RuleContext) -> HostPieces:
         of_host = np.flatnonzero(is_any(parts.cause, (Cause.CPU, Cause.HOST_BLOCKED)))
         of_host = of_host[parts.thread[of_host] >= 0]
         own = (parts.start_ns, parts.end_ns, parts.cause, parts.region, parts.thread)
-        chosen = [column[of_host].astype(np.int64) for column in own]
-        gap = device.gaps.at(chosen[0]) if len(of_host) else chosen[0]
+        columns_of_starts = _library_starts(context, device)
+        chosen: list[Int] = [column[of_host].astype(np.int64) for column in own]
+        if len(columns_of_starts[0]):
+            chosen = [np.concatenate(pair) for pair in zip(chosen, columns_of_starts, strict=True)]
+        gap = device.gaps.at(chosen[0]) if len(chosen[0]) else chosen[0]
         of_gap = (column[gap] for column in (_reads_back(context, device), batch_uploads(context, device)))
         columns.append([*chosen, _next_call(context, device, chosen[1]), *of_gap])
     regions = _user_regions(context)
@@ -187,7 +189,7 @@ def host_pieces(context: RuleContext) -> HostPieces:
         is_phase = np.zeros(len(lengths), bool)
         is_phase[long[alike <= PHASE_ALIKE]] = True
         kind[is_phase[stretch] & ~messages] = Idleness.PHASE
-        kind[is_setup(context, start, end, thread, call) & ~messages] = Idleness.SETUP
+        kind[cause == Cause.INIT] = Idleness.SETUP
         kind[is_page > 0] = Idleness.PAGES
     kind[context.regions_where(INPUT_NAME.search)[region]] = Idleness.INPUT
     pieces = HostPieces(start, end, cause.astype(np.int8, copy=False), region, thread, call, kind, batch_bytes, regions)
@@ -202,6 +204,24 @@ def host_pieces(context: RuleContext) -> HostPieces:
         kind[others & (end > pace.low_ns) & (start < pace.high_ns)] = Idleness.PACE
     kind[_for_first_batch(context, pieces)] = Idleness.FIRST
     return pieces
+
+
+def _library_starts(context: RuleContext, device: DeviceTimeline) -> list[Int]:
+    """Start, end, cause, region and thread of the initialization in a device's account in which a thread sets a library
+    up, between its calls: these count by themselves."""
+    parts, calls = device.segments, context.calls
+    rows = np.flatnonzero((parts.cause == Cause.INIT) & (parts.thread >= 0))
+    found: list[list[Int]] = [[np.empty(0, np.int64)] * 5]
+    for thread in unique(parts.thread[rows]).tolist():
+        starting, own = context.timeline.host_state.starting(thread), calls.rows_of(thread)
+        mine = rows[parts.thread[rows] == thread] if len(starting.start) else rows[:0]
+        if len(mine):
+            between = subtract(starting, IntervalSet(calls.start_ns[own], calls.end_ns[own]))
+            pieces = overlay(between, IntervalSet(parts.start_ns[mine], parts.end_ns[mine]))
+            of = mine[pieces.right]
+            columns = (pieces.start, pieces.end, parts.cause[of], parts.region[of], parts.thread[of])
+            found.append([column.astype(np.int64) for column in columns])
+    return [np.concatenate(column) for column in zip(*found, strict=True)]
 
 
 def _for_first_batch(context: RuleContext, pieces: HostPieces) -> Rows:

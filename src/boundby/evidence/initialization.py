@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.correlation.correlate import FIRST_LOAD_FACTOR, FIRST_LOAD_MINIMUM_NS
+from boundby.correlation.starting import LEAST_STEADY, STEADY_SHARE
 from boundby.evidence.context import Bool, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.device_work import device_work
 from boundby.model.arrays import in_order, is_any, marked, median, unique
@@ -17,10 +18,6 @@ from boundby.model.records import dataclass
 from boundby.trace.vocabulary.compilers import is_compile_call
 from boundby.trace.vocabulary.cuda import CallClass, plain_name
 
-# Allocations are steady if this share of their time comes after half of the kernels.
-STEADY_SHARE = 0.25
-# Fewer than this are looked at together with what else comes once.
-LEAST_STEADY = 10
 # What ends the program is no steady state: what comes after so much of the kernels counts neither way.
 TAIL = 0.05
 

@@ -473,7 +473,7 @@ class Predictor:
         return ranges
 
     def _loading_ns(self, costs: Costs) -> int:
-        """What these costs leave of initialization in the windows; what lies before or after makes none of them longer."""
+        """What these costs leave of initialization in the windows: what lies outside makes none of them longer."""
         loads, inside_ns = self._loads
         return int(np.minimum(costs.call_ns[loads], inside_ns).sum()) if len(loads) else 0
 

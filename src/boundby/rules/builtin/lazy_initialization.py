@@ -10,7 +10,7 @@ import numpy.typing as npt
 from boundby.attribution.windows import step_region
 from boundby.evidence.collectives import MESSAGE_NAME
 from boundby.evidence.context import Rows, RuleContext, SavingNs
-from boundby.evidence.host_idleness import Idleness, ending_calls, examples, host_causes, host_pieces
+from boundby.evidence.host_idleness import Idleness, ending_calls, examples, host_pieces
 from boundby.evidence.initialization import (
     call_evidence,
     init_saving,
@@ -196,14 +196,14 @@ def _title(context: RuleContext, part: _Part) -> str:
 
 
 def _saving(context: RuleContext, part: _Part) -> SavingNs:
-    """Without the calls' own time, and without what the host does between them; no more than both take."""
-    low, high = init_saving(context, part.rows, 0.0) if len(part.rows) else (0, 0)
+    """Without the calls' own time, and without what the host does between them: no more than both take, nor than the
+    account has of initialization."""
     if not len(part.pieces):
-        return low, high
-    pieces = host_pieces(context)
-    causes, calls = host_causes(pieces, part.pieces), ending_calls(pieces, part.pieces)
-    _, between = context.saving(causes, calls=calls) or (0, part.pieces_ns)
-    return low, min(high + min(between, part.pieces_ns), part.total_ns, context.longest_window_ns)
+        return init_saving(context, part.rows, 0.0)
+    calls = unique(np.concatenate((part.rows, ending_calls(host_pieces(context), part.pieces))))
+    most_ns = min(part.total_ns, context.time_ns(Cause.INIT), context.longest_window_ns)
+    _, high = context.saving((Cause.INIT.key,), calls=calls) or (0, most_ns)
+    return 0, min(high, most_ns)
 
 
 def _evidence(context: RuleContext, part: _Part) -> dict[str, object]:

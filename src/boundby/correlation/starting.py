@@ -1,0 +1,156 @@
+"""When a thread starts libraries: cuBLAS, cuDNN and others set themselves up at their first call.
+
+It is told by the calls that only a start makes (cuInit, many of cuGetProcAddress, cuLibraryLoadData), by CPU samples
+inside such a library, and by files that are opened and mapped one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+
+from boundby.correlation.correlate import Calls
+from boundby.model.arrays import BoolArray, Int32Array, Int64Array, in_order, is_any, marked, unique
+from boundby.model.expressions import expression
+from boundby.model.intervals import EMPTY, IntervalSet, contains, union
+from boundby.trace.stacks import StackSource, file_name
+from boundby.trace.tables import OpKind, Trace
+from boundby.trace.vocabulary.cuda import CallClass, cuda_name
+
+# Calls that only the start of a library, and loading of its code, makes.
+_MARK = expression(
+    r"^cuInit$|^cu(?:da)?(?:GetProcAddress|GetExportTable|GetDriverEntryPoint|Module|Library|Link|KernelGet)"
+    r"|^nvrtc|^nvJitLink"
+)
+_OPENING = expression(r"^cuInit$|GetProcAddress|GetExportTable|GetDriverEntryPoint|GetLoadingMode")
+_DRIVER = expression(r"^lib(?:cuda|cudart)\.so|^lib(?:cublas|cudnn|cusolver|cusparse|cufft|curand|nvrtc|nvJitLink)")
+_MAPPING = expression(r"^(?:open(?:at)?(?:64)?|mmap(?:64)?|munmap|dlm?open)$")
+# Between two marks a handle makes its events and its workspace, and launches nothing.
+_MOST_BETWEEN = 40
+# The calls of one start: real ones make hundreds. A few may be one kernel that is loaded.
+_BURST = 10
+# Opening and relocating the largest of these libraries takes less; what is longer before the first call is more.
+_LONGEST_HEAD_NS = 500_000_000
+# A library's own work at every call takes microseconds; setting up takes milliseconds.
+_LEAST_SAMPLED_NS = 1_000_000
+_LEAST_SAMPLES = 2
+# Loading a shared library maps several segments; fewer such calls are any program's.
+_LEAST_MAPPINGS = 8
+# Opened far more often than mapped, files are read: modules of Python, data.
+_MAPPED_OF_OPENED = 0.5
+# What opens a file so near to a burst of them belongs to it.
+_NEAR_NS = 50_000_000
+# What goes on in so many stretches, with this share of its time after half of the kernels, is no start.
+LEAST_STEADY, STEADY_SHARE = 10, 0.25
+
+
+class LibraryStarts:
+    """The evidence of a whole trace, worked out once; ``of`` asks it for a thread."""
+
+    def __init__(self, trace: Trace, calls: Calls) -> None:
+        self._trace, self._calls = trace, calls
+        self._is_mark = _named(trace, calls.names, lambda name: _MARK.search(cuda_name(name)))
+        self._opens = _named(trace, calls.names, lambda name: _OPENING.search(cuda_name(name)))
+
+    def of(self, thread: int) -> IntervalSet:
+        """When a thread sets a library up."""
+        rows = self._calls.rows_of(thread)
+        if rows.stop - rows.start < 2:
+            return EMPTY
+        by_calls = self._between_marks(rows)
+        begin_ns, until_ns = self._calls.end_ns[rows][:-1], self._calls.start_ns[rows][1:]
+        long = np.flatnonzero(until_ns - begin_ns >= _LEAST_SAMPLED_NS)
+        begin_ns, until_ns = begin_ns[long], until_ns[long]
+        seen = self._in_libraries(thread, begin_ns, until_ns) | self._mapping(thread, begin_ns, until_ns)
+        begin_ns, until_ns = begin_ns[seen], until_ns[seen]
+        late = np.searchsorted(self._launched_ns, begin_ns) >= len(self._launched_ns) / 2
+        goes_on = int((until_ns - begin_ns)[late].sum()) >= max(STEADY_SHARE * int((until_ns - begin_ns).sum()), 1)
+        if goes_on and len(begin_ns) >= LEAST_STEADY:
+            return by_calls
+        return union(np.concatenate((by_calls.start, begin_ns)), np.concatenate((by_calls.end, until_ns)))
+
+    @cached_property
+    def _launched_ns(self) -> Int64Array:
+        """When each kernel was launched, in order."""
+        kernels = self._trace.operations.kind <= OpKind.GRAPH
+        launches = marked(self._calls.of_operation[kernels], len(self._calls))
+        launched_ns = self._calls.start_ns[launches]
+        return launched_ns[in_order(launched_ns)]
+
+    def _between_marks(self, rows: slice) -> IntervalSet:
+        """Inside runs of calls that only a start makes, just before them, and just after."""
+        calls = self._calls
+        name, kind, begin, finish = calls.name[rows], calls.kind[rows], calls.start_ns[rows], calls.end_ns[rows]
+        is_mark = self._is_mark[name]
+        marks = np.flatnonzero(is_mark)
+        if not len(marks):
+            return EMPTY
+        low, high = [], []
+        before = np.cumsum(is_any(kind, (CallClass.LAUNCH, CallClass.SYNC, CallClass.BLOCKING_COPY)) & ~is_mark)
+        breaks = (np.diff(before[marks]) > 0) | (np.diff(marks) > _MOST_BETWEEN)
+        for run in np.split(marks, np.flatnonzero(breaks) + 1):
+            first, last = int(run[0]), int(run[-1])
+            if len(run) < _BURST or not self._opens[name[run]].any():
+                continue
+            since, until = int(begin[first]), int(finish[last])
+            length, head = until - since, since - int(finish[first - 1]) if first else 0
+            tail = int(begin[last + 1]) - until if last + 1 < len(begin) else 0
+            low.append(since - (head if self._opens[name[first]] and 0 < head <= _LONGEST_HEAD_NS else 0))
+            high.append(until + (tail if 0 < tail <= length else 0))
+        return union(np.array(low, np.int64), np.array(high, np.int64))
+
+    @cached_property
+    def _in_driver(self) -> BoolArray:
+        """Mask over stacks: those with a CUDA library on them."""
+        stacks = self._trace.backtraces.load()
+        modules, of_frame = np.unique(stacks.frames.module, return_inverse=True)
+        is_driver = [_DRIVER.match(file_name(stacks.names[module])) is not None for module in modules.tolist()]
+        before = np.append(0, np.cumsum(np.array(is_driver, bool)[of_frame][stacks.frame]))
+        return before[stacks.first[1:]] > before[stacks.first[:-1]]
+
+    def _in_libraries(self, thread: int, begin_ns: Int64Array, until_ns: Int64Array) -> BoolArray:
+        """Stretches in which most CPU samples have a CUDA library on the stack."""
+        if not self._trace.captured.backtraces or not len(begin_ns):
+            return np.zeros(len(begin_ns), bool)
+        stacks = self._trace.backtraces.load()
+        samples = stacks.rows(StackSource.SAMPLE, thread)
+        low, high = np.searchsorted(stacks.events.start_ns[samples], [begin_ns, until_ns])
+        before = np.append(0, np.cumsum(self._in_driver[stacks.events.stack[samples]]))
+        found: BoolArray = (high - low >= _LEAST_SAMPLES) & (2 * (before[high] - before[low]) >= high - low)
+        return found
+
+    @cached_property
+    def _file_calls(self) -> tuple[BoolArray, BoolArray]:
+        """Masks over names: what opens or maps a file, and what opens one."""
+        names = unique(self._trace.os_calls.name)
+        maps = _named(self._trace, names, lambda name: _MAPPING.match(name.rsplit("@", 1)[0]))
+        return maps, maps & _named(self._trace, names, lambda name: "open" in name.rsplit("@", 1)[0])
+
+    def _mapping(self, thread: int, begin_ns: Int64Array, until_ns: Int64Array) -> BoolArray:
+        """Stretches in which files are opened and mapped one after the other, as loading a library does."""
+        of_thread = self._trace.os_calls.rows_of(thread)
+        if not len(begin_ns) or of_thread.start == of_thread.stop:
+            return np.zeros(len(begin_ns), bool)
+        name, start_ns = self._trace.os_calls.name[of_thread], self._trace.os_calls.start_ns[of_thread]
+        mapped, opened = (
+            np.subtract(*np.searchsorted(start_ns[wanted[name]], [until_ns, begin_ns])) for wanted in self._file_calls
+        )
+        loads = (mapped >= _LEAST_MAPPINGS) & (opened > 0) & (mapped - opened >= _MAPPED_OF_OPENED * opened)
+        near = union(begin_ns[loads] - _NEAR_NS, until_ns[loads] + _NEAR_NS)
+        found: BoolArray = loads | ((opened > 0) & _lie_within(near, begin_ns, until_ns))
+        return found
+
+
+def _lie_within(intervals: IntervalSet, start: Int64Array, end: Int64Array) -> BoolArray:
+    """Which of [start, end) lie inside one interval as a whole."""
+    inside = contains(intervals, start)
+    return (inside >= 0) & (end <= np.append(intervals.end, 0)[inside])
+
+
+def _named(trace: Trace, names: Int32Array, matches: Callable[[str], object]) -> BoolArray:
+    """Mask over all names, with an entry for no name (-1): those of these that match."""
+    fits = np.zeros(len(trace.names) + 1, bool)
+    fits[[number for number in names.tolist() if number >= 0 and matches(trace.names[number])]] = True
+    return fits
