@@ -18,6 +18,8 @@ from boundby.model.errors import InputError, OutputError, SelectionError, ToolEr
 
 if TYPE_CHECKING:
     from boundby.api import Analysis, analyze, check, compare_runs, examine, what_if
+    from boundby.integrations.notebook import load_ipython_extension
+    from boundby.integrations.torch_profiler import profiling, trace_handler
     from boundby.options import AnalysisOptions
     from boundby.render import figures
     from boundby.results.report import Report
@@ -37,6 +39,9 @@ __all__ = [
     "compare_runs",
     "examine",
     "figures",
+    "load_ipython_extension",
+    "profiling",
+    "trace_handler",
     "what_if",
 ]
 
@@ -45,6 +50,8 @@ _LAZY = {
     **dict.fromkeys(("Analysis", "analyze", "check", "compare_runs", "examine", "what_if"), "boundby.api"),
     "AnalysisOptions": "boundby.options",
     "Report": "boundby.results.report",
+    "load_ipython_extension": "boundby.integrations.notebook",
+    **dict.fromkeys(("profiling", "trace_handler"), "boundby.integrations.torch_profiler"),
 }
 
 

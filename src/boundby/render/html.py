@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from boundby.results.comparison import Comparison
     from boundby.results.gate import GateResult
+    from boundby.results.job import JobReport
 
 MOST_FINDINGS = 5
 FOLDER = Path(__file__).parent
@@ -28,15 +29,37 @@ def register() -> None:
 
 
 def _face(result: Viewed) -> str:
-    if not isinstance(result, Report):
-        return repr(result)
-    from boundby.render import screen
+    from boundby.results.comparison import Comparison
 
-    return screen.render(result).rstrip("\n")
+    if isinstance(result, Report):
+        from boundby.render import screen
+
+        text = screen.render(result)
+    elif isinstance(result, Comparison):
+        from boundby.render.comparison import terminal
+
+        text = terminal.render(result)
+    else:
+        from boundby.render import job
+
+        text = job.terminal(cast("JobReport", result))
+    return text.rstrip("\n")
 
 
 def _view(result: Viewed) -> str:
-    return fragment(result) if isinstance(result, Report) else comparison(cast("Comparison", result), is_page=False)
+    from boundby.results.comparison import Comparison
+
+    if isinstance(result, Report):
+        return fragment(result)
+    return comparison(result, is_page=False) if isinstance(result, Comparison) else job(cast("JobReport", result))
+
+
+def job(found: JobReport) -> str:
+    """One ``<div>``: what bounds the job, what holds it up, the ranks that stand out."""
+    from boundby.render import job as words
+
+    places, rest = words.shown(found)
+    return environment().get_template("job_fragment.html.j2").render(job=found, words=words, places=places, rest=rest)
 
 
 def fragment(report: Report) -> str:

@@ -221,6 +221,10 @@ class Comparison(Saved, Viewed):
         tuple[Prediction, ...], "Predictions made on the earlier run, set against what the later one measured."
     ] = ()
 
+    def __repr__(self) -> str:
+        changes = ", ".join(f"{device.change:+.1%}" for device in self.devices if device.change is not None)
+        return f"<boundby.Comparison of {self.before.path} and {self.after.path}: {changes or 'not comparable'}>"
+
     @property
     def is_one_program(self) -> bool:
         """False where neither the command nor any region is the same, or nothing at all: then nothing became faster or

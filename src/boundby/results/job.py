@@ -8,7 +8,7 @@ from boundby.model.causes import BOUNDS
 from boundby.model.records import LATER, dataclass
 from boundby.results.codec import Least, Natural, NonNegative, OneOf, Path, Times, derived
 from boundby.results.comparison import Significance
-from boundby.results.report import CONFIDENCES
+from boundby.results.report import CONFIDENCES, Viewed
 from boundby.results.saved import Saved
 
 #: What a job can be bound by beside what its ranks are: waiting for some of them.
@@ -132,7 +132,7 @@ class JobVerdict:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobReport(Saved):
+class JobReport(Saved, Viewed):
     """Who holds up whom in a job of many ranks, why, and what balance would save. ``boundby.job`` returns it."""
 
     kind: ClassVar[str] = "job"
@@ -157,6 +157,10 @@ class JobReport(Saved):
     left_out: Annotated[tuple[str, ...], "Reports that could not be used, and why."] = ()
     notes: Annotated[tuple[str, ...], "What else should be known."] = ()
     ended: Annotated[tuple[Ended, ...], LATER, "Ranks that did not come to the end of MPI."] = ()
+
+    def __repr__(self) -> str:
+        verdict = self.verdict
+        return f"<boundby.JobReport of {self.path}: {len(self.ranks)} ranks, {verdict.bound} ({verdict.confidence})>"
 
     @property
     @derived(after="length_ns")

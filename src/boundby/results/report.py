@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 CONFIDENCES = ("high", "medium", "low")
 DOUBTS = ("delays", "collectives", "contradictions", "sleeps", "lags", "calls")
+#: Devices, or threads, that ``repr(report)`` names.
+MOST_IN_REPR = 4
 #: Why a report holds no GPU work, in words.
 NO_GPU_WORK = {
     "failed": "the program failed",
@@ -984,6 +986,13 @@ class Report(Saved, Viewed):
     unreliable: Annotated[
         str | None, LATER, "Why the trace cannot be replayed to be trusted, so that nothing is predicted; null: it can."
     ] = None
+
+    def __repr__(self) -> str:
+        """One line; ``print`` shows the screen."""
+        bounds = [f"GPU {device.id} {device.verdict.bound} ({device.verdict.confidence})" for device in self.devices]
+        bounds = bounds or [f"{thread.name} {thread.verdict.bound}" for thread in self.threads]
+        told = ", ".join(bounds[:MOST_IN_REPR]) + (", ..." if bounds[MOST_IN_REPR:] else "")
+        return f"<boundby.Report of {self.trace.path}: {told or 'no verdict'}; {len(self.findings)} findings>"
 
     def regions_frame(self) -> pd.DataFrame:
         """One row per region, the root (path ``""``) included, as a pandas frame (needs pandas)."""

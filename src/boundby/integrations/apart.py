@@ -1,0 +1,141 @@
+"""Analyse a trace in a process of its own: a training keeps its memory, its imports and its random state, and lives on
+whatever happens to the analysis.
+
+The question goes in as JSON on standard input, and the answer comes back as JSON on standard output.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from boundby.model.errors import ToolError, UserError
+from boundby.model.records import dataclass
+
+#: An analysis that takes longer is given up: a training waits for it.
+MOST_S = 600
+_CHILD = "import sys; sys.path[:] = {path!r}; from boundby.integrations import apart; apart.answer()"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What to analyse, and what to make of it. Paths are texts."""
+
+    trace: str
+    page: str | None = None
+    before: str | None = None
+    """An earlier Report as JSON: then what changed is told, too."""
+    ranks: tuple[str, ...] = ()
+    """The traces of all ranks: then the job is told, too."""
+    width: int = 100
+    unicode: bool = True
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What there is to show, and the Report as JSON."""
+
+    screen: str
+    report: str
+    changed: str = ""
+    job: str = ""
+    page_problem: str = ""
+
+
+def ask(question: Question) -> Answer:
+    """Analyse in another Python process. Raises UserError; what it prints to stderr is dropped."""
+    if not sys.executable:
+        raise ToolError("There is no Python to start for the analysis.", f"Run: boundby analyze {question.trace}")
+    code = _CHILD.format(path=[entry or str(Path.cwd()) for entry in sys.path])
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8"}
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        encoding="utf-8",
+        start_new_session=True,  # Ctrl-C is for the program, which ends this
+    ) as child:
+        try:
+            text, problem = child.communicate(json.dumps(_plain(question)), timeout=MOST_S)
+        except subprocess.TimeoutExpired:
+            raise ToolError(f"The analysis took longer than {MOST_S} s.", f"Run: boundby {question.trace}") from None
+        finally:
+            child.kill()
+    try:
+        answered = json.loads(text.splitlines()[-1])
+    except (ValueError, IndexError):
+        last = problem.strip().splitlines()[-1:] or [f"it ended with {child.returncode}"]
+        raise ToolError(f"The analysis ended without a result ({last[0]}).", f"Run: boundby {question.trace}") from None
+    if "problem" in answered:
+        raise UserError(answered["problem"], answered["next_step"])
+    return Answer(**answered)
+
+
+def answer() -> None:
+    """What runs in the other process."""
+    asked = json.loads(sys.stdin.read())
+    question = Question(**{**asked, "ranks": tuple(asked["ranks"])})
+    try:
+        answered = _plain(work_out(question))
+    except UserError as error:
+        answered = {"problem": error.message, "next_step": error.next_step}
+    sys.stdout.write(json.dumps(answered) + "\n")
+
+
+def work_out(question: Question) -> Answer:
+    """The answer, worked out in this process. Raises UserError."""
+    from boundby import api
+    from boundby.render import page, screen
+    from boundby.results import saved, write
+
+    analysis = api.examine(question.trace)
+    report = analysis.report
+    page_problem = ""
+    try:
+        if question.page:
+            write.write_text(Path(question.page), page.of(analysis))
+    except UserError as error:
+        page_problem = f"{error.message} {error.next_step}"
+    return Answer(
+        screen.render(report, width=question.width, unicode=question.unicode).rstrip("\n"),
+        saved.render(report),
+        changed_since(question.before, report) if question.before else "",
+        of_job(question.ranks, question) if question.ranks else "",
+        page_problem,
+    )
+
+
+def changed_since(before: str, report: Any) -> str:
+    """What changed since an earlier Report, in two sentences."""
+    from boundby import api
+    from boundby.render.comparison import sentences
+    from boundby.results import saved
+    from boundby.results.report import Report
+
+    comparison = api.compare_runs(saved.loads(before, Report), report)
+    told = [
+        text
+        for device in comparison.devices
+        for text in (sentences.headline(device, comparison), sentences.verdict(device))
+    ]
+    return " ".join(filter(None, told))
+
+
+def of_job(traces: Sequence[str], question: Question) -> str:
+    """Who holds up whom, of all ranks."""
+    from boundby import api
+    from boundby.render import job
+
+    found = api.job(traces, workers=1 if len(traces) <= 4 else None)
+    return job.terminal(found, width=question.width, unicode=question.unicode).rstrip("\n")
+
+
+def _plain(record: Question | Answer) -> dict[str, Any]:
+    return dict(vars(record))
