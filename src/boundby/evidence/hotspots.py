@@ -9,7 +9,6 @@ that was recorded of them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 import numpy as np
@@ -25,6 +24,8 @@ from boundby.trace.tables import Trace
 LEVELS = ("leaf", "user", "python")
 PYTHON_CODE = "(Python code)"  # the interpreter itself
 UNKNOWN = "(unknown)"
+_PYTHON_LINE = expression(r"(?:\.py|^In \[\d+\]):\d+$")  # a file's, or a cell's of a notebook
+_NAME = expression(r"^[\w.<>]+$")
 # Longer names are cut.
 LONGEST_SYMBOL = 60
 _TEMPLATE, _ARGUMENTS = expression(r"<[^<>]*>"), expression(r"\([^()]*\)")
@@ -41,14 +42,23 @@ class Hotspot:
 
     @property
     def short_symbol(self) -> str:
-        """The function as people call it."""
-        return short_symbol(self.symbol)
+        """The function as people call it; of a line of source where it stands."""
+        return file_name(self.module) if self._is_source else short_symbol(self.symbol)
 
     @property
     def place(self) -> str:
-        """The function, and of a Python one its file and line: ``forward (model.py:31)``."""
-        is_python = re.search(r"\.py:\d+$", self.module)
+        """The function, and of a Python one its file and line: ``forward (model.py:31)``; of a line of source both:
+        ``model.py:34 x.item()``."""
+        if self._is_source:
+            shown = self.symbol if len(self.symbol) <= LONGEST_SYMBOL else f"{self.symbol[: LONGEST_SYMBOL - 3]}..."
+            return f"{self.short_symbol} {shown}"
+        is_python = _PYTHON_LINE.search(self.module)
         return f"{self.short_symbol} ({file_name(self.module)})" if is_python else self.short_symbol
+
+    @property
+    def _is_source(self) -> bool:
+        """Whether the symbol is a line of Python and no function."""
+        return _PYTHON_LINE.search(self.module) is not None and _NAME.match(self.symbol) is None
 
     @property
     def label(self) -> str:

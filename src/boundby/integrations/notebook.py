@@ -67,7 +67,7 @@ class Magics:
         handler = _CellHandler(self._shell, cell, chosen.output, lines=not chosen.no_lines)
         profiler = _start(handler, with_stack=not chosen.no_lines, profile_memory=chosen.memory)
         try:
-            with _range(f"In [{_cell_number(self._shell)}]", profiler):
+            with _range("cell", profiler):
                 value = self._execute(cell)
         except BaseException:
             handler.show = False
@@ -98,7 +98,7 @@ class _CellHandler(TraceHandler):
     """Shows HTML, and calls cells by their numbers."""
 
     def __init__(self, shell: Any, cell: str, folder: str, *, lines: bool) -> None:
-        super().__init__(folder, None, use_gzip=True, show=True, lines=lines)
+        super().__init__(folder, f"cell{_cell_number(shell)}", use_gzip=True, show=True, lines=lines)
         self._shell, self._cell = shell, cell
 
     def _aliases(self) -> Mapping[str, Alias]:

@@ -21,12 +21,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from boundby.integrations import apart, call_lines
+from boundby.integrations import apart
 from boundby.integrations.harmless import harmless, say, warn
 from boundby.model.errors import InputError, OutputError
 from boundby.model.records import dataclass
 
 if TYPE_CHECKING:
+    from boundby.integrations.call_lines import Alias
     from boundby.results.report import Report
 
 #: How long rank 0 waits for the traces of the others: all ranks write at the same step.
@@ -103,6 +104,8 @@ class TraceHandler:
             prof.export_chrome_trace(str(unfinished))
             _check_whole(unfinished)
             if self._lines:
+                from boundby.integrations import call_lines
+
                 call_lines.add(prof, unfinished, self._aliases())
             if self._use_gzip:
                 path = path.with_name(f"{path.name}.gz")
@@ -116,7 +119,8 @@ class TraceHandler:
             raise
         finally:
             with contextlib.suppress(OSError):
-                unfinished.unlink(missing_ok=True)
+                for left in self._folder.glob(f"{unfinished.name}*"):  # torch's own, too
+                    left.unlink()
         return path
 
     def _tell(self, path: Path, place: Place) -> None:
@@ -144,7 +148,7 @@ class TraceHandler:
         shown = f"page {self.page}, " if self.page else ""
         say(f"boundby: trace {self.path}, {shown}{seconds:.1f} s outside of the recorded steps (show=False: none)")
 
-    def _aliases(self) -> Mapping[str, call_lines.Alias]:
+    def _aliases(self) -> Mapping[str, Alias]:
         """What files are called in the trace, where that is not their name."""
         return {}
 
@@ -263,8 +267,17 @@ class profiling:  # noqa: N801 (it reads as a function: with boundby.profiling()
                 marks.close()  # type: ignore[attr-defined]
             if profiler is not None:
                 self._handler.show &= kind is None  # who waits for an error waits for no analysis
+                first = self._rhythm["wait"] + self._rhythm["warmup"]
+                has_recorded = self._steps > first or first == 0
+                if not has_recorded:
+                    profiler.on_trace_ready = None
                 profiler.__exit__(kind, error, traceback)
-                self._check_recorded()
+                if not has_recorded and kind is None:
+                    raise InputError(
+                        f"nothing was recorded: {self._steps} steps ended, and the first {first} are not recorded.",
+                        f"Call step() after each of {first + self._rhythm['active']} steps, or use "
+                        "boundby.profiling(wait=0, warmup=0).",
+                    )
 
     @property
     def report(self) -> Report | None:
@@ -306,14 +319,6 @@ class profiling:  # noqa: N801 (it reads as a function: with boundby.profiling()
         self._marks = steps(iter(int, 1), warmup=first, active=self._rhythm["active"])
         next(self._marks)
 
-    def _check_recorded(self) -> None:
-        if self._handler.path is None and not self._handler.cycles:
-            wait, warmup, active = (self._rhythm[name] for name in ("wait", "warmup", "active"))
-            raise InputError(
-                f"nothing was recorded: {self._steps} steps ended, and the first {wait + warmup} are not recorded.",
-                f"Call step() after each of {wait + warmup + active} steps, or use profiling(wait=0, warmup=0).",
-            )
-
 
 def recorded_already() -> str:
     """Why nothing is to be recorded: a profiler that is around this program; empty: there is none."""
@@ -325,7 +330,7 @@ def recorded_already() -> str:
 
 
 def _no_torch() -> str:
-    if "torch" not in sys.modules and importlib.util.find_spec("torch") is None:
+    if sys.modules.get("torch") is None and importlib.util.find_spec("torch") is None:
         return "torch is not installed"
     return ""
 
