@@ -82,6 +82,12 @@ class TraceHandler:
             if self.show and place.rank == 0:
                 self._tell(self.path, place)
 
+    def tell(self) -> None:
+        """Say on rank 0 what the last cycle shows, where ``show=False`` left that for later."""
+        with harmless("boundby's analysis"):
+            if self.path is not None and (place := place_in_job()).rank == 0:
+                self._tell(self.path, place)
+
     @property
     def report(self) -> Report | None:
         """The Report of the last cycle on rank 0; None: nothing was recorded, or it could not be analysed."""
@@ -278,6 +284,10 @@ class profiling:  # noqa: N801 (it reads as a function: with boundby.profiling()
                         f"Call step() after each of {first + self._rhythm['active']} steps, or use "
                         "boundby.profiling(wait=0, warmup=0).",
                     )
+
+    def tell(self) -> None:
+        """Say what the recorded steps show, where ``show=False`` left that for later."""
+        self._handler.tell()
 
     @property
     def report(self) -> Report | None:

@@ -994,6 +994,13 @@ class Report(Saved, Viewed):
         told = ", ".join(bounds[:MOST_IN_REPR]) + (", ..." if bounds[MOST_IN_REPR:] else "")
         return f"<boundby.Report of {self.trace.path}: {told or 'no verdict'}; {len(self.findings)} findings>"
 
+    def metrics(self, prefix: str = "boundby/") -> dict[str, float]:
+        """Figures for a tracker, as ``wandb.log``, ``mlflow.log_metrics`` and TensorBoard take them: stable names and
+        floats. ``boundby/time/CAUSE`` are fractions that sum to 1; what was not recorded has no name."""
+        from boundby.results.metrics import flat
+
+        return flat(self, prefix)
+
     def regions_frame(self) -> pd.DataFrame:
         """One row per region, the root (path ``""``) included, as a pandas frame (needs pandas)."""
         from boundby.results.tables import frame
