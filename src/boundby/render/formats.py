@@ -102,6 +102,18 @@ def _brief(examined: Examined, _: Surface, __: float | None) -> str:
     return brief.render(examined.report)
 
 
+def _sarif(examined: Examined, _: Surface, __: float | None) -> str:
+    from boundby.render import code_places
+
+    return code_places.sarif(examined.report)
+
+
+def _annotations(examined: Examined, _: Surface, __: float | None) -> str:
+    from boundby.render import code_places
+
+    return code_places.workflow_commands(examined.report)
+
+
 def _csv(examined: Examined, _: Surface, __: float | None, table: str = "regions") -> str:
     from boundby.render import csv
 
@@ -126,6 +138,8 @@ _ROWS = (
     Format("markdown", (".md", ".markdown"), _markdown, between="\n---\n\n"),
     Format("json", (".json",), _json, render_many=_json_array),
     Format("brief", (".brief.json",), _brief, between="\n"),
+    Format("sarif", (".sarif", ".sarif.json"), _sarif, between=None, after_profile=False),
+    Format("github", (".github.txt",), _annotations, between="", after_profile=False),
     Format("csv", (".csv",), _csv, between=None),
     Format("kernels-csv", (".kernels.csv",), partial(_csv, table="kernels"), between=None),
     Format("counters-csv", (".counters.csv",), partial(_csv, table="counters"), between=None),

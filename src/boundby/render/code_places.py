@@ -1,0 +1,142 @@
+"""Findings at lines of code: SARIF 2.1.0 for code scanning, and annotations of GitHub Actions.
+
+A trace names files as the program saw them. They are looked for below the current folder; a finding whose file is not
+there, or is there twice, has no place and is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from boundby.__about__ import __version__
+from boundby.model.expressions import expression
+from boundby.model.records import dataclass
+from boundby.render import findings
+from boundby.render.text import clean, region_name
+from boundby.results.report import Finding, Report
+
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+LEVELS = {"high": "warning", "medium": "warning", "low": "note", "note": "note"}
+#: Folders that hold no code of the program.
+SKIPPED = frozenset({".git", ".venv", "venv", "node_modules", "__pycache__", "site-packages", "boundby-out"})
+MOST_FILES = 50_000
+MOST_PLACES = 3
+_PLACE = expression(r"^(?:.*[( ])?([^ ()]+\.py):([0-9]+)\)?(?: .*)?$")
+
+
+@dataclass(frozen=True)
+class CodePlace:
+    """A line below the current folder."""
+
+    file: str
+    line: int
+
+
+def placed(report: Report, root: Path) -> Iterator[tuple[Finding, tuple[CodePlace, ...]]]:
+    """Findings that have lines of files below ``root``."""
+    for finding in findings.shown(report):
+        places = tuple(dict.fromkeys(filter(None, (_found(*told, root) for told in lines_of(finding)))))
+        if places:
+            yield finding, places[:MOST_PLACES]
+
+
+def lines_of(finding: Finding) -> list[tuple[str, int]]:
+    """Files and lines that a finding's evidence names, those with most of it first."""
+    evidence = finding.evidence
+    lines, hottest = evidence.get("lines"), evidence.get("hottest_functions")
+    named = [*(lines if isinstance(lines, Mapping) else ()), *(hottest if isinstance(hottest, list | tuple) else ())]
+    return [(match[1], int(match[2])) for name in named if (match := _PLACE.match(str(name)))]
+
+
+def message(finding: Finding) -> str:
+    """What it is, what it saves, and the first thing to do."""
+    inside = f" (in {region_name(finding.region)})" if finding.region else ""
+    saves = f"; saves {told}" if (told := findings.saves(finding)) else ""
+    advice = f". {finding.advice[0]}" if finding.advice else ""
+    return clean(f"{finding.title}{inside}{saves}{advice}")
+
+
+def workflow_commands(report: Report, root: Path | None = None) -> str:
+    """Workflow commands: GitHub shows them at the lines of a pull request."""
+    rows = []
+    for finding, places in placed(report, root or Path.cwd()):
+        kind = "warning" if LEVELS[finding.severity] == "warning" else "notice"
+        for place in places[:1]:
+            where = f"file={_property(place.file)},line={place.line},title={_property(f'boundby {finding.rule}')}"
+            rows.append(f"::{kind} {where}::{_data(message(finding))}\n")
+    return "".join(rows)
+
+
+def sarif(report: Report, root: Path | None = None) -> str:
+    """One run of SARIF 2.1.0 with the findings that have lines."""
+    found = list(placed(report, root or Path.cwd()))
+    rules = sorted({finding.rule for finding, _ in found})
+    run: dict[str, Any] = {
+        "tool": {
+            "driver": {
+                "name": "boundby",
+                "version": __version__,
+                "rules": [{"id": rule, "help": {"text": f"boundby explain {rule}"}} for rule in rules],
+            }
+        },
+        "results": [
+            {
+                "ruleId": finding.rule,
+                "ruleIndex": rules.index(finding.rule),
+                "level": LEVELS[finding.severity],
+                "message": {"text": message(finding)},
+                "locations": [
+                    {
+                        "physicalLocation": {
+                            "artifactLocation": {"uri": PurePosixPath(place.file).as_posix()},
+                            "region": {"startLine": place.line},
+                        }
+                    }
+                    for place in places
+                ],
+                "partialFingerprints": {"boundby/v1": finding.id or finding.rule},
+            }
+            for finding, places in found
+        ],
+    }
+    return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
+
+
+def _found(file: str, line: int, root: Path) -> CodePlace | None:
+    if line < 1:
+        return None
+    path = Path(os.path.relpath(file, root)) if Path(file).is_absolute() else Path(file)
+    if ".." not in path.parts and (root / path).is_file():
+        return CodePlace(path.as_posix(), line)
+    alike = [one for one in _files(root).get(path.name, ()) if one.endswith(path.as_posix())]
+    alike = alike or list(_files(root).get(path.name, ()))
+    return CodePlace(alike[0], line) if len(alike) == 1 else None
+
+
+@cache
+def _files(root: Path) -> dict[str, tuple[str, ...]]:
+    """Python files below a folder, by name."""
+    found: dict[str, tuple[str, ...]] = {}
+    left = MOST_FILES
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if name not in SKIPPED and not name.startswith("."))
+        for name in names:
+            if name.endswith(".py"):
+                found[name] = (*found.get(name, ()), Path(os.path.relpath(Path(folder) / name, root)).as_posix())
+        left -= len(names)
+        if left < 0:
+            break
+    return found
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
