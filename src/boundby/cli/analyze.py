@@ -45,6 +45,7 @@ class Target:
     help="Write to this file (.html .md .json .csv .txt .pftrace say the format), or into this folder for several "
     "reports.",
 )
+@click.option("--open", "show", is_flag=True, help="Show the page (or, with -o FILE.pftrace, Perfetto) in the browser.")
 @click.option("--save", metavar="DB", type=FILE, help="Add the result to a SQLite database.")
 @analysis_options("window", "skip_first", "region", "devices", "processes", "min_share", window=WINDOW_HELP)
 @analysis_options("no_fold", "no_find", "show_all", "disable", "nsys", "keep_export", "max_memory", "max_time")
@@ -53,6 +54,7 @@ def analyze(
     reports: tuple[Path, ...],
     format_name: str | None,
     output: Path | None,
+    show: bool,
     save: Path | None,
     options: AnalysisOptions,
     view: View,
@@ -66,19 +68,40 @@ def analyze(
     boundby analyze report.nsys-rep
     boundby analyze trace.json.gz
     boundby analyze report.sqlite -o report.html
+    boundby analyze report.sqlite --open
     boundby analyze report.sqlite --format json -o result.json
     boundby analyze rank*.nsys-rep --save runs.db
     """
     _load_numpy()
     options = with_rule_config(options)
     output = None if output == Path("-") else output
+    if show:
+        output = _page(output, reports)
     if output is not None and len(reports) > 1 and not output.suffix and not output.exists():
         output.mkdir(parents=True)  # a new folder for the results of several reports
     target = Target(_format(format_name, output, reports), output, save, reports)
     if output is not None and not output.is_dir() and not view.quiet:
         _tell_format(target.format, output)
     _check(target)
-    return _run(options, target, view)
+    code = _run(options, target, view)
+    if show and output is not None and code == outcome.OK:
+        from boundby.cli import browser
+
+        browser.show(output)
+    return code
+
+
+def _page(output: Path | None, reports: Sequence[Path]) -> Path:
+    """The file that ``--open`` shows: a page of its own, where none is named."""
+    if len(reports) > 1:
+        raise click.UsageError("--open shows one report.")
+    if output is None:
+        import tempfile
+
+        return Path(tempfile.mkdtemp(prefix="boundby-")) / "report.html"
+    if output.suffix not in (".html", ".htm", ".pftrace", ".perfetto-trace"):
+        raise click.UsageError(f"--open shows pages and Perfetto traces, and {output} is neither.")
+    return output
 
 
 def _load_numpy() -> None:
