@@ -1,6 +1,6 @@
 """What ``boundby.trace_handler`` costs the steps outside of the recorded cycle, against torch's own handler.
 
-Both run in one process, in turns of a few dozen steps; each turn has one recorded cycle, whose steps, and the writing and
+Both run in one process, in turns; each turn has one recorded cycle, whose steps, and the writing and
 analysis after them, are left out. ``python -m benchmarks.handler [--turns N]``; needs torch.
 """
 
