@@ -33,7 +33,9 @@ def _is_name(dotted: str) -> bool:
     for length in range(len(parts), 0, -1):
         try:
             found = importlib.import_module(".".join(parts[:length]))
-        except ModuleNotFoundError:
+        except ModuleNotFoundError as error:
+            if error.name is not None and not error.name.startswith("boundby"):  # a host that is not installed
+                return True
             continue
         for name in parts[length:]:
             if not hasattr(found, name):
