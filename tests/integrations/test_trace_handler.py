@@ -85,3 +85,19 @@ def test_whatever_goes_wrong_the_loop_goes_on(told: Told) -> None:
 def test_a_training_imports_no_analysis(told: Told) -> None:
     """All but what reads the Report that the program asked for runs in another process."""
     assert not {"boundby.api", "boundby.claims", "boundby.rules", "boundby.render"} & {*told["imports"]["modules"]}
+
+
+def test_several_ranks_in_one_folder_end_in_the_answer_of_the_job(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    program = Path(__file__).parent / "programs" / "ranks.py"
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    answer = subprocess.run(
+        [*launcher, str(program), str(tmp_path)], capture_output=True, text=True, check=False, env=environment
+    )
+    assert answer.returncode == 0, answer.stderr
+    traces = sorted(path.name.partition(".")[0] for path in tmp_path.glob("*.pt.trace.json"))
+    assert traces == ["rank0", "rank1"]
+    assert len([*tmp_path.glob("*.html")]) == 1  # rank 0 alone tells
+    assert answer.stdout.count("The job of 2 ranks") == 1
+    assert "rank 1" in answer.stdout

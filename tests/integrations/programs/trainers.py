@@ -52,6 +52,9 @@ def of_transformers(folder: Path) -> dict[str, Any]:
     def losses(trainer: Any) -> list[float]:
         return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 
+    logged: list[dict[str, float]] = []
+    train(BoundbyCallback(wait=2, active=2, log=logged.append))
+    assert logged[0]["boundby/findings"] >= 0
     bare, callback = train(), BoundbyCallback(wait=2, active=2)
     watched = train(callback)
     block = callback.block
