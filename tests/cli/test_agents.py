@@ -21,7 +21,7 @@ from tests.support.traces import analysis_of
 #: trace -> where the time goes, which region, a word of why, what first, at least how much of the window it would save
 ANSWERS = {
     "pair_lm_fp32.sqlite": ("gpu_compute", "backward", "kernels", "lower-precision", 0.20),
-    "pytorch_a100_all_cpu_tables.sqlite": ("host_blocked", "Epoch */Train/Data loading", "waits", "workers", 0.20),
+    "pytorch_a100_all_cpu_tables.sqlite": ("host_blocked", "Epoch */Train/Data loading", "blocked", "workers", 0.20),
     "openmp_heat_before.sqlite": ("gpu_copy", "", "copies", "keep-on-device", 0.50),
     "pair_lm_bf16.sqlite": ("cuda_api", "optimizer", "launches", "cuda-graphs", 0.0),
     "transformer_2_7b_nvtx.sqlite": ("gpu_compute", "benchmark_loop", "kernels", "lower-precision", 0.10),

@@ -33,5 +33,5 @@ def test_reports_are_analysed_without_what_only_linux_has(tmp_path: Path) -> Non
     command = [sys.executable, "-c", PROGRAM, str(SAMPLE), *map(str, paths)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    assert "SYNCHRONIZATION" in paths[0].read_text(encoding="utf-8").upper()
+    assert "SYNC BOUND" in paths[0].read_text(encoding="utf-8").upper()
     assert json.loads(paths[1].read_text(encoding="utf-8"))["devices"]

@@ -55,6 +55,6 @@ def test_notebooks_get_it() -> None:
     html.register()
     text = reports.sample()._repr_html_()
     assert text is not None
-    assert "SYNCHRONIZATION BOUND" in text
-    assert "about 4.12 s instead of 5.43 s (-24 %)" in text
+    assert "SYNC BOUND" in text
+    assert "it would take 4.12 s instead of 5.43 s (-24 %)" in text
     assert "sync 24 %" in text

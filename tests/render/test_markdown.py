@@ -90,12 +90,12 @@ def test_a_name_in_a_table_cell_reads_as_it_was(name: str) -> None:
 
 def test_the_sentence_comes_first() -> None:
     lines = markdown.render(reports.sample()).splitlines()
-    assert lines[3] == "### GPU 0 is SYNCHRONIZATION BOUND."
+    assert lines[3] == "### GPU 0 is SYNC BOUND."
 
 
 def test_a_node_of_many_gpus_fits_a_comment() -> None:
     text = markdown.render(reports.many_devices(64))
-    assert "### 48 of 64 GPUs are SYNCHRONIZATION BOUND." in text
+    assert "### 48 of 64 GPUs are SYNC BOUND." in text
     assert text.count("| GPU 63 |") == 1
     assert len(text) < 65_536
 

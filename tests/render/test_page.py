@@ -161,14 +161,14 @@ def test_what_the_page_says_first() -> None:
     words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", text[text.index("<main") : text.index("<script type")])).replace(
         "&nbsp;", " "
     )
-    assert "GPU 0 is SYNCHRONIZATION BOUND" in words
+    assert "GPU 0 is SYNC BOUND" in words
     assert "saves 1.10-1.30 s (20-24 %)" in words
     assert "Use torch.where and a count instead of the boolean mask." in words
     assert "Could not check 2" in words
     assert "the trace holds no CPU scheduling" in words
     assert "one GPU only" not in words  # it could not matter
     assert "Notes 1" in words
-    order = [words.index(part) for part in ("SYNCHRONIZATION", "saves 1.10", "NVTX ranges with", "What was captured")]
+    order = [words.index(part) for part in ("SYNC BOUND", "saves 1.10", "NVTX ranges with", "What was captured")]
     assert order == sorted(order)
 
 

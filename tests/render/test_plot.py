@@ -110,7 +110,7 @@ def test_the_same_figure_gives_the_same_bytes(format_name: str) -> None:
 
 def test_an_account_says_every_share() -> None:
     shown = texts(figures.account(reports.sample()))
-    assert "GPU 0 is SYNCHRONIZATION BOUND." in shown
+    assert "GPU 0 is SYNC BOUND." in shown
     assert "s  sync  24 %, 1.31 s" in shown
     assert "C 58 %" in shown
 
@@ -124,8 +124,8 @@ def test_regions_are_a_tree_with_their_verdicts() -> None:
 
 def test_what_if_says_now_then_and_what_comes_next() -> None:
     shown = texts(figures.what_if(reports.sample()))
-    assert "5.43 s, synchronization bound" in shown
-    assert "4.12 s (-24 %), then CUDA-API bound" in shown
+    assert "5.43 s, sync bound" in shown
+    assert "4.12 s (-24 %), then bound by launch overhead" in shown
 
 
 def test_many_devices_are_dots() -> None:

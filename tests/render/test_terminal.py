@@ -99,9 +99,9 @@ def _from_cell(line: str, cell: int) -> str:
 
 def test_the_sentence_names_the_bound_and_the_saving() -> None:
     text = terminal.render(reports.sample())
-    assert "GPU 0 is SYNCHRONIZATION BOUND." in text
-    assert "Without syncs: about 4.12 s instead of 5.43 s (-24 %), then CUDA-API bound." in text
-    assert "C compute 58 %   M copy 3 %   s sync 24 %   a api 11 %   h cpu 3 %   . other 1 %" in text
+    assert "GPU 0 is SYNC BOUND." in text
+    assert "Without syncs it would take 4.12 s instead of 5.43 s (-24 %); launch overhead would be next." in text
+    assert "C compute 58 %   M copy 3 %   s sync 24 %   a launch overhead 11 %   h host code 3 %   . other 1 %" in text
 
 
 @pytest.mark.parametrize("bound", BOUNDS)
@@ -145,7 +145,7 @@ def test_many_threads_are_cut_off() -> None:
     base = reports.cpu_only()
     threads = tuple(replace(base.threads[0], tid=tid) for tid in range(20))
     text = terminal.render(replace(base, threads=threads))
-    assert "All 8 threads are CPU BOUND." in text
+    assert "All 8 threads are BOUND BY HOST CODE." in text
     assert "12 more threads are not shown." in text
 
 
@@ -187,7 +187,7 @@ def test_a_saving_beside_waits_says_what_it_is_measured_from() -> None:
         savings=(Saving("sync", 1_300_000_000), Saving("gpu_copy", 500_000_000)),
     )
     text = terminal.render(replace(base, devices=(replace(base.devices[0], verdict=verdict),)))
-    assert "Next best, once the waits are gone: without copy time, another -9.2 %." in text
+    assert "After the syncs are gone, removing copies would save another 9 %." in text
     verdict = replace(verdict, bound="cpu", saving_ns=1_300_000_000, without_ns=None)
     text = terminal.render(replace(base, devices=(replace(base.devices[0], verdict=verdict),)))
-    assert "Next best: without copy time, -9.2 %." in text  # of the program as it ran, as every number is
+    assert "Next best: removing copies would save 9 %." in text  # of the program as it ran, as every number is

@@ -59,4 +59,4 @@ def test_no_time_is_told_where_work_changes_bit_by_bit(tmp_path: Path) -> None:
     [device] = analysis.devices
     parts = (Phase(Window(0, 500), "cpu", "high", 1), Phase(Window(500, 1000), "gpu_compute", "high", 1))
     told = phases(replace(device, phases=parts))
-    assert told.startswith("The program changes: CPU bound in its first half (until 0.000 s")
+    assert told.startswith("The program changes: bound by host code in its first half (until 0.000 s")

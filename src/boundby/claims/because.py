@@ -27,12 +27,12 @@ def because(case: Case, decision: Decision) -> str:
     if not case.has_gpu_work:
         return _host(case)
     if case.window_ns == 0 and decision.bound != "hidden":
-        return "launches nothing and holds nothing up; judged on its host time"
+        return "it launches nothing and holds nothing up, so its host time is judged"
     clause, together = _CLAUSES[decision.bound](case, decision), host_together_ns(case, decision)
     if together is None:
         return clause
     share = percent(together / case.window_ns)
-    return f"{clause}; each of the host's causes costs less than that, all of them together more: {share}"
+    return f"{clause}; each cause on the host costs less than that, but all of them together cost more: {share}"
 
 
 def _busy(case: Case) -> str:
@@ -49,14 +49,16 @@ def _each(case: Case, cause: Cause) -> str:
 
 def _hidden(case: Case, _: Decision) -> str:
     if case.window_ns:
-        return "off the critical path: without any one cause in it, the program takes as long"
-    return "all its GPU work is overlapped by other GPU work"
+        return "it is off the critical path: removing any one cause in it saves nothing"
+    return "other GPU work runs beside all of its GPU work"
 
 
 def _gpu(case: Case, decision: Decision) -> str:
     share = case.share(Cause[decision.bound.upper()])
     covered = (
-        "; what else it runs is covered by other work" if case.is_part and 2 * share < case.share(*BUSY_CAUSES) else ""
+        "; its other GPU work is hidden behind other work"
+        if case.is_part and 2 * share < case.share(*BUSY_CAUSES)
+        else ""
     )
     return f"GPU busy {_busy(case)}, {_WORK[decision.bound]} {percent(share)}{covered}{_host_limit(case, decision)}"
 
@@ -68,13 +70,13 @@ def _host_limit(case: Case, decision: Decision) -> str:
         return ""
     rest = percent(1 - limit) if 1 - limit > LEAST_TOLD else "under 1 %"
     if case.replayed is None:  # the account alone does not show what waits for what
-        pace = "; which of the two sets the pace cannot be told" if limit < IDLE_WORTH else ""
-        return f"; the host's own work takes {'as long' if pace else f'{rest} of the time'}{pace}"
+        pace = ", and the trace cannot tell which of the two sets the pace" if limit < IDLE_WORTH else ""
+        return f"; host code takes {'as long' if pace else f'{rest} of the time'}{pace}"
     if limit < LEAST_SAVING:
         is_covered = case.beside_ns >= COVERED * case.time[Cause[decision.bound.upper()]]
-        why = "since other work covers it" if is_covered else "since what is left takes as long"
-        return f"; removing it alone gains nothing, {why}"
-    return f"; without the GPU's work {rest} of the time would be left"
+        why = "other work hides it" if is_covered else "what is left takes as long"
+        return f"; removing it alone saves nothing: {why}"
+    return f"; with an infinitely fast GPU it would still take {rest} of the time"
 
 
 def _sync(case: Case, decision: Decision) -> str:
@@ -83,13 +85,13 @@ def _sync(case: Case, decision: Decision) -> str:
     pageable = sum(copies.pageable_count for copies in case.memcpy.values())
     copying = sum(copies.total_ns for copies in case.memcpy.values())
     if pageable and is_lead_lost and LEAD_LOST * saved <= copying:
-        hold = "copy holds the host while it copies" if pageable == 1 else "copies hold the host while they copy"
+        hold = "copy blocks the host until it ends" if pageable == 1 else "copies block the host until they end"
         return f"{pageable:,} pageable {hold}, GPU busy {_busy(case)}"
     count = case.sync.count / max(case.instances, 1)
     number = f"{count:,.0f}" if count >= MANY else f"{count:.3g}"
     if case.sync.count and is_lead_lost:
-        waits = f"1 wait{_per(case)} costs" if count == 1 else f"{number} waits{_per(case)} cost"
-        return f"{waits} the host its lead over the device, GPU busy {_busy(case)}"
+        drain = f"1 host sync{_per(case)} drains" if count == 1 else f"{number} host syncs{_per(case)} drain"
+        return f"{drain} the launch queue, and the GPU idles until new work arrives; GPU busy {_busy(case)}"
     waits, them = ("1 sync waits", "it") if count == 1 else (f"{number} syncs wait", "them")
     return f"{waits}, GPU idle {_each(case, Cause.SYNC)} because of {them}"
 
@@ -98,7 +100,7 @@ def _cuda_api(case: Case, _: Decision) -> str:
     rate = f", {case.api.per_ms:.3g} calls per ms" if case.api.per_ms else ""
     inside_ns = max(case.api.in_window[1] - case.sync.blocked_ns, 0)  # the rest is what a program does between calls
     inside = "" if case.is_part else f" (in CUDA calls {percent(min(inside_ns / case.window_ns, 1.0))} of the time)"
-    idle = f"GPU idle {percent(case.share(Cause.CUDA_API))} while the host prepares and makes launches"
+    idle = f"GPU idle {percent(case.share(Cause.CUDA_API))} while the host launches or prepares launches"
     return f"{idle}{inside}{rate}, busy {_busy(case)}"
 
 
@@ -109,10 +111,19 @@ def _cpu(case: Case, _: Decision) -> str:
 
 
 def _host_blocked(case: Case, _: Decision) -> str:
-    on = max(case.blocked_on, key=lambda name: (case.blocked_on[name], name), default="")
-    mostly = f" (mostly {on})" if on and on != "unknown" else ""
-    where = f"in {_calls(case)}, for other ranks" if on == MESSAGES and case.waited_in else f"in the OS{mostly}"
-    return f"GPU idle {_each(case, Cause.HOST_BLOCKED)} while the host waits {where}, busy {_busy(case)}"
+    on = _mostly_on(case)
+    where = f" (mostly in {on})" if on and on != "unknown" else ""
+    where = f" in {_calls(case)}, waiting for other ranks" if is_for_ranks(case) else where
+    return f"GPU idle {_each(case, Cause.HOST_BLOCKED)} while the host is blocked{where}, busy {_busy(case)}"
+
+
+def _mostly_on(case: Case) -> str:
+    return max(case.blocked_on, key=lambda name: (case.blocked_on[name], name), default="")
+
+
+def is_for_ranks(case: Case) -> bool:
+    """Whether the host, where it is blocked, mostly waits for other ranks."""
+    return _mostly_on(case) == MESSAGES and bool(case.waited_in)
 
 
 def _calls(case: Case) -> str:
@@ -127,7 +138,7 @@ def _init(case: Case, _: Decision) -> str:
 
 def _mixed(case: Case, decision: Decision) -> str:
     first, second = decision.mixed_of or ("unknown", "unknown")
-    return f"{SHORT_LABEL[first]} and {SHORT_LABEL[second]} weigh the same, GPU busy {_busy(case)}"
+    return f"{SHORT_LABEL[first]} and {SHORT_LABEL[second]} cost about the same, GPU busy {_busy(case)}"
 
 
 def _unknown(case: Case, _: Decision) -> str:

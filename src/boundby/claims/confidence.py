@@ -18,7 +18,7 @@ from boundby.claims.bound import (
     shown_most_ns,
 )
 from boundby.claims.limits import NOTABLE_UNSEEN
-from boundby.model.causes import BUSY_CAUSES, REMOVABLE, SHORT_LABEL, WITHOUT, Cause
+from boundby.model.causes import BUSY_CAUSES, NOUN, REMOVABLE, SHORT_LABEL, Cause
 from boundby.model.units import duration, percent, plural
 from boundby.replay.counterfactuals import LEAST_SHOWN, MOST_OF_IT
 from boundby.results.report import CONFIDENCES
@@ -137,7 +137,7 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
         sentence = f"of {part} of the time, at the ends of the window, a single row of the report tells"
         yield _open(sentence, _KEYS, alone_ns, alone_ns)
     if unknown_ns:
-        yield _open(f"{percent(case.share(Cause.UNATTRIBUTED))} of the time is unattributed", _KEYS, 0, unknown_ns)
+        yield _open(f"{percent(case.share(Cause.UNATTRIBUTED))} of the time is not recorded", _KEYS, 0, unknown_ns)
     if (overhead_ns := case.time[Cause.PROFILER]) > 0:
         yield _open(f"{percent(case.share(Cause.PROFILER))} of the time is the profiler's own", _KEYS, 0, overhead_ns)
     yield from _doubts_of_sleep(case, named, is_saturated=is_saturated)
@@ -176,13 +176,13 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
         if host_together_ns(case, decision) is not None:
             yield Doubt("the host's causes together would save more", 1)
         if (other := _more_alone(case, decision)) is not None:
-            yield Doubt(f"{WITHOUT[other]} more would be saved while the host's waits stay as they are", 1)
+            yield Doubt(f"while the host's waits stay, removing {NOUN[other]} would save more", 1)
 
 
 def _doubts_of_sleep(case: Case, named: set[str], *, is_saturated: bool) -> Iterator[Doubt]:
     """Whether the host was on a CPU, asleep, or waited for a thread that is not on record."""
     if not case.has_cpu_evidence and named & set(_ON_CPU_OR_NOT):
-        yield Doubt("neither CPU scheduling nor OS calls were captured: cpu may be time spent blocked", 1)
+        yield Doubt("neither CPU scheduling nor OS calls were captured: host code may have been blocked", 1)
     if case.preempted_ns and named & set(_ON_CPU_OR_NOT):
         # A sleep whose OS call is missing looks so.
         part = percent(case.preempted_ns / case.window_ns)
@@ -261,7 +261,7 @@ def _doubts_of_host(case: Case) -> Iterator[Doubt]:
     elif case.window_ns:
         if (unexplained := case.share(Cause.UNATTRIBUTED)) >= UNEXPLAINED_SOME:
             steps = 2 if unexplained >= UNEXPLAINED_MUCH else 1
-            yield Doubt(f"{percent(unexplained)} of the time is unattributed", steps)
+            yield Doubt(f"{percent(unexplained)} of the time is not recorded", steps)
         if case.preempted_ns >= MUCH_PREEMPTED * case.window_ns:
             part = percent(case.preempted_ns / case.window_ns)
             yield Doubt(f"for {part} of it the thread was runnable and waited for a core (preempted)", 1)

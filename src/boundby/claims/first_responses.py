@@ -34,7 +34,16 @@ from boundby.model.units import count, duration, percent, plural, size
 from boundby.replay.predictor import Predictor, Step
 from boundby.replay.questions import answer
 from boundby.replay.removals import Faster
-from boundby.results.report import Card, DeviceReport, Finding, FirstResponse, NoGpuWork, RegionReport, ThreadReport
+from boundby.results.report import (
+    Card,
+    DeviceReport,
+    Finding,
+    FirstResponse,
+    NoGpuWork,
+    RegionReport,
+    ThreadReport,
+    Verdict,
+)
 from boundby.rules.builtin import builtin
 from boundby.rules.rule import Rule
 from boundby.trace.tables import OpKind
@@ -270,8 +279,21 @@ def of_devices(
             options=options,
         )
         cards, told = responses(subject)
-        made.append(replace(device, cards=cards, first_responses=told))
+        made.append(replace(device, cards=cards, first_responses=told, verdict=_waiting(device.verdict, findings)))
     return tuple(made)
+
+
+#: Rules that show that the host waits for the next batch.
+_INPUT = ("host-input", "input-between-steps")
+
+
+def _waiting(verdict: Verdict, findings: Sequence[Finding]) -> Verdict:
+    """A verdict of a blocked host that says so where the best of what was found about its waits is input."""
+    if verdict.bound != "host_blocked" or verdict.waits_for:
+        return verdict
+    waits = (item for item in findings if item.rule in (*_INPUT, "host-wait", "host-phase") and item.saving_ns)
+    best = max(waits, key=lambda item: item.saving_ns or (0, 0), default=None)
+    return replace(verdict, waits_for="input") if best is not None and best.rule in _INPUT else verdict
 
 
 def of_regions(
@@ -289,7 +311,7 @@ def of_regions(
         inside = tuple(item for item in findings if item.region and item.region[:depth] == region.path)
         subject = Subject(context=context, predictor=None, findings=inside, part=region)
         cards, told = responses(subject)
-        made.append(replace(region, cards=cards, first_responses=told))
+        made.append(replace(region, cards=cards, first_responses=told, verdict=_waiting(region.verdict, inside)))
     return tuple(made)
 
 
@@ -768,8 +790,7 @@ def _external_pace(subject: Subject) -> Told | None:
 
 def _has_batches(subject: Subject) -> bool:
     """Whether anything tells of batches: a program that only sleeps may wait for a message, or a lock."""
-    inputs = ("host-input", "input-between-steps")
-    return subject.context.program.is_python or any(map(subject.tells, inputs))
+    return subject.context.program.is_python or any(map(subject.tells, _INPUT))
 
 
 def _prefetch(subject: Subject) -> Told | None:

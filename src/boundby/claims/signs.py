@@ -16,7 +16,7 @@ from boundby.claims.checklist import (
     NEAR_ZERO,
 )
 from boundby.claims.limits import MUCH_USED
-from boundby.model.causes import BUSY_CAUSES, WITHOUT
+from boundby.model.causes import BUSY_CAUSES, NOUN
 from boundby.model.records import dataclass
 from boundby.model.units import change, count, duration, percent, plural
 from boundby.results.report import Card, DeviceCounters, DeviceReport, RegionReport, Sign
@@ -80,15 +80,15 @@ def _stands(pattern: str, measured: _Measured, missing: list[Sign]) -> str:
     if best.get(pattern, 0) <= 0:
         return f"{text}."
     if verdict.decided_by == "account":
-        return f"{text}; the account alone decides: no replay of the trace can be trusted."
+        return f"{text}. The account alone decides: no replay of this trace can be trusted."
     left_ns = verdict.without_ns if pattern == verdict.bound else None  # as the headline tells it
     saved = change(-best[pattern] / measured.total_ns if left_ns is None else left_ns / measured.total_ns - 1)
-    more = "" if verdict.mixed_of else ", more than without any other cause"
-    first = ""
+    more = "" if verdict.mixed_of else ", more than removing anything else"
+    once = ""
     if pattern != "sync" and not verdict.mixed_of and best.get("sync", 0) >= LEAST_SAVING * measured.total_ns:
         # What else is removed is so from the program that no longer waits, which is another ranking than from this one.
-        first, saved = "once the host no longer waits for the device, ", change(-best[pattern] / measured.total_ns)
-    return f"{text}; the verdict stands because {first}{WITHOUT[pattern]} the time changes by {saved}{more} (replayed)."
+        once, saved = "once the host no longer waits for the GPU, ", change(-best[pattern] / measured.total_ns)
+    return f"{text}. The verdict stands: {once}removing {NOUN[pattern]} changes the time by {saved}{more} (replay)."
 
 
 def _compute(measured: _Measured) -> Iterator[Sign]:

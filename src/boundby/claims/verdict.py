@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boundby.claims.because import because
+from boundby.claims.because import because, is_for_ranks
 from boundby.claims.bound import BUSY_KEYS, Case, Decision, as_accounted, decide, host_together_ns
 from boundby.claims.confidence import confidence
 from boundby.claims.doubt import saving_range, settled, why_not
@@ -40,4 +40,5 @@ def judge(case: Case) -> Verdict:
         mixed_of=decision.mixed_of,
         savings=gains,
         host_together_ns=None if reason else host_together_ns(case, decision),
+        waits_for="ranks" if decision.bound == "host_blocked" and is_for_ranks(case) else "",
     )

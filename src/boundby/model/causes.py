@@ -32,17 +32,17 @@ class Cause(IntEnum):
 @dataclass(frozen=True)
 class CauseInfo:
     """One cause in every format. Fields left empty: no verdict names it (``bound``), accounts of host threads do not
-    hold it (``host_meaning``), no change to the program removes it (``without``)."""
+    hold it (``host_meaning``), no change to the program removes it (``noun``)."""
 
     key: str  # in JSON, CSV and SQLite
     letter: str  # in bars without colour
-    label: str  # one word, in tables
+    label: str  # its one name, in tables and sentences
     meaning: str  # what a device's time is spent on
     color: str  # ``#rrggbb``, the same in the terminal, in HTML and in figures
     ink: str  # what is written on that colour
     bound: str = ""  # the verdict
     host_meaning: str = ""  # what a host thread's time is spent on, in traces without GPU work
-    without: str = ""  # what a saving supposes
+    noun: str = ""  # what a saving supposes to be gone
     hatch: str = ""  # in figures, for those who cannot tell the colours apart
     marker: str = "o"  # of single gaps in figures, likewise
 
@@ -54,19 +54,19 @@ _ROWS = (
         key="gpu_compute",
         letter="C",
         label="compute",
-        bound="GPU-compute bound",
+        bound="compute bound",
         meaning="a kernel runs",
-        without="without kernel time",
+        noun="kernel time",
         color="#0f9d6e",
         ink="#04170f",
     ),
     CauseInfo(
         key="gpu_comm",
         letter="N",
-        label="comm",
-        bound="GPU-communication bound",
+        label="communication",
+        bound="communication bound",
         meaning="a communication kernel runs (NCCL, NVSHMEM)",
-        without="without communication time",
+        noun="communication",
         color="#0072b2",
         ink="#ffffff",
         hatch="////",
@@ -75,9 +75,9 @@ _ROWS = (
         key="gpu_copy",
         letter="M",
         label="copy",
-        bound="GPU-copy bound",
+        bound="copy bound",
         meaning="a memory copy, set or page migration runs",
-        without="without copy time",
+        noun="copies",
         color="#56b4e9",
         ink="#10222e",
         hatch="....",
@@ -86,10 +86,10 @@ _ROWS = (
         key="sync",
         letter="s",
         label="sync",
-        bound="synchronization bound",
+        bound="sync bound",
         meaning="the device is idle because the host had waited for it",
         host_meaning="the thread waits for the device",
-        without="without syncs",
+        noun="syncs",
         color="#cc4357",
         ink="#ffffff",
         hatch="xxxx",
@@ -98,11 +98,11 @@ _ROWS = (
     CauseInfo(
         key="cuda_api",
         letter="a",
-        label="api",
-        bound="CUDA-API bound",
+        label="launch overhead",
+        bound="bound by launch overhead",
         meaning="the device is idle while the host launches work or dispatches to the next launch",
         host_meaning="the thread is in CUDA calls or dispatches to the next one",
-        without="without launch overhead",
+        noun="launch overhead",
         color="#e8871e",
         ink="#2b1600",
         hatch="\\\\\\\\",
@@ -111,11 +111,11 @@ _ROWS = (
     CauseInfo(
         key="init",
         letter="i",
-        label="init",
-        bound="initialization bound",
+        label="initialization",
+        bound="bound by initialization",
         meaning="the device is idle during context creation, module load, JIT or memory allocation",
         host_meaning="the thread loads modules, creates contexts or allocates memory",
-        without="without initialization",
+        noun="initialization",
         color="#b07aa1",
         ink="#1d0f19",
         hatch="++++",
@@ -124,22 +124,22 @@ _ROWS = (
     CauseInfo(
         key="cpu",
         letter="h",
-        label="cpu",
-        bound="CPU bound",
+        label="host code",
+        bound="bound by host code",
         meaning="the device is idle while the host runs its own code",
         host_meaning="the thread runs its own code",
-        without="without the host's own work",
+        noun="host code",
         color="#f0c808",
         ink="#2e2600",
     ),
     CauseInfo(
         key="host_blocked",
         letter="b",
-        label="OS wait",
-        bound="bound by host waits in the OS",
-        meaning="the device is idle while the host waits in the OS (files, locks, workers)",
-        host_meaning="the thread waits in the OS (files, locks, workers)",
-        without="without OS waits",
+        label="blocked",
+        bound="blocked on the host",
+        meaning="the device is idle while the host is blocked: it waits for files, locks or other processes",
+        host_meaning="the thread is blocked: it waits for files, locks or other processes",
+        noun="blocked time",
         color="#9c6644",
         ink="#ffffff",
         hatch="----",
@@ -169,7 +169,7 @@ _ROWS = (
     CauseInfo(
         key="unattributed",
         letter="?",
-        label="unattributed",
+        label="not recorded",
         meaning="the trace does not show why the device is idle",
         host_meaning="the trace does not show whether the thread runs",
         color="#a3abb2",
@@ -201,7 +201,8 @@ LETTER: dict[str, str] = {row.key: row.letter for row in _ROWS}
 SHORT_LABEL: dict[str, str] = {row.key: row.label for row in _ROWS} | {"hidden": "overlapped", "unknown": "no cause"}
 MEANING: dict[str, str] = {row.key: row.meaning for row in _ROWS}
 HOST_MEANING: dict[str, str] = {row.key: row.host_meaning for row in _ROWS if row.host_meaning}
-WITHOUT: dict[str, str] = {row.key: row.without for row in _ROWS if row.without}
+#: What is gone when a cause is: ``removing host code would save ...``.
+NOUN: dict[str, str] = {row.key: row.noun for row in _ROWS if row.noun}
 HATCH: dict[str, str] = {row.key: row.hatch for row in _ROWS if row.hatch}
 #: By key of a cause or a bound: (background, letter on it).
 COLORS: dict[str, tuple[str, str]] = {

@@ -5,6 +5,7 @@ How the replay removes a cause is in `boundby.replay.removals`.
 
 from __future__ import annotations
 
+from boundby.model.causes import NOUN
 from boundby.model.records import dataclass
 
 
@@ -17,15 +18,19 @@ class Scenario:
     causes: tuple[str, ...]  # keys of `boundby.model.causes.Cause`, in the order in which they are removed
 
 
+def _without(key: str, cause: str) -> Scenario:
+    return Scenario(key, f"without {NOUN[cause]}", (cause,))
+
+
 _ROWS = (
-    Scenario("no_sync", "without syncs", ("sync",)),
-    Scenario("no_launch_overhead", "without launch overhead", ("cuda_api",)),
-    Scenario("infinite_gpu", "without kernel time", ("gpu_compute",)),
-    Scenario("copies_free", "without copy time", ("gpu_copy",)),
-    Scenario("cpu_free", "without the host's own work", ("cpu",)),
-    Scenario("input_free", "without OS waits", ("host_blocked",)),
-    Scenario("comm_free", "without communication time", ("gpu_comm",)),
-    Scenario("init_free", "without initialization", ("init",)),
+    _without("no_sync", "sync"),
+    _without("no_launch_overhead", "cuda_api"),
+    _without("infinite_gpu", "gpu_compute"),
+    _without("copies_free", "gpu_copy"),
+    _without("cpu_free", "cpu"),
+    _without("input_free", "host_blocked"),
+    _without("comm_free", "gpu_comm"),
+    _without("init_free", "init"),
     Scenario("infinite_host", "with an infinitely fast host", ("sync", "cuda_api", "cpu", "host_blocked", "init")),
 )
 SCENARIOS: dict[str, Scenario] = {row.key: row for row in _ROWS}

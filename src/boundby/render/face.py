@@ -62,6 +62,11 @@ class Face:
     def arrow(self) -> str:
         return "→" if self.unicode else "->"
 
+    def mark(self, is_met: bool | None) -> str:
+        """Of a sign: there, not there, or not captured."""
+        there, lacking = ("✓", "✗") if self.unicode else ("+", "-")
+        return "?" if is_met is None else there if is_met else lacking
+
     def line(self, *parts: str | tuple[str, str] | Text) -> Text:
         """One line from plain strings, (string, style) pairs and texts."""
         text = Text(no_wrap=True)

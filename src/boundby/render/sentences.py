@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from boundby.model import units
-from boundby.model.causes import BOUND_LABEL, MEANING, SHORT_LABEL, WITHOUT
+from boundby.model.causes import BOUND_LABEL, MEANING, NOUN, SHORT_LABEL
 from boundby.model.records import dataclass
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, scenario_label
 from boundby.render.text import clean, file_name
@@ -43,6 +43,10 @@ WORTH_A_NAME, MOST_PARTS = 0.05, 3
 WORTH_ADDING = 0.01
 
 
+#: What the headline says of a host that is blocked, where the trace shows for what.
+WAITING = {"input": "waiting for input", "ranks": "waiting for other ranks"}
+
+
 @dataclass(frozen=True)
 class Headline:
     """``GPU 0 is`` + ``SYNCHRONIZATION BOUND`` + ``.``: formats stress the middle part, ``bound`` colours it."""
@@ -60,14 +64,15 @@ def headline(verdict: Verdict, subject: str, *, plural: bool = False) -> Headlin
     """The verdict as the first sentence anybody reads."""
     verb = "are" if plural else "is"
     if verdict.bound == "unknown" and verdict.why_not:
-        within = f"all {subject[4:]}" if subject.startswith("All ") else subject
+        within = f"{subject[0].lower()}{subject[1:]}" if subject.startswith(("All ", "Both ")) else subject
         return Headline("The trace ", "CANNOT TELL", f" what {within} {verb} bound by.", "unknown")
     if verdict.bound == "unknown":
         return Headline(f"{subject} {'have' if plural else 'has'} ", "NO DOMINANT CAUSE", ".", "unknown")
     if verdict.bound == "mixed" and verdict.mixed_of:
         first, second = (BOUND_LABEL.get(cause, cause) for cause in verdict.mixed_of)
         return Headline(f"{subject} {verb} ", "MIXED", f": {first} and {second}, nearly alike.", "mixed")
-    return Headline(f"{subject} {verb} ", BOUND_LABEL.get(verdict.bound, verdict.bound).upper(), ".", verdict.bound)
+    words = WAITING.get(verdict.waits_for) or BOUND_LABEL.get(verdict.bound, verdict.bound)
+    return Headline(f"{subject} {verb} ", words.upper(), ".", verdict.bound)
 
 
 @dataclass(frozen=True)
@@ -159,25 +164,24 @@ def outlook(verdict: Verdict, window_ns: int, left: Left | None = None) -> str:
     """What removing the bound would save, and what would come next; empty where nothing can be said. ``left``: of a
     device."""
     main = _main(verdict)
-    if main not in WITHOUT or not window_ns:
+    if main not in NOUN or not window_ns:
         return ""
     if verdict.decided_by == "account":
         return _by_account(verdict, main, window_ns)
-    saved, without = most_saved(verdict, window_ns, left or {}), WITHOUT[main]
+    saved = most_saved(verdict, window_ns, left or {})
     if saved is None:
         return ""
-    text = f"{without[0].upper()}{without[1:]}: "
     if left is not None and not left and verdict.without_ns is None and verdict.saving_range_ns is not None:
         # No prediction can be trusted: it hangs on delays that nothing explains.
-        low, high = (change(ns, window_ns) for ns in verdict.saving_range_ns)
-        return f"{text}{low} at least, {high} at most."
-    text += _saving(saved, window_ns, (left or {}).get(main))
-    if verdict.bound == "mixed" and (other := verdict.runner_up) in WITHOUT:
+        low, high = (units.percent(ns / window_ns) for ns in verdict.saving_range_ns)
+        return f"Removing {NOUN[main]} would save between {low} and {high} of the time."
+    text = f"Without {NOUN[main]} {_taking(saved, window_ns, (left or {}).get(main))}"
+    if verdict.bound == "mixed" and (other := verdict.runner_up) in NOUN:
         then = (left or {}).get(other)
         then_ns = window_ns - then.predicted_ns if then else verdict.runner_up_saving_ns or 0
-        return f"{text}; {WITHOUT[other]}: {_saving(then_ns, window_ns, then)}."
-    if verdict.bound_next in BOUND_LABEL and verdict.bound_next not in ("unknown", "hidden"):
-        text += f", then {BOUND_LABEL[verdict.bound_next]}"
+        return f"{text}; without {NOUN[other]}, {_taking(then_ns, window_ns, then)}."
+    if verdict.bound_next in NOUN:
+        text += f"; {SHORT_LABEL[verdict.bound_next]} would be next"
     return f"{text}."
 
 
@@ -185,16 +189,18 @@ def _by_account(verdict: Verdict, main: str, window_ns: int) -> str:
     """What the account alone knows: for how long the device idles for a cause, and no prediction."""
     idle_ns = {main: verdict.saving_ns, verdict.runner_up if verdict.mixed_of else None: verdict.runner_up_saving_ns}
     parts = [
-        f"{units.duration(ns)} ({units.percent(ns / window_ns)}) for {WITHOUT[cause].removeprefix('without ')}"
+        f"{units.duration(ns)} ({units.percent(ns / window_ns)}) because of {NOUN[cause]}"
         for cause, ns in idle_ns.items()
         if cause is not None and ns
     ]
     if parts:
-        return f"By the account alone, of {units.duration(window_ns)} the GPU idles {' and '.join(parts)}."
+        return (
+            f"Of {units.duration(window_ns)} the GPU idles {' and '.join(parts)}. Nothing more can be predicted here."
+        )
     if verdict.saving_range_ns is None or not verdict.saving_range_ns[1]:
         return ""
     most = units.percent(verdict.saving_range_ns[1] / window_ns)
-    return f"By the account alone, {WITHOUT[main]} anything from nothing to {most} would be saved."
+    return f"What removing {NOUN[main]} would save cannot be predicted here: between nothing and {most}."
 
 
 def first(responses: Sequence[FirstResponse], window_ns: int, *, with_step: bool = True) -> str:
@@ -239,7 +245,7 @@ def next_best(verdict: Verdict, window_ns: int, left: Left | None = None) -> str
     saving, since either one gone ends the wait; it is then told of the program that no longer waits, as the verdict
     ranks it."""
     other = verdict.runner_up
-    if other not in WITHOUT or verdict.bound == "mixed" or verdict.decided_by == "account":
+    if other not in NOUN or verdict.bound == "mixed" or verdict.decided_by == "account":
         return ""
     left, then_ns = left or {}, verdict.runner_up_saving_ns or 0
     saving_ns = window_ns - left[other].predicted_ns if other in left else then_ns
@@ -248,11 +254,10 @@ def next_best(verdict: Verdict, window_ns: int, left: Left | None = None) -> str
     saving_ns = then_ns if is_after else saving_ns
     if saving_ns <= (WORTH_ADDING if is_after else WORTH_NAMING) * window_ns:
         return ""
-    what = WITHOUT[other]
-    saved = change(saving_ns, window_ns)
-    return (
-        f"Next best{', once the waits are gone' if is_after else ''}: {what}, {'another ' if is_after else ''}{saved}."
-    )
+    what, saved = NOUN[other], units.percent(saving_ns / window_ns)
+    if is_after:
+        return f"After the syncs are gone, removing {what} would save another {saved}."
+    return f"Next best: removing {what} would save {saved}."
 
 
 def change(saving_ns: int, window_ns: int) -> str:
@@ -265,16 +270,18 @@ def is_wide(item: WhatIf) -> bool:
     return (item.high_ns or item.predicted_ns) - (item.low_ns or item.predicted_ns) > WIDE * item.baseline_ns
 
 
-def _saving(saving_ns: int, window_ns: int, item: WhatIf | None = None) -> str:
-    """``about 10.7 s instead of 11.4 s (-6.4 %)``, ``4.3-10.7 s instead of 11.4 s (-6.4 to -62 %)``."""
+def _taking(saving_ns: int, window_ns: int, item: WhatIf | None = None) -> str:
+    """``it would take 10.7 s instead of 11.4 s (-6.4 %)``, ``it would take 4.3-10.7 s instead of 11.4 s (-6.4 to
+    -62 %)``."""
     if item is not None and is_wide(item):
         shortest, longest = item.low_ns or item.predicted_ns, item.high_ns or item.predicted_ns
         least, most = (change(window_ns - ns, window_ns).removesuffix(" %") for ns in (longest, shortest))
-        return f"{units.duration_range(shortest, longest)} instead of {units.duration(window_ns)} ({least} to {most} %)"
+        after = f"{units.duration_range(shortest, longest)} instead of {units.duration(window_ns)}"
+        return f"it would take {after} ({least} to {most} %)"
     if saving_ns <= 0:
-        return "no time saved"
-    after = units.duration(window_ns - saving_ns)
-    return f"about {after} instead of {units.duration(window_ns)} ({change(saving_ns, window_ns)})"
+        return "it would take as long"
+    after = f"{units.duration(window_ns - saving_ns)} instead of {units.duration(window_ns)}"
+    return f"it would take {after} ({change(saving_ns, window_ns)})"
 
 
 def confidence(verdict: Verdict) -> str:

@@ -176,7 +176,7 @@ def side_by_side(members: Sequence[Account], face: Face) -> list[Text]:
         Column("", name, lambda account, width: face.fit(account.name, width)),
         Column("ACCOUNT", bar, lambda account, width: face.bar(account.parts, width)),
         Column("BOUND BY", bound, lambda account, _: account.bound),
-        Column("MAX", 6, lambda account, _: account.saves, right=True),
+        Column("UP TO", 6, lambda account, _: account.saves, right=True),
     ][: 2 if members[0].lead is not None else None]
     lines = [face.heads(columns), *(face.row(columns, account) for account in members)]
     shown = {part.cause for account in members for part in account.parts}
@@ -240,7 +240,7 @@ def region_columns(names: int, rows: Sequence[Row], face: Face, account: int) ->
         Column("SHARE", 5, lambda row, _: units.percent(row.share), right=True, goes=1),
         Column("ACCOUNT", account, lambda row, width: face.bar(segments(row.time), width), goes=3),
         Column("BOUND BY", widest, lambda row, _: bound(row, face)),
-        Column("MAX", 7, lambda row, _: row.saves, right=True, goes=5),
+        Column("UP TO", 7, lambda row, _: row.saves, right=True, goes=5),
     )
     return fitting(columns, face.width, max(min(names, 20), MIN_NAME))
 
@@ -314,10 +314,9 @@ def _cards(report: Report, face: Face) -> list[list[Text]]:
             lines.append(face.heading(f"{account.name}: {sentences.bound_phrase(card.pattern)}, the classic signs"))
             width = max((len(sign.name) for sign in card.signs), default=0) + 2
             for sign in card.signs:
-                mark = {True: "met", False: "not met", None: "not captured"}[sign.is_met]
                 lines += face.wrapped(
-                    sign.value if sign.is_met is not None else "",
-                    first=face.line(pad(f"{mark}", 14), pad(sign.name, width)),
+                    sign.value if sign.is_met is not None else "not captured",
+                    first=face.line(pad(face.mark(sign.is_met), 3), pad(sign.name, width)),
                 )
             for text in filter(None, (card.stands, *card.notes)):
                 lines += face.wrapped(f"{clean(text).rstrip('.')}.", style=DIM)

@@ -84,11 +84,11 @@ class Account:
 
     @property
     def exposed(self) -> str:
-        """``exposed by waits 37 %``: where waits cost more than the account's sync time shows; else empty."""
+        """``37 % idle because of syncs``: where waits cost more than the account's sync time shows; else empty."""
         waits_ns = self.exposed_by_waits_ns or 0
         if not self.whole_ns or waits_ns - self.time.get("sync", 0) < NOTABLE_EXPOSED * self.whole_ns:
             return ""
-        return f"exposed by waits {units.percent(waits_ns / self.whole_ns)}"
+        return f"{units.percent(waits_ns / self.whole_ns)} idle because of syncs"
 
     @property
     def told(self) -> tuple[str, ...]:
@@ -197,6 +197,8 @@ def listed(names: Sequence[str], total: int) -> str:
     """``GPUs 0-2, 5``, ``All 8 GPUs``, ``3 threads``; ``16 of 64 GPUs`` where they are scattered."""
     if len(names) == 1:
         return names[0]
+    if len(names) == total == 2:
+        return "Both threads" if any(not name.startswith("GPU ") for name in names) else "Both GPUs"
     every = "All " if len(names) == total else ""
     if any(not name.startswith("GPU ") for name in names):
         return f"{every}{len(names)} threads"

@@ -521,6 +521,14 @@ class Verdict:
         "saving_ns at least and at most, whatever the missing records would have said; null: none are missing.",
         NO_COLUMN,
     ] = None
+    waits_for: Annotated[
+        str,
+        OneOf(("", "input", "ranks")),
+        LATER,
+        "Of host_blocked: what the host is blocked for, where the trace shows it: the next batch of input, or other"
+        " ranks in MPI; empty where it does not, and for other bounds.",
+        NO_COLUMN,
+    ] = ""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from boundby.model import units
-from boundby.model.causes import BOUND_LABEL, WITHOUT
+from boundby.model.causes import BOUND_LABEL, NOUN
 from boundby.render import sentences
 from boundby.render.bars import Segment, segments
 from boundby.render.text import clean, region_name
@@ -98,7 +98,7 @@ def _verdict(region: RegionReport, whole: int) -> Iterable[Fact]:
     yield "confidence", sentences.confidence(verdict).removeprefix("Confidence ").rstrip(".")
     for item in verdict.savings[:4]:
         if item.saving_ns > sentences.WORTH_NAMING * whole:
-            yield WITHOUT.get(item.cause, item.cause), f"saves {units.duration(item.saving_ns)}"
+            yield f"without {NOUN.get(item.cause, item.cause)}", f"saves {units.duration(item.saving_ns)}"
 
 
 def _time(region: RegionReport) -> Iterable[Fact]:
