@@ -113,14 +113,14 @@ def test_a_saturated_device_says_how_close_the_host_is() -> None:
     assert decide(case).host_limit_fraction == pytest.approx(0.07)
     replayed = replace(case, replayed={"gpu_compute": 70 * MS, "sync": 0})
     assert "with an infinitely fast GPU it would still take 93 % of the time" in judge(replayed).because
-    assert "the host's own work takes 93 % of the time" in judge(case).because
+    assert "host code takes 93 % of the time" in judge(case).because
 
 
 def test_other_work_covers_only_where_other_work_runs() -> None:
     time, nothing = account(gpu_compute=960, cuda_api=30, sync=10), {"gpu_compute": 0, "sync": 0}
     case = Case(time=time, host_active_ns=980 * MS, captured=ALL, operations=100, replayed=nothing)
     assert "what is left takes as long" in judge(case).because
-    assert "since other work covers it" in judge(replace(case, beside_ns=960 * MS)).because
+    assert "other work hides it" in judge(replace(case, beside_ns=960 * MS)).because
     alone = judge(replace(case, replayed=None, unreliable="it is cut", beside_ns=960 * MS))
     assert "which of the two sets the pace cannot be told" in alone.because
     assert (alone.bound, alone.confidence, alone.saving_ns) == ("gpu_compute", "low", None)
