@@ -47,6 +47,8 @@ def _without(name: str) -> Damaged:
             captured = replace(captured, cuda_api=False)
         if name == "operations":
             captured = replace(captured, kernels=False, memcpy=False, cuda_graphs=False)
+        if name == "schedule":
+            captured = replace(captured, cpu_scheduling=False)
         return replace(trace, captured=captured, **{name: table.take(np.zeros(len(table), bool))})
 
     return empty

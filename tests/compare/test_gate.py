@@ -1,22 +1,26 @@
 from __future__ import annotations
 
+import random
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from benchmarks import gate as damaged_gate
 
 from boundby import api
 from boundby.api import Analysis
 from boundby.compare import budget, gate
 from boundby.compare.between import compare
+from boundby.compare.known import Records, known
 from boundby.compare.quantities import QUANTITIES, listing
 from boundby.model.errors import InputError, UserError
+from boundby.opening import open_trace
 from boundby.results import saved
 from boundby.results.gate import GateResult
 from boundby.results.report import Coverage, Report
 from boundby.simulate.program import MS, Launch, Loop, Range, Sync, Work, program
-from boundby.trace.facts import TraceWarning
+from boundby.trace.facts import Captured, TraceWarning
 from tests.compare import pairs
 from tests.replay.test_replay import US
 from tests.support import reports
@@ -405,3 +409,35 @@ def test_a_saved_finding_of_an_unknown_severity_is_refused(tmp_path: Path) -> No
     path.write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match="zzz"):
         api.load(path)
+
+
+@pytest.mark.parametrize("name", ["without-operations", "without-api", "calls-end", "kernels-random", "syncs-orphaned"])
+def test_what_the_whole_report_breaks_no_damaged_copy_keeps(name: str) -> None:
+    """A small sample of ``python -m benchmarks.gate``."""
+    sample = Path(__file__).parents[2] / "sample_reports" / "simulated_sync.sqlite"
+    trace = open_trace(sample, None, lambda _stage, _part: None)
+    limits = list(damaged_gate.broken_limits(Analysis(trace).report))
+    assert len(limits) > 20
+    copy = damaged_gate.DAMAGES[name](trace, random.Random(1))
+    assert copy is not None
+    try:
+        report = Analysis(copy).report
+    except UserError:
+        return  # nothing is said
+    assert damaged_gate.kept(limits, report) == []
+
+
+def test_without_a_call_on_record_none_is_counted() -> None:
+    """Nor is time that is not attributed known to be of no cause of the host."""
+    records = Records(Coverage(), 1_000, 1, {"gpu_compute": 100, "unattributed": 900}, 0)
+    assert known("sync.count", 0, records, Captured(cuda_api=True, kernels=True)) is None
+    share = known("share.cpu", 0.0, records, Captured(cuda_api=True, kernels=True, osrt=True))
+    assert share is not None
+    assert (share.low, share.high) == (0.0, 0.9)
+
+
+def test_without_sleeps_on_record_what_is_asleep_may_run() -> None:
+    records = Records(Coverage(), 1_000, 1, {"cpu": 400, "host_blocked": 0, "gpu_compute": 600}, 9)
+    share = known("share.host_blocked", 0.0, records, Captured(cuda_api=True, kernels=True))
+    assert share is not None
+    assert (share.low, share.high) == (0.0, 0.4)

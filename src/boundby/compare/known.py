@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from boundby.compare.quantities import Number
 from boundby.results.comparison import Comparison
-from boundby.results.report import Coverage, Report
+from boundby.results.report import Coverage, DeviceReport, Report
 from boundby.trace.facts import Captured
 
 ANY = float("inf")
 _OF_CALLS = ("sync.", "api.")
 _OF_WORK = ("kernels.", "copies.", "gpu.", "gaps.", "share.gpu", "time.gpu", "gpu_utilization")
 _OF_KERNELS = ("kernels.",)
+_RUN_OR_SLEEP = ("cpu", "host_blocked")
 _OF_HOST = tuple(
     f"{of}.{cause}"
     for of in ("share", "time")
@@ -38,6 +40,13 @@ class Records(NamedTuple):
     coverage: Coverage
     total_ns: int
     instances: int
+    time: Mapping[str, int]
+    calls: int
+
+    @property
+    def is_of_lost_calls(self) -> bool:
+        """Nothing tells what the host did while the device worked: not one call is on record there."""
+        return not self.calls and self.instances > 0 and 2 * self.time.get("unattributed", 0) > self.total_ns > 0
 
     @property
     def why(self) -> str:
@@ -50,9 +59,16 @@ class Records(NamedTuple):
 def records_of(report: Report) -> dict[str, Records]:
     """By what a limit calls them."""
     found = {
-        "/".join(region.path): Records(region.coverage, region.total_ns, region.instances) for region in report.regions
+        "/".join(region.path): Records(
+            region.coverage, region.total_ns, region.instances, region.time, region.api.calls
+        )
+        for region in report.regions
     }
-    return found | {f"GPU {item.id}": Records(item.coverage, item.window_ns, 1) for item in report.devices}
+    return found | {f"GPU {item.id}": _of_device(item) for item in report.devices}
+
+
+def _of_device(device: DeviceReport) -> Records:
+    return Records(device.coverage, device.window_ns, 1, device.time, device.api.calls)
 
 
 def known(quantity: str, value: Number, records: Records | None, captured: Captured) -> Known | None:
@@ -60,12 +76,26 @@ def known(quantity: str, value: Number, records: Records | None, captured: Captu
     if value is None or not _is_captured(quantity, captured):
         return None
     least = float(value)
+    if quantity.startswith(_OF_CALLS) and records is not None and records.is_of_lost_calls:
+        return None
     if quantity in _OF_HOST and records is not None and not captured.cuda_api:
         return Known(0.0, ANY, "by what is on record, but no CUDA call is")
     if records is None or records.coverage.is_whole:
-        return Known(least, least)
+        return _as_attributed(quantity, least, records, captured)
     low, high = _open(quantity, least, records)
     return Known(low, high, records.why)
+
+
+def _as_attributed(quantity: str, value: float, records: Records | None, captured: Captured) -> Known:
+    """Time that is not attributed may belong to any cause of the host; and without records of when threads ran or
+    slept, what is called one of these two may be the other."""
+    if quantity not in _OF_HOST or records is None:
+        return Known(value, value)
+    of, _, cause = quantity.partition(".")
+    among = _RUN_OR_SLEEP if cause in _RUN_OR_SLEEP and not (captured.cpu_scheduling or captured.osrt) else (cause,)
+    most_ns = sum(records.time.get(key, 0) for key in (*among, "unattributed"))
+    most = most_ns / max(records.total_ns if of == "share" else records.instances, 1)
+    return Known(0.0 if len(among) > 1 else value, max(most, value), "by what is on record, but not all of it is told")
 
 
 def _is_captured(quantity: str, captured: Captured) -> bool:
@@ -124,7 +154,7 @@ def new_findings(count: Number, after: Report, comparison: Comparison) -> Known 
         return None
     whole = next((device for device in after.devices if not device.coverage.is_whole), None)
     if whole is not None:
-        return Known(count, ANY, Records(whole.coverage, whole.window_ns, 1).why)
+        return Known(count, ANY, _of_device(whole).why)
     gone = [item for item in comparison.findings if item.status == "unchecked"]
     if gone:
         return Known(count, ANY, f"by the rules that could be asked, but {gone[0].finding.rule} could not")

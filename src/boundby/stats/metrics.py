@@ -102,7 +102,8 @@ def _counters(sums: Float) -> Counters | None:
         column: float(sums[2 * place + 1] / sums[2 * place] / _PERCENT) if sums[2 * place] > 0 else None
         for place, column in enumerate(COLUMNS)
     }
-    return Counters(sampled_ns=round(sums[-2]), alone_fraction=min(float(sums[-1] / sums[-2]), 1.0), **values)
+    alone = min(max(float(sums[-1] / sums[-2]), 0.0), 1.0)  # differences of sums are not exact
+    return Counters(sampled_ns=round(sums[-2]), alone_fraction=alone, **values)
 
 
 def _kernels(timeline: Timeline, device: DeviceTimeline, sampled: _Sampled) -> tuple[KernelCounters, ...]:

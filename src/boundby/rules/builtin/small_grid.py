@@ -134,8 +134,8 @@ def _filled(context: RuleContext, used: float) -> float:
 
 def _lanes_used(kernels: KernelSet) -> float:
     """The part of a warp that works, where blocks are smaller than one."""
-    work = device_work(kernels.context)
-    return kernels.mean(np.minimum(work.threads[kernels.rows], WARP) / WARP)
+    threads = device_work(kernels.context).threads[kernels.rows]
+    return kernels.mean(np.where(threads > 0, np.minimum(threads, WARP), WARP) / WARP)  # 0: not told
 
 
 def _shapes(kernels: KernelSet) -> dict[str, object]:
