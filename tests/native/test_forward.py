@@ -316,7 +316,7 @@ def test_indices_that_point_nowhere_are_refused() -> None:
 
 def test_columns_of_another_type_are_refused() -> None:
     links, costs, order = random_graph(1)
-    with pytest.raises(TypeError, match=r"Costs\.call_ns must be a contiguous Int64Array"):
+    with pytest.raises(TypeError, match=r"Costs\.call_ns must be a contiguous column of i8"):
         forward(links, replace(costs, call_ns=costs.call_ns.astype(np.int32)), order)
 
 

@@ -46,7 +46,7 @@ from boundby.model.arrays import (
 )
 from boundby.model.causes import CAUSES, Cause
 from boundby.model.intervals import EMPTY, Coverage, IntervalSet, Overlay, expand
-from boundby.model.records import fields, replace
+from boundby.model.records import dataclass, fields, replace
 from boundby.model.step_function import NOTHING, StepFunction, cut, simplify
 from boundby.native import account, events, forward, pieces, texts
 from boundby.native.account import EVER, NEVER, Divided, Layer
@@ -65,7 +65,7 @@ from boundby.native.events import (
     _by_key,
     _double,
 )
-from boundby.native.forward import BLOCK, FIRST_KERNEL, Costs, Links, Pass, Pieces, Turns, _new
+from boundby.native.forward import BLOCK, FIRST_KERNEL, Costs, Links, Pass, Pieces, _new
 from boundby.plot_data import lanes, ranges
 from boundby.results.plot_data import CauseBins
 from boundby.stats import spread
@@ -620,6 +620,17 @@ def _find_late(
     row, node = links.wait_for, links.waiting
     launched = np.append(call_start, forward.NEVER)[links.launch]
     return np.flatnonzero(costs.waits[node] & (turn[row] >= call_end[node]) & (launched[row] < call_end[node]))
+
+
+@dataclass(frozen=True)
+class Turns:
+    """See structs.h."""
+
+    next_at: Int32Array
+    next: Int32Array
+    pending: Int32Array
+    key: Int64Array
+    heap: Int32Array
 
 
 def _in_turns(links: Links, costs: Costs, order: Int32Array, following: tuple[Int32Array, Int32Array]) -> Pass:

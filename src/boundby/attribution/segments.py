@@ -22,7 +22,7 @@ from boundby.model.arrays import (
 from boundby.model.causes import CAUSES, Cause
 from boundby.model.library import int64
 from boundby.model.records import dataclass, replace
-from boundby.native.account import Side, woven
+from boundby.native.account import woven
 
 NO_THREAD = -1
 
@@ -125,10 +125,11 @@ def nothing() -> Segments:
 def covering(busy: Segments, idle: Segments) -> Segments:
     """Segments that leave no time out between them, in order of start, packed."""
     if len(busy) and len(idle):
-        sides = (
-            Side(len(part), int64(part.start_ns), int64(part.end_ns), part.cause, part.region, part.thread)
+        sides = [
+            {name: getattr(part, name) for name in ("cause", "region", "thread")}
+            | {"start": int64(part.start_ns), "end": int64(part.end_ns)}
             for part in (busy, idle)
-        )
+        ]
         if (found := woven(*sides)) is not None:
             bounds, cause, region, thread = found
             return Segments(bounds[:-1], bounds[1:], cause, region, thread)

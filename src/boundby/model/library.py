@@ -7,8 +7,10 @@ analysed: the first call says why in one sentence, and how to mend it.
 from __future__ import annotations
 
 import ctypes
+import re
 import sys
 import zlib
+from collections.abc import Mapping
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -18,39 +20,62 @@ import numpy.typing as npt
 
 from boundby.model import stage
 from boundby.model.errors import ToolError
-from boundby.model.records import dataclass, fields
 
 HERE = Path(__file__).parents[1] / "native"
 NAME = "boundby_core" + {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
-_DTYPES: dict[str, type[np.generic]] = {
-    "BoolArray": np.bool_,
-    "ByteArray": np.uint8,
-    "Int8Array": np.int8,
-    "Int32Array": np.int32,
-    "Int64Array": np.int64,
-    "FloatArray": np.float64,
+#: Of each type of C the types that a column of it may have.
+_DTYPES = {
+    "int64_t": ("i8",),
+    "int32_t": ("i4",),
+    "int8_t": ("i1",),
+    "uint8_t": ("b1", "u1", "i1"),
+    "double": ("f8",),
+    "Found": ("i8",),  # seven numbers
 }
 
 
-@dataclass(frozen=True, eq=False)
 class Record:
-    """A struct of arrays: fields are arrays of the types above (passed as pointers), integers and truth values (as 64
-    bits), in the order of the C struct."""
+    """A record whose fields are those of the struct of its name in ``structs.h``."""
 
     @cached_property
     def structure(self) -> ctypes.Structure:
-        """The C struct. Raises TypeError for a column of another type, or one that is not contiguous."""
-        structure, columns = _structure(type(self))  # type: ignore[arg-type]  # a class can be hashed
-        values: list[int] = []
-        for name, kind in columns:
-            value: npt.NDArray[np.generic] | int = getattr(self, name)
-            if isinstance(value, np.ndarray):
-                if value.dtype != _DTYPES[kind] or not value.flags.c_contiguous:
-                    raise TypeError(f"{type(self).__name__}.{name} must be a contiguous {kind}")
-                values.append(_address(value))
-            else:
-                values.append(int(value))
-        return structure(*values)
+        """That struct: see `struct`."""
+        name: str = type(self).__name__
+        return struct(name, {column: getattr(self, column) for column in _layouts()[name][1]})
+
+
+def struct(name: str, columns: Mapping[str, Any]) -> ctypes.Structure:
+    """A struct of ``structs.h`` with these columns, which it keeps. Raises TypeError for one of another type, or one
+    that is not contiguous, missing or not known."""
+    made, types = _layouts()[name]
+    if types.keys() != columns.keys():
+        raise TypeError(f"{name} has other columns: {', '.join(sorted(types.keys() ^ columns.keys()))}")
+    values: list[int] = []
+    for column, known in types.items():
+        value = columns[column]
+        if not known:
+            values.append(int(value))
+        elif value.dtype.str[1:] in known and value.flags.c_contiguous:
+            values.append(_address(value))
+        else:
+            raise TypeError(f"{name}.{column} must be a contiguous column of {known[0]}")
+    structure = made(*values)
+    structure.kept_alive = columns
+    return structure
+
+
+@cache
+def _layouts() -> dict[str, tuple[type[ctypes.Structure], dict[str, tuple[str, ...]]]]:
+    """The structs of ``structs.h`` by name, and of each field the types of its column; none: it is a number."""
+    text = re.sub(r"/\*.*?\*/", "", (HERE / "structs.h").read_text(encoding="utf-8"), flags=re.DOTALL)
+    found = {}
+    for body, name in re.findall(r"typedef struct {(.*?)} (\w+);", text, re.DOTALL):
+        types: dict[str, tuple[str, ...]] = {}
+        for kind, names in re.findall(r"(?:const )?(\w+) ([^;]+);", body):
+            types |= {one.strip(" *\n"): _DTYPES[kind] if "*" in one else () for one in names.split(",")}
+        columns = [(column, ctypes.c_void_p if known else ctypes.c_int64) for column, known in types.items()]
+        found[name] = type(name, (ctypes.Structure,), {"_fields_": columns}), types
+    return found
 
 
 def _address(values: npt.NDArray[np.generic]) -> int:
@@ -64,18 +89,10 @@ _NO_BYTES = ctypes.c_char * 0
 
 
 @cache
-def _structure(record: type) -> tuple[type[ctypes.Structure], tuple[tuple[str, str], ...]]:
-    """The C struct of a kind of record, and its columns: names and types."""
-    columns = tuple((field.name, str(field.type)) for field in fields(record))
-    types = [(column, ctypes.c_void_p if kind in _DTYPES else ctypes.c_int64) for column, kind in columns]
-    return type(record.__name__, (ctypes.Structure,), {"_fields_": types}), columns
-
-
-@cache
-def _function(name: str, answer: type[ctypes._SimpleCData[int]]) -> ctypes._NamedFuncPointer:
-    """A function of the library, and what it answers with. ToolError without a library."""
+def _function(name: str) -> ctypes._NamedFuncPointer:
+    """A function of the library. ToolError without a library."""
     function = required()[name]
-    function.restype = answer
+    function.restype = ctypes.c_int64
     return function
 
 
@@ -116,29 +133,22 @@ MEND = (
 )
 
 
-def call(function: str, *records: Record) -> int:
-    """What a function of the library answers, called with pointers to these structs. ToolError without a library,
-    OutOfBoundsError where the stage that this is in has had its time or memory."""
-    stage.check()
-    return int(_function(function, ctypes.c_int)(*(ctypes.byref(record.structure) for record in records)))
-
-
-def run(function: str, *arguments: npt.NDArray[np.generic] | int | Record) -> int:
+def run(function: str, *arguments: npt.NDArray[np.generic] | int | ctypes.Structure) -> int:
     """What a function of the library answers, called with pointers to these arrays and structs, which must be as it
     takes them, and 64-bit integers. ToolError without a library, TypeError for an array that is not contiguous,
-    OutOfBoundsError as `call`."""
+    OutOfBoundsError where the stage that this is in has had its time or memory."""
     stage.check()
     values: list[Any] = []
     for argument in arguments:
-        if isinstance(argument, Record):
-            values.append(ctypes.byref(argument.structure))
+        if isinstance(argument, ctypes.Structure):
+            values.append(ctypes.byref(argument))
         elif not isinstance(argument, np.ndarray):
             values.append(ctypes.c_int64(int(argument)))
         elif argument.flags.c_contiguous:
             values.append(ctypes.c_void_p(_address(argument)))
         else:
             raise TypeError(f"{function} takes contiguous arrays")
-    return int(_function(function, ctypes.c_int64)(*values))
+    return int(_function(function)(*values))
 
 
 def integers(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

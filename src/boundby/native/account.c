@@ -63,53 +63,18 @@ EXPORT int64_t boundby_states(const int64_t *starts, const int64_t *ends, const 
     }
 }
 
-/* A device's gaps for which one thread is responsible, in order of time, and what is known of that time. Threads are
-   numbers into the ``owner`` columns, the responsible one 0. Columns of addresses hold pointers to columns. */
-typedef struct {
-    int64_t gaps;
-    const int64_t *start, *end, *since; /* since: when the operation before was launched */
-    const int32_t *launch, *operation; /* the call that ends it and what that launched, or NOTHING */
-    const int64_t *call_start, *call_end;
-    const int32_t *launch_region; /* of each operation */
-    int64_t states;
-    const int64_t *state_time, *state;
-    int64_t others; /* threads that may run while it sleeps, in the order in which they are asked */
-    const int64_t *other_times, *other_states, *other_steps, *other_owner;
-    int64_t *other_near;
-    int64_t owners;
-    const int64_t *owner_times, *owner_ranges, *owner_steps, *owner_thread;
-    int64_t *owner_near;
-    int64_t ranges;
-    const int64_t *region_of_range;
-    int64_t blocks; /* when it or those that it takes turns with waited for the device; see boundby_covered */
-    const int64_t *block_start, *block_end, *block_before;
-    int64_t waits; /* the same by wait; reach: the latest end so far */
-    const int64_t *wait_start, *wait_end, *wait_reach, *wait_call, *wait_owner;
-    int64_t latest_waits, launch_limit;
-    int64_t sync, cuda_api, device_wait, host_blocked, elsewhere, awake; /* states; awake: what elsewhere becomes */
-    int64_t raw_room; /* for the pieces of one gap */
-    int64_t *raw_start, *raw_end, *raw_state, *raw_owner, *raw_region;
-    int64_t room;
-    int64_t *piece_start, *piece_end;
-    int8_t *piece_cause;
-    int32_t *piece_region, *piece_thread;
-    int32_t *blamed; /* of each gap */
-    int64_t *cost; /* how much of each is ``sync`` */
-    int64_t *found; /* pieces, and those of them in which every thread sleeps */
-} Idle;
-
 typedef struct {
     Idle *idle;
     int64_t raws, pieces, asleep, is_full;
     int64_t is_direct, synced; /* no wait delayed the gap's launch; how much of it is in sync all the same */
     int64_t state_near, block_near, wait_near, reach_near;
-} Pass;
+} Walk;
 
 static int64_t region_at(Idle *idle, int64_t range) {
     return range >= 0 && range < idle->ranges ? idle->region_of_range[range] : 0;
 }
 
-static void write_piece(Pass *p, int64_t start, int64_t end, int64_t cause, int64_t region, int64_t owner) {
+static void write_piece(Walk *p, int64_t start, int64_t end, int64_t cause, int64_t region, int64_t owner) {
     Idle *idle = p->idle;
     if (end <= start) return;
     if (p->pieces >= idle->room) {
@@ -124,7 +89,7 @@ static void write_piece(Pass *p, int64_t start, int64_t end, int64_t cause, int6
 }
 
 /* A piece with its region: the one known, else the one open on its thread, cut where that changes. */
-static void own(Pass *p, int64_t start, int64_t end, int64_t cause, int64_t region, int64_t owner) {
+static void own(Walk *p, int64_t start, int64_t end, int64_t cause, int64_t region, int64_t owner) {
     Idle *idle = p->idle;
     if (end <= start) return;
     if (region != NOTHING) {
@@ -145,7 +110,7 @@ static void own(Pass *p, int64_t start, int64_t end, int64_t cause, int64_t regi
 
 /* The longest wait that delayed a gap's launch, of equals the latest, into ``blamed``; the region in which it began. No
    wait at all: ``is_direct``. */
-static int64_t blame(Pass *p, int64_t gap, int64_t since, int64_t until) {
+static int64_t blame(Walk *p, int64_t gap, int64_t since, int64_t until) {
     Idle *idle = p->idle;
     int64_t most = 0, longest = NOTHING;
     int64_t stop = p->wait_near = place(idle->wait_start, idle->waits, until, 0, p->wait_near);
@@ -169,7 +134,7 @@ static int64_t blame(Pass *p, int64_t gap, int64_t since, int64_t until) {
     return region_at(idle, near > 0 ? ((const int64_t *)(intptr_t)idle->owner_ranges[owner])[near - 1] : NOTHING);
 }
 
-static int64_t blocked_until(Pass *p, int64_t now) {
+static int64_t blocked_until(Walk *p, int64_t now) {
     Idle *idle = p->idle;
     int64_t near = p->block_near = place(idle->block_start, idle->blocks, now, 1, p->block_near);
     int64_t over = near > 0 ? idle->block_end[near - 1] - now : 0;
@@ -177,7 +142,7 @@ static int64_t blocked_until(Pass *p, int64_t now) {
 }
 
 /* A piece of the gap, to be owned once the wait that is to blame is known to cost it something, or at once. */
-static void add_raw(Pass *p, int64_t start, int64_t end, int64_t state, int64_t owner, int64_t region) {
+static void add_raw(Walk *p, int64_t start, int64_t end, int64_t state, int64_t owner, int64_t region) {
     Idle *idle = p->idle;
     if (end <= start) return;
     if (p->is_direct) {
@@ -197,7 +162,7 @@ static void add_raw(Pass *p, int64_t start, int64_t end, int64_t state, int64_t 
 }
 
 /* Time in which the thread sleeps: whoever of the others runs is responsible, the first that does. */
-static void chase(Pass *p, int64_t start, int64_t end, int64_t state) {
+static void chase(Walk *p, int64_t start, int64_t end, int64_t state) {
     Idle *idle = p->idle;
     while (start < end) {
         int64_t until = end, held = NOTHING, owner = 0;
@@ -220,7 +185,7 @@ static void chase(Pass *p, int64_t start, int64_t end, int64_t state) {
 }
 
 /* The states of the responsible thread. */
-static void host_pieces(Pass *p, int64_t start, int64_t end) {
+static void host_pieces(Walk *p, int64_t start, int64_t end) {
     Idle *idle = p->idle;
     if (end <= start) return;
     int64_t near = place(idle->state_time, idle->states, start, 1, p->state_near);
@@ -237,7 +202,7 @@ static void host_pieces(Pass *p, int64_t start, int64_t end) {
 
 /* Pieces of every gap, the waits that are to blame for it. 0; NOTHING where room was wanting. */
 EXPORT int64_t boundby_idle(Idle *idle) {
-    Pass pass = {.idle = idle}, *p = &pass;
+    Walk pass = {.idle = idle}, *p = &pass;
     for (int64_t gap = 0; gap < idle->gaps; gap++) {
         int64_t start = idle->start[gap], end = idle->end[gap], since = idle->since[gap], launch = idle->launch[gap];
         int64_t launched = launch < 0 ? NEVER : idle->call_end[launch], delayed = launch < 0 ? NEVER : idle->call_start[launch];
@@ -290,13 +255,6 @@ EXPORT int64_t boundby_gaps(const int64_t *gap_start, const int64_t *gap_end, in
     }
     return gaps;
 }
-
-typedef struct { /* segments in order of time */
-    int64_t count;
-    const int64_t *start, *end;
-    const int8_t *cause;
-    const int32_t *region, *thread;
-} Side;
 
 /* Write a number into a column of so many bytes each, 1, 2 or 4. */
 static inline void write_number(void *column, int64_t width, int64_t row, int32_t value) {

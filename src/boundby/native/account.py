@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,8 +10,7 @@ import numpy.typing as npt
 
 from boundby.model.arrays import Int8Array, Int32Array, Int64Array, in_order, index_type
 from boundby.model.intervals import IntervalSet
-from boundby.model.library import Record, call, int64, integers, run
-from boundby.model.records import dataclass, replace
+from boundby.model.library import int64, integers, run, struct
 from boundby.model.step_function import StepFunction
 
 NONE = -1
@@ -59,71 +58,6 @@ def states(layers: Sequence[Layer], otherwise: int, extra: Int64Array) -> StepFu
 
 def _addresses(columns: Sequence[Int64Array | None]) -> Int64Array:
     return np.array([0 if column is None else column.ctypes.data for column in columns], np.int64)
-
-
-@dataclass(frozen=True, eq=False)
-class Idle(Record):
-    """The gaps of a device for which one thread is responsible, and what is needed to divide them: see account.c."""
-
-    gaps: int
-    start: Int64Array
-    end: Int64Array
-    since: Int64Array
-    launch: Int32Array
-    operation: Int32Array
-    call_start: Int64Array
-    call_end: Int64Array
-    launch_region: Int32Array
-    states: int
-    state_time: Int64Array
-    state: Int64Array
-    others: int
-    other_times: Int64Array
-    other_states: Int64Array
-    other_steps: Int64Array
-    other_owner: Int64Array
-    other_near: Int64Array
-    owners: int
-    owner_times: Int64Array
-    owner_ranges: Int64Array
-    owner_steps: Int64Array
-    owner_thread: Int64Array
-    owner_near: Int64Array
-    ranges: int
-    region_of_range: Int64Array
-    blocks: int
-    block_start: Int64Array
-    block_end: Int64Array
-    block_before: Int64Array
-    waits: int
-    wait_start: Int64Array
-    wait_end: Int64Array
-    wait_reach: Int64Array
-    wait_call: Int64Array
-    wait_owner: Int64Array
-    latest_waits: int
-    launch_limit: int
-    sync: int
-    cuda_api: int
-    device_wait: int
-    host_blocked: int
-    elsewhere: int
-    awake: int
-    raw_room: int
-    raw_start: Int64Array
-    raw_end: Int64Array
-    raw_state: Int64Array
-    raw_owner: Int64Array
-    raw_region: Int64Array
-    room: int
-    piece_start: Int64Array
-    piece_end: Int64Array
-    piece_cause: Int8Array
-    piece_region: Int32Array
-    piece_thread: Int32Array
-    blamed: Int32Array
-    cost: Int64Array
-    found: Int64Array
 
 
 class Divided(NamedTuple):
@@ -179,46 +113,48 @@ def divide(
     threads = np.array(list(place), np.int64)
     owner_of = np.argsort(threads, kind="stable")
     known["wait_owner"] = owner_of[np.searchsorted(threads[owner_of], known["wait_owner"])].astype(np.int64)
-    idle = Idle(
-        gaps=count,
-        **{**known, **settings},
-        states=len(columns[0][0]),
-        state_time=columns[0][0],
-        state=columns[0][1],
-        others=len(others),
-        other_times=_addresses([time for time, _ in of_others]),
-        other_states=_addresses([value for _, value in of_others]),
-        other_steps=np.array([len(time) for time, _ in of_others], np.int64),
-        other_owner=np.array([place[thread] for thread, _ in others], np.int64),
-        other_near=np.zeros(len(others), np.int64),
-        owners=len(owners),
-        owner_times=_addresses([time for time, _ in of_owners]),
-        owner_ranges=_addresses([value for _, value in of_owners]),
-        owner_steps=np.array([len(time) for time, _ in of_owners], np.int64),
-        owner_thread=threads,
-        owner_near=np.zeros(len(owners), np.int64),
-        ranges=len(region_of_range),
-        region_of_range=int64(region_of_range),
-        blocks=len(blocked[0]),
-        block_start=int64(blocked[0]),
-        block_end=int64(blocked[1]),
-        block_before=int64(blocked[2]),
-        waits=waiting,
+    idle: dict[str, Any] = {
+        "gaps": count,
+        **known,
+        **settings,
+        "states": len(columns[0][0]),
+        "state_time": columns[0][0],
+        "state": columns[0][1],
+        "others": len(others),
+        "other_times": _addresses([time for time, _ in of_others]),
+        "other_states": _addresses([value for _, value in of_others]),
+        "other_steps": np.array([len(time) for time, _ in of_others], np.int64),
+        "other_owner": np.array([place[thread] for thread, _ in others], np.int64),
+        "other_near": np.zeros(len(others), np.int64),
+        "owners": len(owners),
+        "owner_times": _addresses([time for time, _ in of_owners]),
+        "owner_ranges": _addresses([value for _, value in of_owners]),
+        "owner_steps": np.array([len(time) for time, _ in of_owners], np.int64),
+        "owner_thread": threads,
+        "owner_near": np.zeros(len(owners), np.int64),
+        "ranges": len(region_of_range),
+        "region_of_range": int64(region_of_range),
+        "blocks": len(blocked[0]),
+        "block_start": int64(blocked[0]),
+        "block_end": int64(blocked[1]),
+        "block_before": int64(blocked[2]),
+        "waits": waiting,
         **_room_for(*rooms[0]),
-        blamed=np.empty(count, np.int32),
-        cost=np.empty(count, np.int64),
-        found=np.zeros(2, np.int64),
-    )
-    if call("boundby_idle", idle):
-        idle.other_near[:] = idle.owner_near[:] = 0
-        idle = replace(idle, **_room_for(*rooms[1]))
-        if call("boundby_idle", idle):
+        "blamed": np.empty(count, np.int32),
+        "cost": np.empty(count, np.int64),
+        "found": np.zeros(2, np.int64),
+    }
+    if run("boundby_idle", struct("Idle", idle)):
+        idle["other_near"][:] = idle["owner_near"][:] = 0
+        idle |= _room_for(*rooms[1])
+        if run("boundby_idle", struct("Idle", idle)):
             raise ValueError("gaps overlap or steps are not in order")
-    pieces, asleep = idle.found.tolist()
-    start, end, cause = idle.piece_start, idle.piece_end, idle.piece_cause
-    for column in (start, end, cause, idle.piece_region, idle.piece_thread):
-        column.resize(pieces, refcheck=False)  # what is left goes back, and nothing is copied
-    return Divided(start, end, cause, idle.piece_region, idle.piece_thread, idle.blamed, idle.cost, asleep)
+    count, asleep = idle["found"].tolist()
+    found = [idle[f"piece_{name}"] for name in ("start", "end", "cause", "region", "thread")]
+    for column in found:
+        column.resize(count, refcheck=False)  # what is left goes back, and nothing is copied
+    start, end, cause, region, thread = found
+    return Divided(start, end, cause, region, thread, idle["blamed"], idle["cost"], asleep)
 
 
 def _room_for(raw: int, pieces: int) -> dict[str, Any]:
@@ -248,27 +184,19 @@ def around(
     return following, telling, since
 
 
-@dataclass(frozen=True, eq=False)
-class Side(Record):
-    """Segments in order of time: see account.c."""
+def woven(
+    one: Mapping[str, npt.NDArray[Any]], other: Mapping[str, npt.NDArray[Any]]
+) -> tuple[Int64Array, Int8Array, Int32Array, Int32Array] | None:
+    """Two tables of segments in order of time as one: the bounds of its segments (one more than there are), their
+    causes, regions and threads (of the narrowest types that hold them). None where they leave time between them, or
+    overlap."""
+    sides = [struct("Side", {"count": len(side["start"]), **side}) for side in (one, other)]
+    size = len(one["start"]) + len(other["start"])
 
-    count: int
-    start: Int64Array
-    end: Int64Array
-    cause: Int8Array
-    region: Int32Array
-    thread: Int32Array
+    def room(name: str) -> npt.NDArray[Any]:
+        return np.empty(size, index_type(max(int(side[name].max(initial=0)) for side in (one, other))))
 
-
-def woven(one: Side, other: Side) -> tuple[Int64Array, Int8Array, Int32Array, Int32Array] | None:
-    """Both as one: the bounds of its segments (one more than there are), their causes, regions and threads (of the
-    narrowest types that hold them). None where they leave time between them, or overlap."""
-    size = one.count + other.count
-
-    def room(*columns: Int32Array) -> npt.NDArray[Any]:
-        return np.empty(size, index_type(max(int(column.max(initial=0)) for column in columns)))
-
-    region, thread = room(one.region, other.region), room(one.thread, other.thread)
+    region, thread = room("region"), room("thread")
     bounds, cause = np.empty(size + 1, np.int64), np.empty(size, np.int8)
-    is_whole = run("boundby_weave", one, other, bounds, cause, region, region.itemsize, thread, thread.itemsize)
+    is_whole = run("boundby_weave", *sides, bounds, cause, region, region.itemsize, thread, thread.itemsize)
     return (bounds, cause, region, thread) if is_whole else None

@@ -2,27 +2,6 @@
 
 #include "native.h"
 
-typedef struct {
-    const int32_t *order, *turn_at;
-    const int32_t *rank, *instance, *queue;
-    const uint8_t *is_join;
-    const double *lag_ns, *fixed_ns;
-    const int64_t *work_at;
-    const int32_t *cell;
-    const double *work_ns;
-    const int32_t *tail;
-    int64_t ranks;
-} Course;
-
-typedef struct {
-    const double *factor;      /* cells x variants */
-    const double *transfer_ns; /* instances x variants */
-    double *time_ns;           /* ranks x variants: in and out */
-    double *latest_ns;         /* instances x variants, -infinity at first */
-    double *own_ns;            /* variants */
-    int64_t events, variants;
-} Variants;
-
 static void own(const Course *course, const Variants *run, int64_t slot) {
     const int64_t count = run->variants;
     for (int64_t one = 0; one < count; one++) run->own_ns[one] = 0;

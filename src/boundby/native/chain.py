@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from boundby.model.arrays import BoolArray, FloatArray, Int32Array, Int64Array
-from boundby.model.library import Record, call
+from boundby.model.library import Record, run, struct
 from boundby.model.records import dataclass
 
 NONE = -1
@@ -36,27 +36,22 @@ class Course(Record):
     ranks: int
 
 
-@dataclass(frozen=True, eq=False)
-class Variants(Record):
-    """One pass over the events."""
-
-    factor: FloatArray
-    transfer_ns: FloatArray
-    time_ns: FloatArray
-    latest_ns: FloatArray
-    own_ns: FloatArray
-    events: int
-    variants: int
-
-
 def replay(course: Course, factor: FloatArray, transfer_ns: FloatArray, begin_ns: Int64Array) -> FloatArray:
     """When each rank ends, shape (ranks, variants). ``factor``: (cells, variants); ``transfer_ns``: (collectives,
     variants)."""
     variants = factor.shape[1]
     time = np.repeat(begin_ns.astype(np.float64)[:, None], variants, axis=1)
     latest = np.full(transfer_ns.shape, -np.inf)
-    columns = np.ascontiguousarray(factor), np.ascontiguousarray(transfer_ns)
-    call("boundby_chain", course, Variants(*columns, time, latest, np.zeros(variants), len(course.order), variants))
+    columns = {
+        "factor": np.ascontiguousarray(factor),
+        "transfer_ns": np.ascontiguousarray(transfer_ns),
+        "time_ns": time,
+        "latest_ns": latest,
+        "own_ns": np.zeros(variants),
+        "events": len(course.order),
+        "variants": variants,
+    }
+    run("boundby_chain", course.structure, struct("Variants", columns))
     return time
 
 

@@ -8,36 +8,6 @@ enum { START, TOP, EVENTS, LIST, DONE };
 enum { NUMBER, TEXT, RAW, NOTHING };
 enum { MORE = -1, BAD = -2, FULL = -3 };
 
-typedef struct {
-    int64_t state; /* in and out: 0 at first */
-    int64_t used;  /* how far the piece was understood */
-    int64_t bad;   /* 1 where it is no JSON from there on */
-    int64_t rows, entries, texts, tops;
-} Found;
-
-typedef struct {
-    const uint8_t *text;
-    int64_t length;
-    const uint8_t *key_text;
-    const int32_t *key_at;
-    int64_t keys;
-    int32_t *key_slot; /* of 1024 */
-    int64_t most_rows;
-    int8_t *phase;
-    int32_t *category, *name;
-    int64_t *pid, *tid, *start_ns, *duration_ns;
-    int64_t most_entries;
-    int32_t *entry_row;
-    int8_t *entry_key, *entry_kind;
-    int64_t *entry_value;
-    int64_t slots, most_texts;
-    int32_t *slot;
-    int64_t *text_at, *text_length, *text_hash;
-    int64_t most_tops;
-    int64_t *top_key, *top_key_length, *top_value, *top_value_length;
-    Found *found;
-} Scan;
-
 typedef struct { int64_t at, end; int kind; } Value;
 
 static uint64_t hash_of(const uint8_t *text, int64_t length) {
@@ -58,13 +28,13 @@ static int same(const uint8_t *one, const uint8_t *other, int64_t length) {
     return 1;
 }
 
-static int64_t skip_space(const Scan *s, int64_t at) {
+static int64_t skip_space(const Piece *s, int64_t at) {
     while (at < s->length && (s->text[at] <= ' ' || s->text[at] == ',')) at++;
     return at;
 }
 
 /* Behind the quote that ends the string whose content begins at ``at``. */
-static int64_t string_end(const Scan *s, int64_t at) {
+static int64_t string_end(const Piece *s, int64_t at) {
     for (; at < s->length; at++) {
         if (s->text[at] == '"') return at + 1;
         if (s->text[at] == '\\') at++;
@@ -73,7 +43,7 @@ static int64_t string_end(const Scan *s, int64_t at) {
 }
 
 /* A value of any kind, and where it ends. A number's text must be followed by something to be known as whole. */
-static int64_t read_value(const Scan *s, int64_t at, Value *value) {
+static int64_t read_value(const Piece *s, int64_t at, Value *value) {
     if (at >= s->length) return MORE;
     uint8_t first = s->text[at];
     if (first == '"') {
@@ -113,7 +83,7 @@ static int64_t read_value(const Scan *s, int64_t at, Value *value) {
 }
 
 /* A key, the colon behind it, and where its value begins. */
-static int64_t read_key(const Scan *s, int64_t at, Value *key) {
+static int64_t read_key(const Piece *s, int64_t at, Value *key) {
     if (at >= s->length) return MORE;
     if (s->text[at] != '"') return BAD;
     int64_t end = string_end(s, at + 1);
@@ -128,7 +98,7 @@ static int64_t read_key(const Scan *s, int64_t at, Value *key) {
 }
 
 /* A number times ten to the ``shift``, to the nearest integer; MISSING where it is none or too large. */
-static int64_t number(const Scan *s, Value value, int shift) {
+static int64_t number(const Piece *s, Value value, int shift) {
     int64_t at = value.at, whole = 0, power = 0;
     int negative = at < value.end && s->text[at] == '-', behind_point = 0;
     at += negative;
@@ -171,7 +141,7 @@ static int64_t number(const Scan *s, Value value, int shift) {
 }
 
 /* The first number inside a string ("stream 7"), or a number itself; MISSING. */
-static int64_t identity(const Scan *s, Value value) {
+static int64_t identity(const Piece *s, Value value) {
     if (value.kind == NUMBER) return number(s, value, 0);
     if (value.kind != TEXT) return MISSING;
     int64_t at = value.at;
@@ -184,7 +154,7 @@ static int64_t identity(const Scan *s, Value value) {
 }
 
 /* The number of a text among those of this piece; FULL. */
-static int64_t intern(Scan *s, Value value) {
+static int64_t intern(Piece *s, Value value) {
     int64_t length = value.end - value.at;
     uint64_t hash = hash_of(s->text + value.at, length);
     int64_t place = (int64_t)(hash & (uint64_t)(s->slots - 1));
@@ -203,14 +173,14 @@ static int64_t intern(Scan *s, Value value) {
     return s->found->texts - 1;
 }
 
-static int is(const Scan *s, Value key, const char *word) {
+static int is(const Piece *s, Value key, const char *word) {
     int64_t length = key.end - key.at, at = 0;
     for (; at < length && word[at]; at++)
         if (s->text[key.at + at] != (uint8_t)word[at]) return 0;
     return at == length && !word[at];
 }
 
-static int find_key(const Scan *s, Value key) {
+static int find_key(const Piece *s, Value key) {
     int64_t length = key.end - key.at;
     for (uint64_t place = hash_of(s->text + key.at, length) & 1023;; place = (place + 1) & 1023) {
         int found = s->key_slot[place] - 1;
@@ -221,7 +191,7 @@ static int find_key(const Scan *s, Value key) {
     }
 }
 
-static int64_t read_arguments(Scan *s, int64_t at) {
+static int64_t read_arguments(Piece *s, int64_t at) {
     Value key, value;
     for (at++;;) {
         at = skip_space(s, at);
@@ -244,7 +214,7 @@ static int64_t read_arguments(Scan *s, int64_t at) {
 }
 
 /* One event. Phases that tell nothing here (flows and others) leave no row. */
-static int64_t read_event(Scan *s, int64_t at) {
+static int64_t read_event(Piece *s, int64_t at) {
     Value key, value, phase = {0, 0, NOTHING}, category = phase, name = phase, pid = phase, tid = phase;
     Value start = phase, duration = phase;
     int64_t arguments = -1;
@@ -295,7 +265,7 @@ static int64_t read_event(Scan *s, int64_t at) {
     return at;
 }
 
-static int64_t read_top(Scan *s, int64_t at) {
+static int64_t read_top(Piece *s, int64_t at) {
     Value key, value;
     at = read_key(s, at, &key);
     if (at < 0) return at;
@@ -316,7 +286,7 @@ static int64_t read_top(Scan *s, int64_t at) {
     return at;
 }
 
-EXPORT void boundby_events(Scan *s) {
+EXPORT int64_t boundby_events(Piece *s) {
     for (int64_t key = 0; key < s->keys; key++) {
         uint64_t place = hash_of(s->key_text + s->key_at[key], s->key_at[key + 1] - s->key_at[key]) & 1023;
         while (s->key_slot[place]) place = (place + 1) & 1023;
@@ -326,7 +296,7 @@ EXPORT void boundby_events(Scan *s) {
     while (s->found->state != DONE) {
         at = skip_space(s, at);
         s->found->used = at;
-        if (at >= s->length) return;
+        if (at >= s->length) return 0;
         uint8_t first = s->text[at];
         if (s->found->state == START && (first == '{' || first == '[')) {
             s->found->state = first == '{' ? TOP : LIST;
@@ -346,7 +316,8 @@ EXPORT void boundby_events(Scan *s) {
         }
         if (at < 0) {
             s->found->bad = at == BAD;
-            return;
+            return 0;
         }
     }
+    return 0;
 }

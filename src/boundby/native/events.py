@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from boundby.model.arrays import MISSING, Int8Array, Int32Array, Int64Array
-from boundby.model.library import Record, call
+from boundby.model.library import run, struct
 from boundby.model.records import dataclass
 
 #: What an argument's value is.
@@ -32,43 +32,6 @@ class NotJsonError(ValueError):
     def __init__(self, at: int, *, is_cut: bool) -> None:
         super().__init__("cut short" if is_cut else f"no JSON after byte {at}")
         self.at, self.is_cut = at, is_cut
-
-
-@dataclass(frozen=True, eq=False)
-class Piece(Record):
-    """One piece of text and room for what it holds."""
-
-    text: Int8Array
-    length: int
-    key_text: Int8Array
-    key_at: Int32Array
-    keys: int
-    key_slot: Int32Array
-    most_rows: int
-    phase: Int8Array
-    category: Int32Array
-    name: Int32Array
-    pid: Int64Array
-    tid: Int64Array
-    start_ns: Int64Array
-    duration_ns: Int64Array
-    most_entries: int
-    entry_row: Int32Array
-    entry_key: Int8Array
-    entry_kind: Int8Array
-    entry_value: Int64Array
-    slots: int
-    most_texts: int
-    slot: Int32Array
-    text_at: Int64Array
-    text_length: Int64Array
-    text_hash: Int64Array
-    most_tops: int
-    top_key: Int64Array
-    top_key_length: Int64Array
-    top_value: Int64Array
-    top_value_length: Int64Array
-    found: Int64Array  # state, used, bad, rows, entries, texts, tops
 
 
 _COLUMNS = ("phase", "category", "name", "pid", "tid", "start_ns", "duration_ns")
@@ -150,46 +113,43 @@ class EventScanner:
             rooms |= {name: np.empty(room, kind) for name, kind in zip(names, kinds, strict=True)}
         rooms |= {name: np.empty(_MOST_TEXTS, np.int64) for name in ("text_at", "text_length", "text_hash")}
         rooms |= {name: np.empty(_MOST_TOPS, np.int64) for name in _TOPS}
-        piece = Piece(
-            text=np.frombuffer(self._rest, np.int8),
-            length=count,
-            key_text=self._key_text,
-            key_at=self._key_at,
-            keys=len(self._keys),
-            key_slot=np.zeros(_KEY_SLOTS, np.int32),
-            most_rows=most_rows,
-            most_entries=most_entries,
-            slots=4 * _MOST_TEXTS,
-            most_texts=_MOST_TEXTS,
-            slot=np.zeros(4 * _MOST_TEXTS, np.int32),
-            most_tops=_MOST_TOPS,
-            found=self._found,
-            **rooms,
-        )
+        piece = rooms | {
+            "text": np.frombuffer(self._rest, np.int8),
+            "length": count,
+            "key_text": self._key_text,
+            "key_at": self._key_at,
+            "keys": len(self._keys),
+            "key_slot": np.zeros(_KEY_SLOTS, np.int32),
+            "most_rows": most_rows,
+            "most_entries": most_entries,
+            "slots": 4 * _MOST_TEXTS,
+            "most_texts": _MOST_TEXTS,
+            "slot": np.zeros(4 * _MOST_TEXTS, np.int32),
+            "most_tops": _MOST_TOPS,
+            "found": self._found,
+        }
         self._found[1:] = 0
-        call("boundby_events", piece)
+        run("boundby_events", struct("Piece", piece))
         _, used, bad, rows, entries, texts, tops = self._found.tolist()
         if bad:
             raise NotJsonError(self._before + used, is_cut=False)
-        spans = zip(piece.text_at[:texts].tolist(), piece.text_length[:texts].tolist(), strict=True)
+        spans = zip(piece["text_at"][:texts].tolist(), piece["text_length"][:texts].tolist(), strict=True)
         index = self._index
         numbers = np.array(
             [index.setdefault(self._rest[at : at + length], len(index)) for at, length in spans] or [0], np.int64
         )
-        columns = [getattr(piece, name)[:rows].copy() for name in _COLUMNS]
+        columns = [piece[name][:rows].copy() for name in _COLUMNS]
         for place in (1, 2):
             named = columns[place] >= 0
             columns[place][named] = numbers[columns[place][named]]
-        values = [getattr(piece, name)[:entries].copy() for name in _ENTRIES]
+        values = [piece[name][:entries].copy() for name in _ENTRIES]
         is_text = (values[2] == TEXT) | (values[2] == RAW)
         values[3][is_text] = numbers[values[3][is_text]]
         values[0] += np.int32(self._rows)
         self._rows += rows
         self._columns.append(columns)
         self._entries.append(values)
-        for key, key_length, value, value_length in zip(
-            *(getattr(piece, name)[:tops].tolist() for name in _TOPS), strict=True
-        ):
+        for key, key_length, value, value_length in zip(*(piece[name][:tops].tolist() for name in _TOPS), strict=True):
             name, what = self._rest[key : key + key_length], self._rest[value : value + value_length]
             self._top[_unescape(name)] = _lenient(what)
         return int(used)

@@ -1,61 +1,12 @@
 /* The forward pass of the replay: when would everything have happened, with these costs?
 
-   The same as plain() in forward.py, line by line, which is its specification and judges it in the tests. The structs
-   hold the fields of the dataclasses there, in their order. Every index was checked there: nothing is checked here. */
+   tests/native/twins.py says the same in Python, line by line, and judges it. Every index was checked in forward.py:
+   nothing is checked here. */
 
 #include "native.h"
 #ifdef __x86_64__
 #include <cpuid.h>
 #endif
-
-typedef struct { /* Links */
-  const int32_t *chain;
-  const int64_t *node_begin_ns, *node_end_ns;
-  const int32_t *follows;
-  const int64_t *follow_lag_ns;
-  const int32_t *wait_at, *wait_for;
-  const uint8_t *waits_for_start;
-  const int32_t *queue_slot;
-  const int64_t *queue_slot_lag_ns;
-  const int32_t *launch;
-  const uint8_t *from_call_end;
-  const int32_t *before;
-  const int32_t *after_at, *after_what;
-  const int64_t *start_ns;
-  const int64_t *unexplained_lead_ns;
-  const int32_t *lane, *lane_first, *lane_stop;
-  const int32_t *kind;
-  const uint8_t *excludes;
-  int64_t kinds;
-} links_t;
-
-typedef struct { /* Costs */
-  const int64_t *interval_ns;
-  const int64_t *call_ns;
-  const uint8_t *waits;
-  const int64_t *wait_lag_ns;
-  const int64_t *launch_latency_ns;
-  const int64_t *switch_ns;
-  const int64_t *unexplained_delay_ns;
-  const int64_t *duration_ns;
-  int64_t has_queue_limit;
-} costs_t;
-
-typedef struct { /* Pass */
-  const int32_t *order;
-  int64_t events;
-  int64_t calibrates, keeps_turns;
-  int64_t *delay_ns, *lead_ns;
-  int64_t *interval_ns, *call_ns, *wait_lag_ns, *follow_lag_ns, *queue_slot_lag_ns;
-  int64_t *call_start, *call_end;
-  int64_t *start, *end, *turn;
-  int64_t *clock;
-  uint8_t *begun;
-  int64_t *lane_end;
-  int32_t *lane_kind;
-  int64_t *block_end;
-  int64_t *front;
-} pass_t;
 
 static const int64_t NEVER = -((int64_t)1 << 62);
 enum { FIRST_KERNEL = 3, BLOCK = 32 };
@@ -63,7 +14,7 @@ enum { FIRST_KERNEL = 3, BLOCK = 32 };
 static inline int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* A node begins: after the one before it on its chain, its waker, and room in its stream's queue. */
-static inline int64_t begins_at(const links_t *l, const costs_t *c, const pass_t *p, int32_t node) {
+static inline int64_t begins_at(const Links *l, const Costs *c, const Pass *p, int32_t node) {
   int32_t chain = l->chain[node], waker = l->follows[node], slot = l->queue_slot[node];
   int64_t now;
   if (p->begun[chain])
@@ -75,7 +26,7 @@ static inline int64_t begins_at(const links_t *l, const costs_t *c, const pass_t
   return now;
 }
 
-static inline void begin_node(const links_t *l, const costs_t *c, const pass_t *p, int32_t node) {
+static inline void begin_node(const Links *l, const Costs *c, const Pass *p, int32_t node) {
   int32_t chain = l->chain[node];
   int64_t now = begins_at(l, c, p, node);
   p->begun[chain] = 1;
@@ -91,7 +42,7 @@ static inline void begin_node(const links_t *l, const costs_t *c, const pass_t *
 }
 
 /* A node that waits ends: not before the operations it waits for. */
-static inline int64_t ends_at(const links_t *l, const costs_t *c, const pass_t *p, int32_t node) {
+static inline int64_t ends_at(const Links *l, const Costs *c, const Pass *p, int32_t node) {
   int32_t chain = l->chain[node];
   int64_t done = p->call_end[node];
   if (!c->waits[node]) return done;
@@ -104,7 +55,7 @@ static inline int64_t ends_at(const links_t *l, const costs_t *c, const pass_t *
   return done;
 }
 
-static inline void end_node(const links_t *l, const costs_t *c, const pass_t *p, int32_t node) {
+static inline void end_node(const Links *l, const Costs *c, const Pass *p, int32_t node) {
   if (!c->waits[node]) return;
   int32_t chain = l->chain[node];
   int64_t done = ends_at(l, c, p, node);
@@ -118,7 +69,7 @@ static inline void end_node(const links_t *l, const costs_t *c, const pass_t *p,
 }
 
 /* When an operation that is ready at a time finds room on its device among the operations of other lanes. */
-static inline int64_t find_room(const links_t *l, const pass_t *p, int32_t row, int64_t ready) {
+static inline int64_t find_room(const Links *l, const Pass *p, int32_t row, int64_t ready) {
   int32_t lane = l->lane[row], first = l->lane_first[lane], kind = l->kind[row];
   int64_t room = ready, start = ready;
   if (kind >= FIRST_KERNEL && p->front[first] > room)
@@ -138,7 +89,7 @@ static inline int64_t find_room(const links_t *l, const pass_t *p, int32_t row, 
 }
 
 /* When an operation is ready: launched, and what it comes after is done. */
-static inline int64_t ready_at(const links_t *l, const costs_t *c, const pass_t *p, int32_t row) {
+static inline int64_t ready_at(const Links *l, const Costs *c, const Pass *p, int32_t row) {
   int32_t node = l->launch[row], before = l->before[row];
   int64_t ready = NEVER;
   if (node < 0 && before < 0) return l->start_ns[row];
@@ -150,7 +101,7 @@ static inline int64_t ready_at(const links_t *l, const costs_t *c, const pass_t 
   return ready;
 }
 
-static inline void run_operation(const links_t *l, const costs_t *c, const pass_t *p, int32_t row) {
+static inline void run_operation(const Links *l, const Costs *c, const Pass *p, int32_t row) {
   int32_t node = l->launch[row], before = l->before[row], lane = l->lane[row];
   int64_t ready = ready_at(l, c, p, row), start = ready, delay = 0;
   if (node >= 0 || before >= 0) {
@@ -173,7 +124,7 @@ static inline void run_operation(const links_t *l, const costs_t *c, const pass_
   p->lane_kind[lane] = l->kind[row];
 }
 
-static inline void happen(const links_t *l, const costs_t *c, const pass_t *p, int32_t event) {
+static inline void happen(const Links *l, const Costs *c, const Pass *p, int32_t event) {
   if (event < 0)
     run_operation(l, c, p, ~event);
   else if (event & 1)
@@ -190,13 +141,10 @@ EXPORT int64_t boundby_shorten(int64_t *left, int64_t nodes, const int32_t *at, 
   return nodes;
 }
 
-EXPORT void boundby_forward(const links_t *l, const costs_t *c, const pass_t *p) {
+EXPORT int64_t boundby_forward(const Links *l, const Costs *c, const Pass *p) {
   for (int64_t index = 0; index < p->events; index++) happen(l, c, p, p->order[index]);
+  return 0;
 }
-
-typedef struct { /* Slots */
-  int32_t *spare, *node, *row;
-} slots_t;
 
 /* Something is needed: who needs it last takes a slot for it (-2 - slot, until it is made). 0: it is made only later. */
 static inline int need(int32_t *slot, int32_t *spare, int64_t *free, int64_t *used) {
@@ -207,8 +155,8 @@ static inline int need(int32_t *slot, int32_t *spare, int64_t *free, int64_t *us
 /* A slot for the times of each node and operation, from its event to the last one that needs them, looked for from the
    last event on. How many slots that takes; -1 where an event needs what happens only after it in the order, or does not
    happen once. Slots: all -1. */
-EXPORT int64_t boundby_slots(const links_t *l, const int32_t *order, int64_t events, int64_t nodes, int64_t rows,
-                             const slots_t *s) {
+EXPORT int64_t boundby_slots(const Links *l, const int32_t *order, int64_t events, int64_t nodes, int64_t rows,
+                             const Slots *s) {
   int64_t free = 0, used = 0, made = 0;
 #define NEED(column, which) ((which) < 0 || need((column) + (which), s->spare, &free, &used))
 #define NEED_NODE(which) NEED(s->node, which)
@@ -238,26 +186,6 @@ EXPORT int64_t boundby_slots(const links_t *l, const int32_t *order, int64_t eve
 
 enum { INTERVAL, CALL, WAIT_LAG, LATENCY, SWITCH, DELAY, DURATION, WAITS, PIECES, COLUMNS };
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
-
-typedef struct { /* Many */
-  const int32_t *order;
-  int64_t events, origin;
-  const int64_t *columns; /* where those of each column_t are */
-  int64_t unlimited;
-  int64_t pieces;
-  const int32_t *piece_at;
-  const int32_t *node_slot, *row_slot;
-  double *times, *clock;
-  uint8_t *begun;
-  int64_t *lane_end;
-  int32_t *lane_kind;
-  int64_t *block_end, *front;
-  int64_t lanes;
-  const int32_t *window;
-  double *first, *last, *kept;
-  int64_t at_once; /* 2, 8 or 16 */
-  int64_t is_wide; /* registers hold four numbers */
-} many_t;
 
 typedef struct { /* what was measured; what is left of it in some passes (0: nothing), and in which (bits; 0: none) */
   const int64_t *measured, *left;
@@ -304,7 +232,7 @@ EXPORT int64_t boundby_is_wide(void) {
 
 /* The same as boundby_forward for several costs at once, of which only each window's begin and end is left. Times are
    whole numbers, counted from ``origin``, all of them so small that a double holds them. */
-EXPORT void boundby_forward_many(const links_t *l, const many_t *m) {
+EXPORT int64_t boundby_forward_many(const Links *l, const Many *m) {
   if (m->at_once == 2)
     forward_two(l, m);
 #ifdef __x86_64__
@@ -315,17 +243,11 @@ EXPORT void boundby_forward_many(const links_t *l, const many_t *m) {
 #endif
   else
     forward_eight(l, m);
+  return 0;
 }
 
-typedef struct { /* Turns */
-  const int32_t *next_at, *next;
-  int32_t *pending;
-  int64_t *key;
-  int32_t *heap;
-} turns_t;
-
 /* Whether nothing hangs on an edge between two events with these costs. */
-static inline int is_void(const costs_t *c, int32_t event, int32_t following) {
+static inline int is_void(const Costs *c, int32_t event, int32_t following) {
   if (event >= 0 || following < 0) return 0;
   return following & 1 ? !c->waits[following >> 1] : !c->has_queue_limit;
 }
@@ -334,7 +256,7 @@ static inline int comes_first(const int64_t *key, int32_t one, int32_t other) {
   return key[one] < key[other] || (key[one] == key[other] && one < other);
 }
 
-static inline void enter(const links_t *l, const costs_t *c, const pass_t *p, const turns_t *t, int64_t size,
+static inline void enter(const Links *l, const Costs *c, const Pass *p, const Turns *t, int64_t size,
                          int32_t place) {
   int32_t event = p->order[place];
   if (event >= 0)
@@ -356,7 +278,7 @@ static inline void enter(const links_t *l, const costs_t *c, const pass_t *p, co
   t->heap[size] = place;
 }
 
-static inline int32_t leave(const turns_t *t, int64_t size) {
+static inline int32_t leave(const Turns *t, int64_t size) {
   int32_t first = t->heap[0], last = t->heap[size - 1];
   int64_t hole = 0;
   for (int64_t child = 1; child < size - 1; child = 2 * hole + 1) {
@@ -370,7 +292,7 @@ static inline int32_t leave(const turns_t *t, int64_t size) {
 }
 
 /* The same, each event in its turn: what it comes after has happened, and nothing else can happen before it. */
-EXPORT void boundby_in_turns(const links_t *l, const costs_t *c, const pass_t *p, const turns_t *t) {
+EXPORT int64_t boundby_in_turns(const Links *l, const Costs *c, const Pass *p, const Turns *t) {
   int64_t size = 0;
   for (int64_t place = 0; place < p->events; place++)
     for (int32_t edge = t->next_at[place]; edge < t->next_at[place + 1]; edge++)
@@ -384,16 +306,11 @@ EXPORT void boundby_in_turns(const links_t *l, const costs_t *c, const pass_t *p
       if (!is_void(c, p->order[place], p->order[t->next[edge]]) && --t->pending[t->next[edge]] == 0)
         enter(l, c, p, t, size++, t->next[edge]);
   }
+  return 0;
 }
 
-typedef struct { /* Late */
-  const int64_t *call_start, *call_end, *turn;
-  uint8_t *is_late;
-  int64_t nodes;
-} late_t;
-
 /* Which waits are for operations that have their turn only after the wait is over, though launched before. */
-EXPORT void boundby_find_late(const links_t *l, const costs_t *c, const late_t *f) {
+EXPORT int64_t boundby_find_late(const Links *l, const Costs *c, const Late *f) {
   for (int64_t node = 0; node < f->nodes; node++) {
     int64_t end = f->call_end[node];
     if (c->waits[node])
@@ -402,4 +319,5 @@ EXPORT void boundby_find_late(const links_t *l, const costs_t *c, const late_t *
         f->is_late[edge] = f->turn[row] >= end && (launch < 0 || f->call_start[launch] < end);
       }
   }
+  return 0;
 }

@@ -16,7 +16,6 @@ import numpy.typing as npt
 from boundby.model.arrays import (
     BoolArray,
     ByteArray,
-    FloatArray,
     Int32Array,
     Int64Array,
     as_rows,
@@ -24,7 +23,7 @@ from boundby.model.arrays import (
     compact,
     spread,
 )
-from boundby.model.library import Record, call, run
+from boundby.model.library import Record, run, struct
 from boundby.model.records import dataclass, fields
 
 NONE = -1
@@ -267,75 +266,22 @@ class Pass(Record):
     front: Int64Array  # of each device (by its first lane) when the last kernel that waited for room began
 
 
-@dataclass(frozen=True, eq=False)
-class Turns(Record):
-    """What comes after each event of an order, by their places in it: ``next_at[place]:next_at[place + 1]`` of
-    ``next``. Then the state on the way: how many events each still has to wait for, when it would happen, and a heap of
-    those that can."""
-
-    next_at: Int32Array
-    next: Int32Array
-    pending: Int32Array
-    key: Int64Array
-    heap: Int32Array
-
-
 def forward(links: Links, costs: Costs, order: Int32Array, *, calibrates: bool = False) -> Pass:
     """Run the events in this order. The links and the order must have been checked (`Links.check`). ``calibrates``
     changes columns of both: see `Pass`."""
     one_pass = _new(links, costs, order, calibrates)
-    call("boundby_forward", links, costs, one_pass)
+    run("boundby_forward", links.structure, costs.structure, one_pass.structure)
     return one_pass
-
-
-@dataclass(frozen=True, eq=False)
-class Slots(Record):
-    """Where times of nodes and operations are kept from their event to the last one that needs them, and on the way
-    places that are free."""
-
-    spare: Int32Array
-    node: Int32Array
-    row: Int32Array
 
 
 def assign_slots(links: Links, order: Int32Array) -> tuple[Int32Array, Int32Array, int] | None:
     """Of each node and of each operation its slot, and how many there are; None where an event needs what happens only
     after it in the order, or does not happen in it once."""
     nodes, rows = links.nodes, links.operations
-    slots = Slots(np.empty(nodes + rows, np.int32), *(np.full(size, NONE, np.int32) for size in (nodes, rows)))
-    count = run("boundby_slots", links, order, len(order), nodes, rows, slots)
-    return None if count < 0 else (slots.node, slots.row, count)
-
-
-@dataclass(frozen=True, eq=False)
-class Many(Record):
-    """Several passes at once. What has one value for each pass has them side by side; what is or is not in each of
-    them is told by bits. Times are counted from ``origin``."""
-
-    order: Int32Array
-    events: int
-    origin: int
-    columns: Int64Array  # of each cost, of who waits and of pieces: the addresses of what was measured, of what is
-    # left of it in some passes, and of in which (the first eight and the rest); 0: there is none
-    unlimited: int  # passes in which queues are not limited
-    pieces: int
-    piece_at: Int32Array  # see `Pieces`
-    node_slot: Int32Array
-    row_slot: Int32Array
-    times: FloatArray  # of each slot: starts, then ends
-    clock: FloatArray  # of each chain; the state of lanes: see Pass, one pass after the other
-    begun: BoolArray
-    lane_end: Int64Array
-    lane_kind: Int32Array
-    block_end: Int64Array
-    front: Int64Array
-    lanes: int
-    window: Int32Array
-    first: FloatArray
-    last: FloatArray
-    kept: FloatArray
-    at_once: int  # FEW, SOME or AT_ONCE
-    is_wide: bool  # registers hold four numbers
+    node, row = (np.full(size, NONE, np.int32) for size in (nodes, rows))
+    slots = struct("Slots", {"spare": np.empty(nodes + rows, np.int32), "node": node, "row": row})
+    count = run("boundby_slots", links.structure, order, len(order), nodes, rows, slots)
+    return None if count < 0 else (node, row, count)
 
 
 class Windows(NamedTuple):
@@ -449,33 +395,33 @@ class _AtOnce:
         ]
         at_once = next(size for size in (FEW, SOME, AT_ONCE) if len(self.members) <= size)
         shape = windows.size, at_once
-        many = Many(
-            order=order,
-            events=len(order),
-            origin=links.origin_ns,
-            columns=np.array([[_address(column) for column in each] for each in columns], np.int64),
-            unlimited=self._unlimited,
-            pieces=len(pieces.ns),
-            piece_at=pieces.at,
-            node_slot=node_slot,
-            row_slot=row_slot,
-            times=np.empty(2 * places * at_once),
-            clock=np.zeros(links.chains * at_once),
-            begun=np.zeros(links.chains, np.bool_),
-            lane_kind=np.zeros(lanes * at_once, np.int32),
+        many: dict[str, Any] = {
+            "order": order,
+            "events": len(order),
+            "origin": links.origin_ns,
+            "columns": np.array([[_address(column) for column in each] for each in columns], np.int64),
+            "unlimited": self._unlimited,
+            "pieces": len(pieces.ns),
+            "piece_at": pieces.at,
+            "node_slot": node_slot,
+            "row_slot": row_slot,
+            "times": np.empty(2 * places * at_once),
+            "clock": np.zeros(links.chains * at_once),
+            "begun": np.zeros(links.chains, np.bool_),
+            "lane_kind": np.zeros(lanes * at_once, np.int32),
             **{name: np.full(lanes * at_once, NEVER) for name in ("lane_end", "block_end", "front")},
-            lanes=lanes,
-            window=windows.of,
-            first=np.full(shape, float(-NEVER)),
-            last=np.full(shape, float(NEVER)),
-            kept=np.zeros((windows.told, 2, at_once)),
-            at_once=at_once,
-            is_wide=_is_wide(),
-        )
-        call("boundby_forward_many", links, many)
+            "lanes": lanes,
+            "window": windows.of,
+            "first": np.full(shape, float(-NEVER)),
+            "last": np.full(shape, float(NEVER)),
+            "kept": np.zeros((windows.told, 2, at_once)),
+            "at_once": at_once,
+            "is_wide": _is_wide(),
+        }
+        run("boundby_forward_many", links.structure, struct("Many", many))
         at = [
             np.where(np.abs(time) < -NEVER, time.astype(np.int64) + links.origin_ns, time.astype(np.int64))
-            for time in (many.first, many.last, many.kept)
+            for time in (many["first"], many["last"], many["kept"])
         ]
         return [Spans(at[0][:, n], at[1][:, n], at[2][:, :, n]) for n in range(len(self.members))]
 
@@ -526,14 +472,15 @@ def in_turns(links: Links, costs: Costs, order: Int32Array, following: tuple[Int
     """Run each event in its turn: of those of which all that they come after has happened the one that comes first, of
     several at one time the first of the order. ``following``: see `follow`."""
     one_pass, count = _new(links, costs, order, False), len(order)
-    turns = Turns(*following, np.zeros(count, np.int32), np.zeros(count, np.int64), np.zeros(count, np.int32))
-    call("boundby_in_turns", links, costs, one_pass, turns)
+    state = {"pending": np.zeros(count, np.int32), "key": np.zeros(count, np.int64), "heap": np.zeros(count, np.int32)}
+    turns = struct("Turns", {"next_at": following[0], "next": following[1], **state})
+    run("boundby_in_turns", links.structure, costs.structure, one_pass.structure, turns)
     return one_pass
 
 
 def follow(links: Links, order: Int32Array) -> tuple[Int32Array, Int32Array]:
-    """What comes after each event of this order (``next_at`` and ``next`` of `Turns`), as far as it does in the order:
-    the events of a chain, and all that the links tell."""
+    """What comes after each event of this order (``next_at`` and ``next`` of ``Turns``), as far as it does in the
+    order: the events of a chain, and all that the links tell."""
     place = np.arange(len(order))
     is_operation, is_end = order < 0, (order >= 0) & (order & 1 == 1)
     row, node = ~order[is_operation], order[~is_operation] >> 1
@@ -586,17 +533,6 @@ def _new(links: Links, costs: Costs, order: Int32Array, calibrates: bool) -> Pas
     )
 
 
-@dataclass(frozen=True, eq=False)
-class Late(Record):
-    """The waits that `find_late` looks at, and what it found."""
-
-    call_start: Int64Array
-    call_end: Int64Array
-    turn: Int64Array
-    is_late: BoolArray  # of each entry of Links.wait_for
-    nodes: int
-
-
 def find_late(
     links: Links, costs: Costs, call_start: Int64Array, call_end: Int64Array, turn: Int64Array
 ) -> npt.NDArray[np.intp]:
@@ -605,5 +541,6 @@ def find_late(
     if len(turn) != links.operations:
         raise ValueError("every operation has a turn")
     is_late = np.zeros(len(links.wait_for), np.bool_)
-    call("boundby_find_late", links, costs, Late(call_start, call_end, turn, is_late, links.nodes))
+    columns = {"call_start": call_start, "call_end": call_end, "turn": turn, "is_late": is_late, "nodes": links.nodes}
+    run("boundby_find_late", links.structure, costs.structure, struct("Late", columns))
     return np.flatnonzero(is_late)

@@ -71,7 +71,7 @@ HERE void OWN(add)(const shared_t *s, int which, int64_t at, const vector_t *fro
 }
 
 /* As begin_node, end_node and run_operation, of all passes; ``mine``: their starts, then their ends. */
-HERE void OWN(begin)(const links_t *l, const shared_t *s, const many_t *m, int32_t node, vector_t *mine) {
+HERE void OWN(begin)(const Links *l, const shared_t *s, const Many *m, int32_t node, vector_t *mine) {
   int32_t chain = l->chain[node], waker = l->follows[node], slot = l->queue_slot[node];
   vector_t *clock = OWN(at)(m->clock, chain);
   all_t now, cost;
@@ -107,7 +107,7 @@ HERE void OWN(begin)(const links_t *l, const shared_t *s, const many_t *m, int32
   EACH(mine[k] = clock[k] = now[k] + cost[k])
 }
 
-HERE void OWN(end)(const links_t *l, const shared_t *s, const many_t *m, int32_t node, vector_t *mine) {
+HERE void OWN(end)(const Links *l, const shared_t *s, const Many *m, int32_t node, vector_t *mine) {
   uint32_t waits = OWN(passes)(&s->column[WAITS], node);
   if (!waits) return;
   int32_t chain = l->chain[node];
@@ -131,7 +131,7 @@ HERE void OWN(end)(const links_t *l, const shared_t *s, const many_t *m, int32_t
   EACH(clock[k] = latest(clock[k], done[k] + (1 - IS_IN(waits)) * (double)NEVER))
 }
 
-HERE void OWN(run)(const links_t *l, const shared_t *s, const many_t *m, const pass_t *p, int32_t row, vector_t *mine) {
+HERE void OWN(run)(const Links *l, const shared_t *s, const Many *m, const Pass *p, int32_t row, vector_t *mine) {
   int32_t node = l->launch[row], before = l->before[row], lane = l->lane[row], window = m->window[row];
   all_t now, end;
   if (node < 0 && before < 0) {
@@ -172,18 +172,18 @@ HERE void OWN(run)(const links_t *l, const shared_t *s, const many_t *m, const p
   }
 }
 
-static TARGET void OWN(forward)(const links_t *links, const many_t *many) {
-  const links_t own_links = *links, *l = &own_links; /* nothing that is written is one of these: they need not be */
-  const many_t own_many = *many, *m = &own_many;     /* read again */
+static TARGET void OWN(forward)(const Links *links, const Many *many) {
+  const Links own_links = *links, *l = &own_links; /* nothing that is written is one of these: they need not be */
+  const Many own_many = *many, *m = &own_many;     /* read again */
   shared_t s;
-  pass_t p[AT_ONCE];
+  Pass p[AT_ONCE];
   const int64_t *from = m->columns;
   for (int column = 0; column < COLUMNS; column++, from += 4)
     s.column[column] = (column_t){(const int64_t *)(intptr_t)from[0], (const int64_t *)(intptr_t)from[1],
                                   {(const uint8_t *)(intptr_t)from[2], (const uint8_t *)(intptr_t)from[3]}};
   for (int bits = 0; bits < 1 << WIDTH; bits++)
     for (int n = 0; n < WIDTH; n++) ((double *)&s.is_in[bits])[n] = bits >> n & 1;
-  EVERY p[n] = (pass_t){.lane_end = m->lane_end + n * m->lanes,
+  EVERY p[n] = (Pass){.lane_end = m->lane_end + n * m->lanes,
                         .lane_kind = m->lane_kind + n * m->lanes,
                         .block_end = m->block_end + n * m->lanes,
                         .front = m->front + n * m->lanes};

@@ -4,7 +4,7 @@
 #ifndef BOUNDBY_NATIVE_H
 #define BOUNDBY_NATIVE_H
 
-#include <stdint.h>
+#include "structs.h"
 
 #ifdef _WIN32
 #define EXPORT __declspec(dllexport)

@@ -5,28 +5,6 @@
 
 #include "native.h"
 
-typedef struct { /* Leaves */
-  const uint8_t *pages; /* one after the other, as many bytes each as a page has */
-  int64_t count, page_size, usable;
-  const int32_t *output; /* of each column of the table: its row in ``values``, or NONE */
-  int64_t columns, outputs;
-  int64_t rowid_column; /* stands for the row's number, or NONE */
-  int64_t text_column;  /* holds texts: their numbers come out; or NONE */
-  const uint8_t *has_default;
-  const int64_t *values; /* of each output the address of its column; 0: no room for it, while it is even */
-  uint8_t *is_even;      /* of each output whether all rows so far hold its ``first`` value; none of it is written then */
-  int64_t *first;
-  int64_t capacity;
-  int64_t *deferred_row, *deferred_rowid; /* rows of which something wanted lies on another page */
-  int64_t deferred_room;
-  int32_t *slots;                         /* hash table of the distinct texts: a number, or NONE */
-  int64_t slots_size;                     /* a power of two */
-  int64_t *text_end;                      /* of each distinct text, where it ends in ``texts`` */
-  uint8_t *texts;
-  int64_t texts_size;
-  int64_t *state; /* as named below */
-} leaves_t;
-
 enum { NEXT_PAGE, ROWS, DEFERRED, TEXTS, HASHED, HAS_LAST, LAST_ROWID }; /* places in ``state`` */
 enum { DONE, NOT_PLAIN, NO_ROOM, NO_TEXT_ROOM };
 enum { NONE = -1, LEAF = 13, PAGE_HEADER = 8, MOST_OUTPUTS = 32 };
@@ -90,7 +68,7 @@ static inline int64_t first_slot(const uint8_t *text, int64_t size, int64_t mask
 }
 
 /* The slot of a text: the one that holds its number, or the empty one where that belongs. */
-static int64_t slot_of(const leaves_t *l, const uint8_t *text, int64_t size) {
+static int64_t slot_of(const Leaves *l, const uint8_t *text, int64_t size) {
   int64_t mask = l->slots_size - 1, slot = first_slot(text, size, mask);
   for (; l->slots[slot] != NONE; slot = (slot + 1) & mask) {
     int64_t other = l->slots[slot], begin = other ? l->text_end[other - 1] : 0;
@@ -100,7 +78,7 @@ static int64_t slot_of(const leaves_t *l, const uint8_t *text, int64_t size) {
 }
 
 /* The number of a text among the distinct ones, a new one where it is new; NONE: there is no room for it. */
-static int64_t text_number(const leaves_t *l, const uint8_t *text, int64_t size) {
+static int64_t text_number(const Leaves *l, const uint8_t *text, int64_t size) {
   int64_t slot = slot_of(l, text, size), known = l->state[TEXTS], used = known ? l->text_end[known - 1] : 0;
   if (l->slots[slot] != NONE) return l->slots[slot];
   if (2 * (known + 1) > l->slots_size || size > l->texts_size - used) return NONE;
@@ -133,7 +111,7 @@ static int64_t size_of(uint64_t type) {
 }
 
 /* Read a row's header, of which all bytes are there. */
-static int read_layout(const leaves_t *l, layout_t *y, cursor_t header, int64_t header_size, int64_t payload_size) {
+static int read_layout(const Leaves *l, layout_t *y, cursor_t header, int64_t header_size, int64_t payload_size) {
   int64_t column = 0, at = header_size;
   y->header = header.at;
   y->body = 0;
@@ -166,7 +144,7 @@ static int read_layout(const leaves_t *l, layout_t *y, cursor_t header, int64_t 
 }
 
 /* How many bytes of a payload stand on the leaf page itself. */
-static inline int64_t local_size(const leaves_t *l, int64_t payload) {
+static inline int64_t local_size(const Leaves *l, int64_t payload) {
   int64_t most = l->usable - 35, least = (l->usable - 12) * 32 / 255 - 23;
   if (payload <= most) return payload;
   int64_t local = least + (payload - least) % (l->usable - 4);
@@ -174,7 +152,7 @@ static inline int64_t local_size(const leaves_t *l, int64_t payload) {
 }
 
 /* A value of another row than the first that differs from all before, which are written now; 0: there is no room. */
-static int write_even(const leaves_t *l, int64_t output, int64_t rows) {
+static int write_even(const Leaves *l, int64_t output, int64_t rows) {
   int64_t *column = (int64_t *)(intptr_t)l->values[output];
   if (!column) return 0;
   for (int64_t row = 0; row < rows; row++) column[row] = l->first[output];
@@ -183,7 +161,7 @@ static int write_even(const leaves_t *l, int64_t output, int64_t rows) {
 }
 
 /* How to read rows with the same header as this one, of which all bytes are there and eight more. */
-static void plan(const leaves_t *l, layout_t *y, const uint8_t *body) {
+static void plan(const Leaves *l, layout_t *y, const uint8_t *body) {
   y->evens = y->others = 0;
   for (int64_t output = 0; output < l->outputs; output++) {
     int64_t type = y->type[output], is_number = type != ABSENT && type != ZERO && type != ONE;
@@ -221,7 +199,7 @@ static int read_planned(const layout_t *y, const uint8_t *body, int64_t row) {
 }
 
 /* One row, its cell at the cursor. */
-static int read_row(const leaves_t *l, layout_t *y, cursor_t cell) {
+static int read_row(const Leaves *l, layout_t *y, cursor_t cell) {
   uint64_t payload, key, header_size;
   if (!varint(&cell, &payload) || !varint(&cell, &key) || payload > (uint64_t)1 << 40) return NOT_PLAIN;
   int64_t rowid = (int64_t)key, row = l->state[ROWS], local = local_size(l, (int64_t)payload);
@@ -273,7 +251,7 @@ static int read_row(const leaves_t *l, layout_t *y, cursor_t cell) {
   return DONE;
 }
 
-static int read_page(const leaves_t *l, layout_t *y, const uint8_t *page) {
+static int read_page(const Leaves *l, layout_t *y, const uint8_t *page) {
   int64_t cells = page[3] << 8 | page[4], first = PAGE_HEADER + 2 * cells;
   if (page[0] != LEAF || first > l->usable) return NOT_PLAIN;
   if (cells > l->capacity - l->state[ROWS] || cells > l->deferred_room - l->state[DEFERRED]) return NO_ROOM;
@@ -288,7 +266,7 @@ static int read_page(const leaves_t *l, layout_t *y, const uint8_t *page) {
 }
 
 /* Read pages from ``state`` on, until all are read or something ends it; pages are read whole or not at all. */
-EXPORT int boundby_leaves(const leaves_t *l) {
+EXPORT int64_t boundby_leaves(const Leaves *l) {
   layout_t layout = {0};
   if (l->outputs > MOST_OUTPUTS) return NOT_PLAIN;
   for (; l->state[HASHED] < l->state[TEXTS]; l->state[HASHED]++) { /* the table is a new one, with more room */

@@ -7,7 +7,7 @@ from enum import IntEnum
 import numpy as np
 
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array
-from boundby.model.library import Record, call
+from boundby.model.library import Record, run
 from boundby.model.records import dataclass
 
 NONE = -1
@@ -68,7 +68,7 @@ class Leaves(Record):
     def read(self) -> Found:
         """Read on from ``state``. The library must be there."""
         self._check()
-        return Found(call("boundby_leaves", self))
+        return Found(run("boundby_leaves", self.structure))
 
     def _check(self) -> None:
         """Raise ValueError where an array is shorter than what is told of it: the C side trusts these lengths."""

@@ -2,23 +2,6 @@
 
 #include "native.h"
 
-typedef struct { /* Intervals (native/pieces.py) */
-    int64_t count;
-    const int64_t *low, *high;
-    const int64_t *node;
-    int64_t steps; /* the thread's ranges over time */
-    const int64_t *step_time, *step_range;
-    int64_t ranges;
-    const int64_t *region_of_range;
-    int64_t states; /* what is done for the thread over time: causes */
-    const int64_t *state_time, *state;
-    int64_t otherwise, root; /* cause and region where nothing is known */
-    int64_t room;
-    int32_t *piece_node, *piece_ns;
-    int8_t *piece_cause;
-    int32_t *piece_region;
-} Intervals;
-
 /* How many pieces there are, of which those that have room are written; -1 where a range is not known. */
 EXPORT int64_t boundby_pieces(const Intervals *of) {
     int64_t found = 0, step = 0, state = 0;

@@ -7,34 +7,7 @@ from typing import Any
 import numpy as np
 
 from boundby.model.arrays import Int8Array, Int32Array, Int64Array
-from boundby.model.library import Record, int64, run
-from boundby.model.records import dataclass
-
-
-@dataclass(frozen=True, eq=False)
-class Intervals(Record):
-    """Intervals before nodes of one thread, and what is known of that time: see pieces.c."""
-
-    count: int
-    low: Int64Array
-    high: Int64Array
-    node: Int64Array
-    steps: int
-    step_time: Int64Array
-    step_range: Int64Array
-    ranges: int
-    region_of_range: Int64Array
-    states: int
-    state_time: Int64Array
-    state: Int64Array
-    otherwise: int
-    root: int
-    room: int
-    piece_node: Int32Array
-    piece_ns: Int32Array
-    piece_cause: Int8Array
-    piece_region: Int32Array
-
+from boundby.model.library import int64, run, struct
 
 #: Columns of equal length, by the field that tells it.
 TABLES = {
@@ -63,7 +36,7 @@ def cut_intervals(
         node, ns = np.empty(room, np.int32), np.empty(room, np.int32)
         cause, region = np.empty(room, np.int8), np.empty(room, np.int32)
         known |= {"piece_node": node, "piece_ns": ns, "piece_cause": cause, "piece_region": region}
-        count = run("boundby_pieces", Intervals(**known, room=room))
+        count = run("boundby_pieces", struct("Intervals", {**known, "room": room}))
         if count < 0:
             raise ValueError("a range is not known")
         if count <= room:
