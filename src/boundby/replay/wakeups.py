@@ -262,9 +262,23 @@ def _in_process(timeline: Timeline, members: list[int], rows: npt.NDArray[np.int
         candidate = np.where(runs, other.number, candidate)
     late &= end - signal > LATE_WAKE * usual
     sole = (~told | late) & sure[order] & (awake == 1) & (instant > begin)
+    sole &= ~_timed_out(timeline.trace, thread, table.name[order], end - begin)
     waker[sole], signal[sole] = candidate[sole], instant[sole]
     found = _beyond_chance(thread, table.name[order], waker, others)
     return Wakeups(thread[found], begin[found], end[found], waker[found], signal[found])
+
+
+def _timed_out(trace: Trace, thread: Int64Array, name: Int32Array, length_ns: Int64Array) -> BoolArray:
+    """Waits with a timeout that take as long as the thread usually sleeps in that call: the clock may have ended them,
+    and that another thread was awake then shows nothing."""
+    found = np.zeros(len(thread), bool)
+    timed = [number for number in unique(name).tolist() if "timed" in trace.names[number]]
+    calls = np.where(is_in(name, timed), thread << 32 | name, -1)
+    for call in unique(calls[calls >= 0]).tolist():
+        mine = np.flatnonzero(calls == call)
+        usual = np.abs(length_ns[mine] - median(length_ns[mine])) <= WAKE_LIMIT_NS
+        found[mine] = usual & (np.count_nonzero(usual) > MOST * len(mine)) & (len(mine) >= LEAST_ROUNDS)
+    return found
 
 
 def _beyond_chance(thread: Int64Array, name: Int32Array, waker: Int64Array, others: list[_Thread]) -> BoolArray:
