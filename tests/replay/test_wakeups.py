@@ -38,6 +38,11 @@ def test_the_only_thread_awake_did_it() -> None:
     assert (wakes.end - wakes.signal == 10 * US).all()
 
 
+def test_who_is_awake_has_not_ended_a_wait_that_times_out() -> None:
+    """A logger that polls sleeps as long each time, whoever works meanwhile."""
+    assert len(find_wakeups(timeline_of(feeding("pthread_cond_timedwait"))).thread) == 0
+
+
 def test_a_sleep_for_a_file_has_no_waker() -> None:
     assert len(find_wakeups(timeline_of(feeding("read"))).thread) == 0
 
