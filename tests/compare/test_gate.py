@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import random
 import sys
 from dataclasses import replace
@@ -10,6 +11,7 @@ from benchmarks import gate as damaged_gate
 
 from boundby import api
 from boundby.api import Analysis
+from boundby.capture.folder import last_words_of, not_recorded
 from boundby.compare import budget, gate
 from boundby.compare.between import compare
 from boundby.compare.known import Records, known
@@ -441,3 +443,17 @@ def test_without_sleeps_on_record_what_is_asleep_may_run() -> None:
     share = known("share.host_blocked", 0.0, records, Captured(cuda_api=True, kernels=True))
     assert share is not None
     assert (share.low, share.high) == (0.0, 0.4)
+
+
+@pytest.mark.skipif("BOUNDBY_TRACES" not in os.environ, reason="needs real traces")
+def test_a_speed_up_is_no_regression() -> None:
+    """A real pair that takes less than half as long after the change; some of its regions take more."""
+    folder = Path(os.environ["BOUNDBY_TRACES"])
+    before, after = (api.analyze(folder / f"openmp_heat_{when}.sqlite") for when in ("before", "after"))
+    (result,) = held("regression <= 5 %", report=after, before=before).limits
+    assert result.kept
+
+
+def test_a_pipe_named_run_json_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "run.json")
+    assert (last_words_of(tmp_path), not_recorded(tmp_path)) == (None, {})

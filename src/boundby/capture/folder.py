@@ -239,11 +239,13 @@ def exit_code_of(folder: Path) -> int | None:
 
 def last_words_of(folder: Path) -> LastWords | None:
     """What the program of a run said of how it failed, as run.json tells it."""
+    told = _told(folder).get("last_words")
+    if not isinstance(told, dict):
+        return None
     try:
-        told = json.loads((folder / FACTS).read_text(encoding="utf-8"))["last_words"]
         where = None if told["where"] is None else str(told["where"])
         return LastWords(str(told["ended"]), str(told["words"]), where, tuple(map(str, told["lines"])))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (KeyError, TypeError):
         return None
 
 
