@@ -180,6 +180,7 @@ class Op(NamedTuple):
     end: int
     region: int
     call: int
+    name: str
 
 
 class Host(NamedTuple):
@@ -304,7 +305,7 @@ class _Rank:
         call = self.spend("launch", LAUNCH_NS)
         start = max(self.device, self.host + LATENCY_NS)
         self.device = start + max(round(ns), 1)
-        self.run.ops.append(Op(start, self.device, self.region(), call))
+        self.run.ops.append(Op(start, self.device, self.region(), call, f"{self.path[-1]}_gemm"))
 
     def layer(self, kernels: int) -> None:
         self.spend("work", self.job.host_ns * self.vary())
@@ -552,7 +553,7 @@ def write_export(run: RankRun, path: Path) -> Path:
     export = Export(("python", "train.py"), {"EXPORT_PRODUCT_NAME": PRODUCT})
     thread = export.thread(pid=FIRST_PID + run.rank)
     export.gpu(0, GPU_NAME, GPU_FACTS)
-    work = [(op.call, op.start, op.end, "simulated_gemm", COMPUTE_STREAM) for op in run.ops]
+    work = [(op.call, op.start, op.end, op.name, COMPUTE_STREAM) for op in run.ops]
     names = {kind: f"ncclDevKernel_{kind}_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)" for kind in ("AllReduce",)}
     names["SendRecv"] = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
     work += [(meet.call, meet.start, meet.end, names[meet.kind], meet.stream) for meet in run.meets]

@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.simulated.jobs import Job, RankRun
 from boundby.attribution.gaps import LAUNCH_LIMIT_NS
 from boundby.attribution.host_state import DISPATCH_LIMIT_NS
-from boundby.jobs.summary import Group, Meetings, Own, Piece, RankSummary, compact, queued_ready
+from boundby.jobs.summary import Group, Meetings, Own, Piece, RankSummary, compact, fingerprint, queued_ready
 from boundby.model.causes import Cause
 
 
@@ -48,7 +48,8 @@ def _summary(job: Job, run: RankRun, tells_groups: bool) -> RankSummary:
     window = int(table.start_ns[0]), int(table.end_ns[-1])
     steps = clock(run.steps)
     begun = clock([op.start for op in run.ops])
-    own = Own(begun, clock([op.call for op in run.ops]) + LAUNCH_LIMIT_NS).sorted()
+    kernels = [fingerprint(op.name) for op in run.ops]
+    own = Own(begun, clock([op.call for op in run.ops]) + LAUNCH_LIMIT_NS, np.array(kernels, np.int64)).sorted()
     meetings, events, work = compact(table, meetings, window, steps, own)
     return RankSummary(
         name=f"rank{run.rank}",
@@ -66,6 +67,7 @@ def _summary(job: Job, run: RankRun, tells_groups: bool) -> RankSummary:
         regions=tuple(run.paths),
         step_ns=steps,
         kernels=np.histogram(begun, np.append(steps, np.iinfo(np.int64).max))[0].astype(np.int64),
+        kinds_of_kernels=own.kinds(),
     )
 
 

@@ -32,6 +32,7 @@ def test_two_ranks_of_many_say_what_cannot_be_told() -> None:
     assert (found.world_size, len(found.missing), found.collectives) == (128, 126, 3)
     # Seven of ten collectives are with ranks that are not here: no word on what bounds the job.
     assert (found.verdict.bound, found.verdict.confidence) == ("unknown", "low")
+    assert found.stragglers == ()  # what they wait for on their devices is no work that could be made even
     assert any("that no other rank here has" in note for note in found.notes)
     assert headline(found).startswith("It is not known what bounds the job of 128 ranks, of which 2 are here: ")
     assert any("126 ranks" in reason for reason in found.verdict.reasons)
@@ -52,10 +53,11 @@ def test_a_pipelines_waits_count_and_its_embedding_group_makes_no_stage() -> Non
 
 def test_a_pipelines_last_stage_that_computes_more_is_named_and_what_balance_gains_is_as_published() -> None:
     found = api.job([trace_path("kineto/job_pipeline_8_ranks")], workers=1)
-    assert found.imbalance == pytest.approx(0.152, abs=0.01)  # published: 1.179 times as long as a balanced one
+    assert found.imbalance == pytest.approx(0.152, abs=0.005)  # published: 1.179 times as long as a balanced one
     (stage,) = found.stragglers
     assert (stage.kind, stage.ranks, stage.stage, stage.cause) == ("stage", (6, 7), 3, "gpu_compute")
     assert 0.1 < stage.saving_ns / found.length_ns < found.imbalance
+    assert stage.region == ("ProfilerStep#*", "backward-compute")
     assert "Move layers from it to the others" in told(found, stage)
     assert headline(found).startswith("The job of 8 ranks is bound by imbalance between its ranks: stage 3 (")
     assert found.replayed_ns == pytest.approx(found.length_ns, rel=0.01)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from boundby.jobs.summary import Events, Meetings, Own, Piece, Work, compact
+from boundby.jobs.summary import Events, Meetings, Own, Piece, Work, compact, fingerprint
 from boundby.model.causes import Cause
 
 US = 1_000
@@ -26,7 +26,7 @@ def summed(
         Meetings(begun * US, over * US, begun * US, stream, none, none, untold, untold, none),
         (int(start[0]) * US, int(end[-1]) * US),
         np.empty(0, np.int64),
-        Own(*np.array(own, np.int64).reshape(-1, 2).T * US),
+        Own(*np.array(own, np.int64).reshape(-1, 2).T * US, np.arange(1, len(own) + 1)),
     )
     assert len(found) == count
     return events, _by_cause(work)
@@ -62,3 +62,10 @@ def test_what_a_kernel_waited_for_is_told_by_its_launch_and_by_what_ended_neares
     pieces = [(0, 100, BUSY), (100, 640, COMM), (640, 2_000, BUSY)]
     _, own = summed(pieces, meetings, operations)
     assert own.get(COMM, 0) == 540 - waited
+
+
+def test_events_tell_which_kernels_have_begun_since_the_one_before() -> None:
+    pieces = [(0, 100, BUSY), (100, 200, COMM), (200, 300, BUSY), (300, 400, COMM), (400, 500, BUSY)]
+    events, _ = summed(pieces, [(100, 200, 9), (300, 400, 9)], [(0, 0), (50, 0), (200, 5), (400, 5)])
+    assert events.kernels.tolist() == [1 + 2, 0, 3, 0]
+    assert fingerprint("gemm") == fingerprint("gemm") != fingerprint("gemv")

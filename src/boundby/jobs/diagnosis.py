@@ -6,16 +6,17 @@ job, and only what the job would gain by that counts: a slow rank that nobody wa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from boundby.jobs.chain import Chain
 from boundby.jobs.even import Even
-from boundby.jobs.meetings import Aligned, is_passing
+from boundby.jobs.meetings import Aligned
+from boundby.jobs.peers import stages_of
 from boundby.jobs.summary import RankSummary, merged
-from boundby.model.arrays import Int64Array, ranked
+from boundby.model.arrays import BoolArray, Int64Array, ranked
 from boundby.model.causes import BUSY_CAUSES, CAUSES, Cause
 from boundby.model.records import dataclass, replace
 
@@ -49,6 +50,8 @@ FEW_STEPS = 3
 #: Who is named saves at least so much: less is shown as nothing.
 LEAST_NAMED_SHARE = 0.001
 _MAD = 1.4826
+#: Nobody can say how to be without these.
+_LASTING = (Cause.UNATTRIBUTED, Cause.DEVICE_WAIT)
 _IS_BUSY = np.isin(np.arange(len(CAUSES)), BUSY_CAUSES)
 #: So many of the largest parts (a cause in a region) are taken out of all ranks, each by itself.
 _MOST_PARTS = 8
@@ -129,11 +132,16 @@ class Job:
         summed = np.bincount(cell, self.chain.course.work_ns, cells + 1)[:cells]
         self.time: Float = summed.astype(np.float64).reshape(shape)
         self.kernels = np.array([one.kernels.sum() for one in summaries], np.float64)
-        self.stages = _stages(summaries, aligned)
+        self.stages = stages_of(summaries, aligned)
         times = (one.events.time_ns for one in summaries)
         numbers = [np.searchsorted(one.step_ns, at, "right") for one, at in zip(summaries, times, strict=True)]
         of_event = [of[np.minimum(at, len(of) - 1)] for of, at in zip(self.of_step, numbers, strict=True)]
-        self.even = Even(aligned.matched, self.chain, self.stages, np.concatenate(of_event))
+        kernels = np.concatenate([one.events.kernels for one in summaries])
+        of_slot = [np.append(of, -1)[one.work.event] for of, one in zip(of_event, summaries, strict=True)]
+        idle = ~_IS_BUSY[self.cause[key]] & (step < np.concatenate(of_slot))
+        self.even = Even(
+            aligned.matched, self.chain, self.stages, np.concatenate(of_event), kernels, idle, self._apart_ns()
+        )
         ends = self.chain.replay(self._table([None]))
         first = _first_ends(summaries, aligned)
         windows = [one.window_ns[1] for one in summaries]
@@ -141,6 +149,18 @@ class Job:
         self.begin_ns = float(first)
         self.length_ns = float(max(measured, default=0)) - self.begin_ns
         self.replayed_ns = float(ends.max(initial=0)) - self.begin_ns
+
+    def _apart_ns(self) -> Float:
+        """How far apart ranks begin each step, shape (steps,)."""
+        begun = np.full((2, self.steps), [[np.inf], [-np.inf]])
+        for of, one, clock in zip(self.of_step, self.summaries, self.aligned.clocks, strict=True):
+            inside = of[1:] >= 0
+            at, step = clock.at(one.step_ns)[inside].astype(np.float64), of[1:][inside]
+            first = np.flatnonzero(np.append(True, np.diff(step) != 0)[: len(step)])
+            np.minimum.at(begun[0], step[first], at[first])
+            np.maximum.at(begun[1], step[first], at[first])
+        apart: Float = np.where(np.isfinite(begun).all(axis=0), begun[1] - begun[0], np.inf)
+        return apart
 
     @property
     def step_ns(self) -> float:
@@ -224,38 +244,19 @@ def _steps(summaries: Sequence[RankSummary], aligned: Aligned) -> tuple[int, lis
     return -(-len(reference) // group), [np.append(-1, one // group) for one in steps], group
 
 
-def _stages(summaries: Sequence[RankSummary], aligned: Aligned) -> tuple[tuple[int, ...], ...]:
-    """Ranks that do the same: those that meet in collectives. Ranks of one pipeline, which pass work on to each other,
-    do not; a group that holds two of them spans stages."""
-    count, matched = len(summaries), aligned.matched
-    passing: set[tuple[int, ...]] = set()
-    groups: set[tuple[int, ...]] = set()
-    for number, kind in sorted(set(zip(matched.group.tolist(), matched.kind, strict=True))):
-        members = matched.groups[number]
-        passes = len(members) == 2 and is_passing(kind) and (count > 2 or summaries[0].world_size == 2)
-        (passing if passes else groups).add(members)
-    pipeline = _joined(count, passing)
-    alike = _joined(count, (one for one in groups if len({pipeline[rank] for rank in one}) == len(one)))
-    found: dict[int, list[int]] = {}
-    for rank, first in enumerate(alike):
-        found.setdefault(first, []).append(rank)
-    return tuple(tuple(members) for _, members in sorted(found.items(), key=lambda item: item[1]))
-
-
-def _joined(count: int, groups: Iterable[tuple[int, ...]]) -> list[int]:
-    """Per rank the first of those that groups join it to, by others or at once."""
-    first = list(range(count))
-
-    def root(rank: int) -> int:
-        while first[rank] != rank:
-            rank = first[rank]
-        return rank
-
-    for members in sorted(groups):
-        for rank in members[1:]:
-            low, high = sorted((root(rank), root(members[0])))
-            first[high] = low
-    return [root(rank) for rank in range(count)]
+def _is_sure(
+    mean: Float, variance: Float, counted: npt.NDArray[np.int64], stages: Sequence[tuple[int, ...]]
+) -> BoolArray:
+    """Per row and cause: whether the mean of so many steps is no chance. Those that do the same vary alike: few steps
+    of many tell how much, and whoever varies more is held against that. ``stages``: rows that do the same."""
+    sure = np.zeros(mean.shape, bool)
+    for members in stages:
+        rows = list(members)
+        usual = np.maximum(variance[rows], variance[rows].mean(axis=0))
+        error = np.sqrt(usual / counted[rows]) + 1.0
+        freedom = np.maximum(counted[rows] - 1, 1) * max(len(rows) - 1, 1)
+        sure[rows] = np.abs(mean[rows]) > _least_t(freedom) * error
+    return sure
 
 
 def _least_t(freedom: npt.NDArray[np.int64]) -> Float:
@@ -443,14 +444,13 @@ class _Search:
         counted = np.maximum(regular.sum(axis=1), 1)
         mean = np.where(regular, excess, 0).sum(axis=1) / counted  # rank, cause
         squares = np.where(regular, (excess - mean[:, None]) ** 2, 0).sum(axis=1)
-        error = np.sqrt(squares / np.maximum(counted - 1, 1) / counted) + 1.0
         spread = np.zeros_like(mean)
         for members in job.stages:
             rows = list(members)
             for rank in rows if len(rows) >= 4 else ():  # its own difference is no measure of what is usual
                 others = mean[[other for other in rows if other != rank] if len(rows) <= 16 else rows]
                 spread[rank] = _MAD * np.median(np.abs(others - np.median(others, axis=0)), axis=0)
-        is_sure = np.abs(mean) > _least_t(counted - 1) * error
+        is_sure = _is_sure(mean, squares / np.maximum(counted - 1, 1), counted, job.stages)
         differs = self.has_peers[:, None] & is_sure & (np.abs(mean) > LEAST_SPREADS * spread)
         is_slow = differs & (mean * job.steps > self.least_ns / 2)
         exceptions = np.where(self.is_exception, np.maximum(excess, 0), 0).sum(axis=1)
@@ -596,11 +596,12 @@ class _Search:
         kernels = np.array([job.kernels[list(members)].mean() for members in stages])
         usual = np.stack([np.median(np.delete(mean, place, axis=0), axis=0) for place in range(len(stages))])
         excess = (mean - usual).sum(axis=2)
-        error = excess.std(axis=1, ddof=1) / np.sqrt(excess.shape[1]) if excess.shape[1] > 1 else np.zeros(len(stages))
+        variance = excess.var(axis=1, ddof=1) if excess.shape[1] > 1 else np.zeros(len(stages))
+        counted = np.full((len(stages), 1), excess.shape[1])
+        is_sure = _is_sure(excess.mean(axis=1)[:, None], variance[:, None], counted, [tuple(range(len(stages)))])[:, 0]
         order = np.argsort(-excess.mean(axis=1), kind="stable").tolist()
         for place in order:
-            least_t = _least_t(np.array(excess.shape[1] - 1))
-            if excess[place].mean() <= least_t * error[place] or excess[place].sum() < self.least_ns / 2:
+            if not is_sure[place] or excess[place].sum() < self.least_ns / 2:
                 continue
             members = list(stages[place])
             mine, theirs = mean[place].sum(axis=0), usual[place].sum(axis=0)
@@ -684,6 +685,8 @@ class _Search:
         for instead in (clipped, even):  # exceptions first: where they explain it, the rest is ordinary
             by_key = np.maximum(job.time * (self.factor - instead), 0).sum(axis=(0, 1))
             cause = int(np.argmax(by_key @ self.by_cause))
+            if cause in _LASTING:
+                return None
             only = np.where(job.cause == cause, instead, self.factor)
             saving = now - float(job.lengths([only], [self.transfer])[0])
             keys = np.flatnonzero(job.cause == cause)
@@ -707,7 +710,7 @@ class _Search:
         time = (job.time * self.factor).sum(axis=(0, 1))
         cause = max(range(len(CAUSES)), key=lambda one: self._uneven_ns(job.cause == one))
         of_cause = job.cause == cause
-        if self._uneven_ns(of_cause) < LEAST_UNEVEN * float(time[of_cause].sum()):
+        if cause in _LASTING or self._uneven_ns(of_cause) < LEAST_UNEVEN * float(time[of_cause].sum()):
             return chance
         keys = sorted(np.flatnonzero(of_cause).tolist(), key=lambda key: -float(time[key]))[:_MOST_PARTS]
         worst = max(keys, key=lambda key: self._uneven_ns(np.arange(len(job.cause)) == key))
@@ -763,8 +766,7 @@ class _Search:
         for cause in map(Cause, range(len(CAUSES))):
             if present[cause] > 0 and cause != Cause.UNATTRIBUTED:
                 ask(f"without {cause.key}", np.where(job.cause == cause, 0.0, 1.0) * plain, None, cause)
-        lasting = (Cause.UNATTRIBUTED, Cause.DEVICE_WAIT)  # nobody can say how to be without
-        largest = [key for key in np.argsort(-by_key, kind="stable").tolist() if job.cause[key] not in lasting]
+        largest = [key for key in np.argsort(-by_key, kind="stable").tolist() if job.cause[key] not in _LASTING]
         for key in [key for key in largest if job.regions[job.region[key]]][:_MOST_PARTS]:
             cause, region = Cause(int(job.cause[key])), job.regions[int(job.region[key])]
             factor = np.where(np.arange(len(job.cause)) == key, 0.0, 1.0) * plain

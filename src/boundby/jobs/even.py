@@ -1,5 +1,9 @@
 """The job as it would be if its ranks were even: every stage does as much, every stretch between two collectives takes
-what those like it take, and every transfer what is usual for it. The work itself stays the same."""
+what those like it take, and every transfer what is usual for it. The work itself stays the same.
+
+Stretches of one place in a step are alike, over all peers and steps. Places between the same kinds of collectives, with
+the same kernels, are one where their means differ no more than chance makes them differ: what of micro batches is known
+from few is noise, and a pipeline would wait for the largest."""
 
 from __future__ import annotations
 
@@ -10,25 +14,42 @@ import numpy.typing as npt
 
 from boundby.jobs.chain import Chain
 from boundby.jobs.meetings import Matched
-from boundby.model.arrays import BoolArray, Int64Array, factorize, pick
+from boundby.model.arrays import BoolArray, Int64Array, factorize, pick, ranked
 from boundby.native.chain import NONE
 
 Float = npt.NDArray[np.float64]
 _ALONE = -1
+#: Places differ by chance where the variance between their means is up to so many times that within them explains.
+_BY_CHANCE = 3.0
+#: Steps begin together where ranks' begins lie within this share of the most that any of them idles before.
+_TOGETHER_SHARE = 0.1
 
 
 class Even:
-    """What is alike in a job. ``stages``: ranks that do the same; ``step_of_event``: the job's step of each event."""
+    """What is alike in a job. ``stages``: ranks that do the same; ``step_of_event``: the job's step of each event;
+    ``kernels``: what began since the one before; ``idle``: rows of work in which ranks idle until a step begins;
+    ``apart_ns``: how far apart ranks begin each step, shape (steps,)."""
 
     def __init__(
-        self, matched: Matched, chain: Chain, stages: Sequence[tuple[int, ...]], step_of_event: Int64Array
+        self,
+        matched: Matched,
+        chain: Chain,
+        stages: Sequence[tuple[int, ...]],
+        step_of_event: Int64Array,
+        kernels: Int64Array,
+        idle: BoolArray,
+        apart_ns: Float,
     ) -> None:
-        self.chain, self.stages = chain, stages
+        self.chain, self.stages, self.idle = chain, stages, np.flatnonzero(idle)
+        self.apart_ns, self.step = apart_ns, step_of_event
         role = _roles(matched, stages)
         self.transfer_like = factorize(role, matched.bytes)[1]
         course = chain.course
         rank = course.rank.astype(np.int64)
         self.slot = np.arange(len(rank)) + rank
+        slots = len(course.work_at) - 1
+        slot = np.repeat(np.arange(slots), np.diff(course.work_at))[self.idle]
+        self.idle_at = np.searchsorted(self.slot, slot)
         # Steps of a rank stand together, since its events are in order of time.
         self.turn = np.cumsum(np.append(False, (np.diff(rank) != 0) | (np.diff(step_of_event) != 0))[: len(rank)])
         self.is_first = np.append(True, np.diff(rank) != 0)[: len(rank)]
@@ -52,24 +73,83 @@ class Even:
             stage_of[rank[np.append(True, np.diff(self.turn) != 0)[: len(rank)]]], minlength=len(stages)
         )
         self.is_usual = is_known & (2 * np.bincount(self.alike)[self.alike] > turns[stage_of[rank]])
+        self.marks = np.flatnonzero(self.is_usual & ~self.is_before)
+        self.place, self.type = self._types(stage_of[rank], of_event, kernels)
+
+    def _types(self, stage: Int64Array, role: Int64Array, kernels: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Of each of ``marks``: its place in a step, and which places are between the same collectives and have the
+        same kernels (one by itself whose kernels differ among those that are alike)."""
+        turn, is_join = self.turn[self.marks], self.chain.course.is_join
+        is_first = np.append(True, turn[1:] != turn[:-1])[: len(turn)]
+        before = np.append(0, self.marks[:-1])[: len(turn)]
+        begun = np.append(True, np.diff(self.turn) != 0)[: len(self.turn)]
+        since = np.where(is_first, np.flatnonzero(begun)[turn] - 1, before)
+        passed = np.append(np.cumsum(kernels), 0)  # the last: of what is before the first
+        among = passed[self.marks] - passed[since]
+        ends = role[self.marks], is_join[self.marks]
+        begins = np.where(is_first, _ALONE, role[before]), is_first | is_join[before]
+        place = factorize(self.alike[self.marks], is_first)[1]
+        kind = factorize(stage[self.marks], *ends, *begins, among)[1]
+        kinds = np.full((2, int(place.max(initial=-1)) + 1), [[len(kind)], [-1]])
+        np.minimum.at(kinds[0], place, kind)
+        np.maximum.at(kinds[1], place, kind)
+        alone = len(kind) + np.arange(kinds.shape[1])
+        return place, ranked(np.where(kinds[0] == kinds[1], kinds[0], alone)[place])[1]
 
     def stretches(self, table: Float) -> Float:
         """Own time per slot, shape (slots,): each event comes after as much own work of its step as those like it do on
-        average. ``table``: the factor of each cell. What comes before a rank's first collective, and after its last,
-        stays as it is."""
+        average. ``table``: the factor of each cell. What comes before a rank's first collective stays as it is."""
         own = self.chain.own(table)
+        own[self.slot] -= self._waits_for_steps(table)
         before = np.where(self.is_first, 0.0, own[self.slot])
         first = np.flatnonzero(np.append(True, np.diff(self.turn) != 0)[: len(self.turn)])
         passed = np.cumsum(before)
         done = passed - np.append(0.0, passed)[first][self.turn]
-        usual = (np.bincount(self.alike, done) / np.maximum(np.bincount(self.alike), 1))[self.alike]
-        usual = np.where(self.is_usual, usual, 0.0)
+        usual = np.zeros(len(done))
+        usual[self.marks] = self._usual(done[self.marks])
         apart = self.turn * (float(usual.max(initial=0.0)) + 1)  # the next step's begin after all of this one's
         usual = np.maximum.accumulate(usual + apart) - apart
         stretch = np.diff(usual, prepend=0.0)
         stretch[first] = usual[first]
         own[self.slot] = np.where(self.is_first | self.is_before, own[self.slot], stretch)
+        for members in self.stages:  # after the last collective
+            tails = self.chain.course.tail[list(members)]
+            own[tails] = own[tails].mean()
         return own
+
+    def _waits_for_steps(self, table: Float) -> Float:
+        """Per event what its rank idles before it for others, though no collective tells: ranks that begin a step at
+        the same instant, whenever each is done with the one before, wait for each other there."""
+        course = self.chain.course
+        idle = np.bincount(self.idle_at, (course.work_ns * table[course.cell])[self.idle], len(self.step))
+        rows = np.unique(self.idle_at)
+        rows = rows[self.step[rows] >= 0]
+        of_step = [np.full(len(self.apart_ns), edge) for edge in (np.inf, 0.0)]
+        np.minimum.at(of_step[0], self.step[rows], idle[rows])
+        np.maximum.at(of_step[1], self.step[rows], idle[rows])
+        ranks = np.bincount(self.step[rows], minlength=len(self.apart_ns))
+        least = np.where(ranks < course.ranks, 0.0, of_step[0])  # some do not idle at all
+        is_together = self.apart_ns < _TOGETHER_SHARE * (of_step[1] - least)
+        waits = np.zeros(len(idle))
+        step = self.step[rows]
+        waits[rows] = np.where(is_together[step], np.maximum(idle[rows] - least[step], 0), 0)
+        return waits
+
+    def _usual(self, done: Float) -> Float:
+        """What is done in a step until each of ``marks`` where stretches up to each take what is usual."""
+        turn = self.turn[self.marks]
+        is_first = np.append(True, turn[1:] != turn[:-1])[: len(turn)]
+        stretch = np.where(is_first, done, np.diff(done, prepend=0.0))
+        of_place = _means(stretch, self.place)
+        of_type = _means(stretch, self.type)
+        within = np.bincount(self.type, (stretch - of_place) ** 2)
+        between = np.bincount(self.type, (of_place - of_type) ** 2)
+        places = np.bincount(np.unique(np.column_stack((self.type, self.place)), axis=0)[:, 0]) if len(turn) else within
+        free = np.maximum(np.bincount(self.type) - places, 0)
+        is_one = between * free <= _BY_CHANCE * within * (places - 1)
+        usual = np.cumsum(np.where(is_one[self.type], of_type, of_place))
+        begun: Float = usual - np.append(0.0, usual)[np.flatnonzero(is_first)][np.cumsum(is_first) - 1]
+        return begun
 
     def transfers(self) -> Float:
         """Per collective: the median of those like it."""
@@ -90,6 +170,12 @@ class Even:
             if own > 0:
                 factor[list(members)] = np.where(movable, done.mean() / own, 1.0)
         return factor
+
+
+def _means(value: Float, group: Int64Array) -> Float:
+    """Of each value the mean of its group's."""
+    mean: Float = (np.bincount(group, value) / np.maximum(np.bincount(group), 1))[group]
+    return mean
 
 
 def _roles(matched: Matched, stages: Sequence[tuple[int, ...]]) -> Int64Array:

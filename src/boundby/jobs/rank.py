@@ -17,8 +17,8 @@ from boundby.attribution.timeline import DeviceTimeline, Timeline, build_timelin
 from boundby.attribution.windows import parse_window, step_candidates
 from boundby.jobs.meetings import is_passing
 from boundby.jobs.messages import message_meetings, passing_messages
-from boundby.jobs.summary import UNKNOWN, Group, Meetings, Own, Piece, RankSummary, compact, queued_ready
-from boundby.model.arrays import Int64Array, factorize, pick, unique
+from boundby.jobs.summary import UNKNOWN, Group, Meetings, Own, Piece, RankSummary, compact, fingerprint, queued_ready
+from boundby.model.arrays import Int64Array, factorize, pick, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.errors import InputError, SelectionError
 from boundby.model.intervals import EMPTY, IntervalSet, union
@@ -120,13 +120,12 @@ def _summary(timeline: Timeline, label: str) -> RankSummary | None:
     start, end, cause, region = pieces
     table = Piece(start, end, cause, coarse[region].astype(np.int32))
     meetings = replace(meetings, region=coarse[meetings.region].astype(np.int32))
-    meetings, events, work = compact(table, meetings, window, steps, _own(timeline, device))
+    begun = _own(timeline, device)
+    meetings, events, work = compact(table, meetings, window, steps, begun)
     kernels = np.zeros(max(len(steps), 1), np.int64)
     if device is not None:
-        own = device.operations.table
-        begun = own.start_ns[(own.kind == OpKind.KERNEL) & ~own.is_communication]
         edges = np.append(steps, np.iinfo(np.int64).max) if len(steps) else np.array(window)
-        kernels = np.histogram(begun, edges)[0].astype(np.int64)
+        kernels = np.histogram(begun.start_ns[begun.kernel != 0], edges)[0].astype(np.int64)
     place = trace.place
     told = [
         trace.ranks[process]
@@ -150,6 +149,7 @@ def _summary(timeline: Timeline, label: str) -> RankSummary | None:
         regions=regions,
         step_ns=steps,
         kernels=kernels,
+        kinds_of_kernels=begun.kinds(),
         warnings=tuple(sorted({warning.message for warning in trace.warnings})),
     )
 
@@ -339,9 +339,12 @@ def _own(timeline: Timeline, device: DeviceTimeline | None) -> Own:
     """What the device does beside communication."""
     if device is None:
         return Own.empty()
-    rows = np.flatnonzero(~device.operations.table.is_communication)
+    table, names = device.operations.table, timeline.trace.names
+    rows = np.flatnonzero(~table.is_communication)
     arrived = _launched_ns(timeline, device)[rows] + LAUNCH_LIMIT_NS
-    return Own(device.operations.table.start_ns[rows], arrived).sorted()
+    used, of_row = ranked(np.where(table.kind[rows] == OpKind.KERNEL, table.name[rows], NOTHING))
+    numbers = np.array([fingerprint(names[one]) if one >= 0 else 0 for one in used.tolist()], np.int64)
+    return Own(table.start_ns[rows], arrived, numbers[of_row]).sorted()
 
 
 def _launched_ns(timeline: Timeline, device: DeviceTimeline) -> Int64Array:
@@ -377,7 +380,8 @@ def _regions(
     for region in range(1, len(regions)):
         above = int(regions.parent[region])
         name, domain = regions.name[region], regions.domain[region]
-        if regions.depth[region] > base + _DEPTH or _is_detail(name, domain) or name in trace.operator_names:
+        is_within = name in trace.operator_names and regions.depth[region] != base + 1
+        if regions.depth[region] > base + _DEPTH or _is_detail(name, domain) or is_within:
             coarse[region] = coarse[above]
             continue
         path = (*list(kept)[coarse[above]], name)

@@ -10,11 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
+from hashlib import blake2b
 
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, factorize, group_sums, sorted_distinct
+from boundby.model.arrays import (
+    BoolArray,
+    Int8Array,
+    Int32Array,
+    Int64Array,
+    factorize,
+    group_sums,
+    ranked,
+    sorted_distinct,
+)
 from boundby.model.causes import CAUSES, Cause
 from boundby.model.intervals import Coverage, IntervalSet, union
 from boundby.model.records import dataclass
@@ -59,11 +69,13 @@ class Meetings(Table):
 
 @dataclass(frozen=True)
 class Events(Table):
-    """Arrivals at collectives and ends of waits for them, in order of time."""
+    """Arrivals at collectives and ends of waits for them, in order of time. ``kernels``: which have begun since the one
+    before, as one number that is the same for the same kernels."""
 
     time_ns: Int64Array
     meeting: Int32Array
     is_join: BoolArray
+    kernels: Int64Array
 
 
 @dataclass(frozen=True)
@@ -90,17 +102,23 @@ class Piece(Table):
 @dataclass(frozen=True)
 class Own(Table):
     """Operations of the device beside communication, by start, and when each could have begun as far as its launch is
-    concerned."""
+    concerned. ``kernel``: a number of its name that all ranks share (`fingerprint`); 0: it is no kernel."""
 
-    ORDER = ("start_ns", "arrived_ns")
+    ORDER = ("start_ns", "arrived_ns", "kernel")
 
     start_ns: Int64Array
     arrived_ns: Int64Array
+    kernel: Int64Array
+
+    def kinds(self) -> Int64Array:
+        """Fingerprints of its kernels in order, and how many of each: shape (kinds, 2)."""
+        distinct, of_row = ranked(self.kernel[self.kernel != 0])
+        return np.column_stack((distinct, np.bincount(of_row, minlength=len(distinct))))
 
 
 @dataclass(frozen=True)
 class RankSummary:
-    """One rank. ``base_ns``: the wall clock at the trace's zero (0: not told). ``kernels``: of each step."""
+    """One rank. ``base_ns``: the wall clock at the trace's zero (0: not told). ``kernels``: how many each step has."""
 
     name: str
     rank: int  # UNKNOWN where not told
@@ -117,6 +135,7 @@ class RankSummary:
     regions: tuple[tuple[str, ...], ...]
     step_ns: Int64Array  # when each step begins on the device; empty where no steps are known
     kernels: Int64Array
+    kinds_of_kernels: Int64Array  # shape (kinds, 2): their fingerprints in order, and how many of each
     warnings: tuple[str, ...] = ()
     unfinished: Unfinished | None = None  # what it was in when the recording ended, where it did not end MPI
     clock: str = ""  # what the times were taken by: ranks of one report have one clock; "": not told
@@ -152,8 +171,21 @@ def compact(
     meeting = np.concatenate((rows, of_join))
     joined = np.concatenate((np.zeros(len(rows), bool), np.ones(len(of_join), bool)))
     order = np.lexsort((meeting, ~joined, time))
-    events = Events(time[order], meeting[order], joined[order])
+    time = time[order]
+    events = Events(time, meeting[order], joined[order], _begun(own, time))
     return meetings, events, _work(pieces, waiting, events, step_ns)
+
+
+def fingerprint(name: str) -> int:
+    """A number for a kernel's name, the same on all ranks."""
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "big", signed=True)
+
+
+def _begun(own: Own, time: Int64Array) -> Int64Array:
+    """Per event the sum, whatever its overflow, of the fingerprints of what began since the one before."""
+    kernels = np.zeros(len(time) + 1, np.int64)
+    np.add.at(kernels, np.searchsorted(time, own.start_ns, side="right"), own.kernel)
+    return kernels[:-1]
 
 
 def _exposed_ends(pieces: Piece, meetings: Meetings) -> IntervalSet:
@@ -242,4 +274,15 @@ def merged(paths: Sequence[Sequence[tuple[str, ...]]]) -> tuple[list[tuple[str, 
     return every, [np.array([number[path] for path in one], np.int64) for one in paths]
 
 
-__all__ = ["Events", "Group", "Meetings", "Piece", "RankSummary", "Work", "compact", "merged", "queued_ready"]
+__all__ = [
+    "Events",
+    "Group",
+    "Meetings",
+    "Piece",
+    "RankSummary",
+    "Work",
+    "compact",
+    "fingerprint",
+    "merged",
+    "queued_ready",
+]

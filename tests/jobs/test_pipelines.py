@@ -1,0 +1,58 @@
+"""Pipelines as published traces of real jobs hold them: what even operations gain, and who is named, with few steps,
+too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from benchmarks.simulated.pipelines import MS, Pipeline, gain, write
+
+from boundby import api
+from boundby.jobs.laws import broken
+from boundby.jobs.peers import stages_of
+from boundby.model.records import replace
+from tests.jobs.made import Job, accused, aligned_job
+
+STAGE, SLOW, LENGTHS = ("stage", (6, 7), "gpu_compute"), ("rank", (5,), "gpu_compute"), ("random", (), "gpu_compute")
+
+
+@pytest.mark.parametrize(
+    ("job", "expected"),
+    [
+        (Pipeline(more={3: 1.6}, steps=3), [STAGE]),
+        (Pipeline(4, 4, 8, 3, slow={5: 2.3}, late_ns=3 * MS), [SLOW]),  # the others idle until the next step, too
+        (Pipeline(1, 16, 4, 3, slow={5: 2.3}), [SLOW]),
+        (Pipeline(4, 8, 6, 2, lengths=0.4), [LENGTHS]),
+        (Pipeline(4, 4, 6, 4, slow={5: 2.3}, lengths=0.25), [LENGTHS, SLOW]),
+        (Pipeline(4, 4, 4, 3), []),
+    ],
+)
+def test_the_gain_of_even_operations_is_told(
+    job: Pipeline, expected: list[tuple[str, tuple[int, ...], str]], tmp_path: Path
+) -> None:
+    write(job, tmp_path)
+    found = api.job([tmp_path], workers=1)
+    assert sorted(accused(found)) == expected
+    assert found.imbalance == pytest.approx(gain(job), abs=0.01)
+    assert list(broken(found)) == []
+
+
+def test_pipelines_that_meet_in_no_group_of_a_stage_have_the_same_stages_by_their_kernels() -> None:
+    made, aligned = aligned_job(Job(data=2, pipeline=3, micro=2, steps=3))
+    assert stages_of(made, aligned) == ((0, 1), (2, 3), (4, 5))
+    one_replica = [place for place, members in enumerate(aligned.matched.groups) if members in ((0, 1), (2, 3), (4, 5))]
+    kept = np.flatnonzero(~np.isin(aligned.matched.group, one_replica))
+    fewer = replace(
+        aligned.matched, group=aligned.matched.group[kept], kind=tuple(aligned.matched.kind[one] for one in kept)
+    )
+    assert stages_of(made, replace(aligned, matched=fewer)) == ((0, 1), (2, 3), (4, 5))
+
+
+def test_ranks_that_meet_and_launch_other_kernels_are_no_peers() -> None:
+    made, aligned = aligned_job(Job(data=4, steps=3))
+    other = [replace(one, kinds_of_kernels=one.kinds_of_kernels + np.array([[1, 0]])) for one in made[2:]]
+    assert stages_of(made, aligned) == ((0, 1, 2, 3),)
+    assert stages_of([*made[:2], *other], aligned) == ((0, 1), (2, 3))
+    assert stages_of([*made[:3], other[1]], aligned) == ((0, 1, 2, 3),)  # one alone has no peers at all
