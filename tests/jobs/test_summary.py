@@ -21,12 +21,13 @@ def summed(
     begun, over, stream = np.array(meetings, np.int64).T
     count, none = len(meetings), np.zeros(len(meetings), np.int32)
     untold = np.full(count, -1, np.int64)
+    starts, arrived = np.array(own, np.int64).reshape(-1, 2).T
     found, events, work = compact(
         Piece(start * US, end * US, cause.astype(np.int8), np.zeros(len(pieces), np.int32)),
         Meetings(begun * US, over * US, begun * US, stream, none, none, untold, untold, none),
         (int(start[0]) * US, int(end[-1]) * US),
         np.empty(0, np.int64),
-        Own(*np.array(own, np.int64).reshape(-1, 2).T * US, np.arange(1, len(own) + 1)),
+        Own(starts * US, arrived * US, np.arange(1, len(own) + 1)),
     )
     assert len(found) == count
     return events, _by_cause(work)
