@@ -55,15 +55,16 @@ def most_saved(report: Report, cause: str) -> int | None:
 
 def _parts(report: Report) -> Iterator[str]:
     window = max((device.window_ns for device in report.devices), default=0)
-    cause_of_rule = {rule.id: rule.cause for rule in builtin()}
+    causes_of_rule = {rule.id: rule.takes for rule in builtin()}
     for finding in report.findings:
         low, high = finding.saving_ns or (0, 0)
         if low > high or (window and high > window):
             yield f"finding {finding.id}: saves {low} to {high} of {window}"
-        cause = cause_of_rule.get(finding.rule)
-        whole = None if cause is None else most_saved(report, cause.key)
-        if whole is not None and high > whole + NEAR * window:
-            yield f"finding {finding.id}: saves up to {high / window:.0%}, all of {cause.key} {whole / window:.0%}"
+        causes = sorted(causes_of_rule.get(finding.rule, ()))
+        wholes = [whole for cause in causes if (whole := most_saved(report, cause)) is not None]
+        if wholes and len(wholes) == len(causes) and high > sum(wholes) + NEAR * window:
+            told = f"all of {' and '.join(causes)} {sum(wholes) / window:.0%}"
+            yield f"finding {finding.id}: saves up to {high / window:.0%}, {told}"
     for device in report.devices:
         for response in device.first_responses:
             bound = response.id.partition(".")[0]

@@ -45,6 +45,7 @@ from boundby.trace.program_end import program_end
 from boundby.trace.tables import OpKind, Trace
 
 if TYPE_CHECKING:  # each step loads what it needs: an account alone takes no replay, no rules and no verdict
+    from boundby.claims.laws import Wholes
     from boundby.compare.budget import Budget
     from boundby.evidence.context import RuleContext
     from boundby.jobs.summary import RankSummary
@@ -264,6 +265,13 @@ class Analysis:
         )
 
     @cached_property
+    def wholes(self) -> Wholes:
+        """What removing each cause saves: no claim of a part is more."""
+        from boundby.claims.laws import wholes
+
+        return wholes(self.devices, self.what_if, self.regions)
+
+    @cached_property
     def report(self) -> Report:
         """What is shown and saved."""
         from boundby.rules.findings import find
@@ -276,7 +284,8 @@ class Analysis:
         heap.give_back()
         with self.in_time("looking for what to change", _JUDGED):
             looked = find(context, every, settings.disabled, is_moot=self._no_verdict is not None)
-        devices, threads, shown, late = self._first_responses(looked.found, shown)
+        found, withdrawn = self.wholes.findings(looked.found, every)
+        devices, threads, shown, late = self._first_responses(found, shown)
         context.forget()
         del self.rule_context  # what rules asked is worked out anew if somebody else asks: a seventh of all memory
         paths = {region.path for region in shown if region.path}
@@ -289,10 +298,10 @@ class Analysis:
             unreliable=self.replayed.unreliable,
             findings=tuple(
                 finding
-                for finding in looked.found
+                for finding in found
                 if chosen.region is None or finding.region is None or finding.region in paths
             ),
-            not_checked=(*looked.not_checked, *failed),
+            not_checked=(*looked.not_checked, *withdrawn, *failed),
             analysis=AnalysisSummary(
                 window=chosen.window,
                 skip_first=chosen.skip_first,
@@ -333,9 +342,11 @@ class Analysis:
         try:
             with self.in_time("asking what to do first", _FOUND):
                 return (
-                    first_responses.of_devices(context, predictor, found, devices, self.options.arguments()),
+                    first_responses.of_devices(
+                        context, predictor, found, devices, self.wholes, self.options.arguments()
+                    ),
                     first_responses.of_threads(context, found, threads, self.no_gpu_work),
-                    first_responses.of_regions(context, found, regions),
+                    first_responses.of_regions(context, found, regions, self.wholes),
                     (),
                 )
         except OutOfBoundsError as error:

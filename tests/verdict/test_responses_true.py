@@ -36,7 +36,7 @@ def analyzed(folder: Path, *body: Instruction) -> Report:
 def subject(*found: Finding, **time: int) -> Subject:
     part = SimpleNamespace(time={cause.key: 0 for cause in CAUSES} | time, memcpy={})
     context = SimpleNamespace(least_ns=MS, program=Program(Kind.TORCH, "torch"))
-    return Subject(context=context, predictor=None, findings=found, part=part)  # type: ignore[arg-type]
+    return Subject(context=context, predictor=None, findings=found, part=part, wholes=None)  # type: ignore[arg-type]
 
 
 def finding(rule: str, *advice: str, saving_ns: tuple[int, int] | None = None, **evidence: object) -> Finding:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from boundby.claims import patterns
 from boundby.claims.checklist import LOW_UTILIZATION
 from boundby.claims.doubt import SYNC_EVENTS
+from boundby.claims.laws import Claim, Saving, Wholes
 from boundby.claims.signs import Part, card
 from boundby.evidence.context import Bool, RuleContext, once
 from boundby.evidence.device_work import device_work, kernel_name
@@ -99,6 +100,7 @@ class Subject:
     predictor: Predictor | None  # None: nothing can be replayed to be trusted
     findings: tuple[Finding, ...]
     part: Part
+    wholes: Wholes
     device: int = -1  # its place among the devices; of a region -1
     options: str = ""  # what makes a command look at the same part of the report
 
@@ -114,6 +116,17 @@ class Subject:
     def busy_ns(self) -> int:
         """What the host's work could hide behind."""
         return sum(self.part.time[cause.key] for cause in BUSY_CAUSES)
+
+    def closed(self, bound: str, told: Told) -> Told:
+        """A response with no more of a saving than the laws allow: its finding's causes are its, else its pattern's."""
+        if told.saving_ns is None:
+            return told
+        rule = _rules().get(told.command.removeprefix("boundby explain "))
+        causes = (rule.takes if rule is not None else frozenset()) or frozenset((bound,))
+        region = self.part.path if isinstance(self.part, RegionReport) else None
+        claim = Claim(bound, causes, Saving(*told.saving_ns), region)
+        saving = self.wholes.closed(claim, None if self.is_part else [self.device_id])
+        return told._replace(saving_ns=(saving.low_ns, saving.high_ns))
 
     @property
     def device_id(self) -> int:
@@ -202,6 +215,7 @@ def responses(subject: Subject) -> tuple[tuple[Card, ...], tuple[FirstResponse, 
         told += [(bound, remedy, one) for remedy in page.remedies if (one := ask[remedy.id](subject)) is not None]
     if paced := subject.found("external-pace"):  # no other response makes it faster
         told = [("host_blocked", patterns.pattern("host_blocked").remedy("external-pace"), paced)]
+    told = [(bound, remedy, subject.closed(bound, one)) for bound, remedy, one in told]
     made = tuple(_response(subject, *one) for one in sorted(told, key=lambda one: _rank(one[2])))
     if known and not subject.is_part:
         made = _with_best_finding(subject, made, [one[2] for one in told])
@@ -265,6 +279,7 @@ def of_devices(
     predictor: Predictor | None,
     findings: Sequence[Finding],
     devices: Sequence[DeviceReport],
+    wholes: Wholes,
     options: str = "",
 ) -> tuple[DeviceReport, ...]:
     """Devices with their cards and first responses. ``options``: of commands, see `AnalysisOptions.arguments`."""
@@ -275,6 +290,7 @@ def of_devices(
             predictor=predictor,
             findings=tuple(findings),
             part=device,
+            wholes=wholes,
             device=place,
             options=options,
         )
@@ -297,7 +313,7 @@ def _waiting(verdict: Verdict, findings: Sequence[Finding]) -> Verdict:
 
 
 def of_regions(
-    context: RuleContext, findings: Sequence[Finding], regions: Sequence[RegionReport]
+    context: RuleContext, findings: Sequence[Finding], regions: Sequence[RegionReport], wholes: Wholes
 ) -> tuple[RegionReport, ...]:
     """Regions, those that matter with their cards and first responses."""
     named = [region for region in regions if region.path and region.share >= REGION_SHARE]
@@ -309,7 +325,7 @@ def of_regions(
             continue
         depth = len(region.path)
         inside = tuple(item for item in findings if item.region and item.region[:depth] == region.path)
-        subject = Subject(context=context, predictor=None, findings=inside, part=region)
+        subject = Subject(context=context, predictor=None, findings=inside, part=region, wholes=wholes)
         cards, told = responses(subject)
         made.append(replace(region, cards=cards, first_responses=told, verdict=_waiting(region.verdict, inside)))
     return tuple(made)
@@ -1089,7 +1105,7 @@ def _with_best_finding(
     weight = 2 * best.saving_ns[0] + best.saving_ns[1] if best.saving_ns else 0
     most = max((-_rank(one)[1] for one in told if _rank(one)[0] < BOUGHT), default=0)
     rule, bounds = _rules().get(best.rule), subject.part.verdict.mixed_of or (subject.part.verdict.bound,)
-    is_other = rule is not None and rule.cause is not None and rule.cause.key not in bounds
+    is_other = rule is not None and bool(rule.takes) and not rule.takes & {*bounds}
     other = _of_finding(
         best, "finding", "of another kind than the verdict" if is_other else "the best finding", subject
     )

@@ -66,7 +66,7 @@ def find(
         except (Exception, SystemExit) as error:  # a rule of another package may try to end the program
             not_checked.append(NotChecked(rule.id, failure(error), could_matter=_could_matter(context, rule)))
     worth_telling = [finding for finding in findings if finding.severity == "note" or _is_worth(context, finding)]
-    return Findings(_named(sorted(_folded(worth_telling), key=_rank)), tuple(not_checked), checked)
+    return Findings(_named(sorted(_folded(worth_telling), key=rank)), tuple(not_checked), checked)
 
 
 def _named(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -139,7 +139,7 @@ def _finding(context: RuleContext, rule: Rule, match: Match) -> Finding:
         title = f"{title} (less of it saves nothing: work arrives every {duration(pace.period_ns)})"
         saving, severity = None, "note"
     if severity is None:
-        severity = _severity(saving, context.longest_window_ns)
+        severity = severity_of(saving, context.longest_window_ns)
         # A share of the account is less sure than a replay.
         if severity == "high" and (match.is_unsure or not context.is_replayed):
             severity = "medium"
@@ -170,12 +170,12 @@ def _folded(findings: Iterable[Finding]) -> list[Finding]:
     best: dict[tuple[object, ...], Finding] = {}
     for item in findings:
         key = (item.rule, item.region, item.title)
-        if key not in best or _rank(item) < _rank(best[key]):
+        if key not in best or rank(item) < rank(best[key]):
             best[key] = item
     return list(best.values())
 
 
-def _severity(saving: tuple[int, int] | None, window_ns: int) -> str:
+def severity_of(saving: tuple[int, int] | None, window_ns: int) -> str:
     """By the middle of the range: its high end alone may be far from sure."""
     if saving is None or window_ns == 0:
         return "low"
@@ -183,7 +183,7 @@ def _severity(saving: tuple[int, int] | None, window_ns: int) -> str:
     return "high" if share >= HIGH_SHARE else "medium" if share >= MEDIUM_SHARE else "low"
 
 
-def _rank(finding: Finding) -> tuple[object, ...]:
+def rank(finding: Finding) -> tuple[object, ...]:
     """Notes last; best saving first, of which the part that is sure counts twice."""
     low, high = finding.saving_ns or (0, 0)
     is_note = finding.severity == "note"

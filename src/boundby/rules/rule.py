@@ -114,8 +114,14 @@ class Rule:
     needs: tuple[str, ...] = ()
     thresholds: tuple[Threshold, ...] = ()
     cause: Cause | None = None  # the one that its remedy takes away; None: several, or none
+    causes: tuple[Cause, ...] = ()  # where it takes time of several
     is_last: bool = False  # it speaks only where no other rule of its group found anything
     page: str | None = None  # the page's text; None: it is the file ID.md beside the module of ``check``
+
+    @property
+    def takes(self) -> frozenset[str]:
+        """Keys of the causes of which its remedy takes time; empty: of any."""
+        return frozenset(cause.key for cause in (*self.causes, self.cause) if cause is not None)
 
     def threshold(self, context: RuleContext, name: str) -> float:
         """A threshold as the user set it, else its own value. Raises KeyError for a name that it does not have."""

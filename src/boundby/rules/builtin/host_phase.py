@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from boundby.evidence.context import RuleContext
 from boundby.evidence.feeders import has_loader, started_processes
 from boundby.evidence.host_idleness import Idleness, Place, host_pieces, hot_functions, is_seen, places, slept_on
+from boundby.model.causes import Cause
 from boundby.model.units import count, percent
 from boundby.rules.builtin._telling import (
     asleep_share,
@@ -84,6 +85,7 @@ RULE = Rule(
     id="host-phase",
     title="A whole phase on the CPU",
     group="host",
+    causes=(Cause.CPU, Cause.HOST_BLOCKED, Cause.INIT),
     check=_check,
     needs=("cuda_api",),
     thresholds=(Threshold("removed_least", 0.5, "fraction", "Some of it usually stays on the critical path."),),

@@ -200,7 +200,7 @@ HOST_INPUT = Rule(
     id="host-input",
     title="The GPU waits for input",
     group="host",
-    cause=Cause.HOST_BLOCKED,
+    causes=(Cause.HOST_BLOCKED, Cause.CPU),
     check=_host_input,
     thresholds=(
         Threshold("removed_least", 0.5, "fraction", "Twice as many workers halve the wait; storage may not keep up."),
@@ -240,7 +240,7 @@ BETWEEN_STEPS = Rule(
     id="input-between-steps",
     title="The GPU idles between two steps",
     group="host",
-    cause=Cause.HOST_BLOCKED,
+    causes=(Cause.HOST_BLOCKED, Cause.CPU),
     check=_between_steps,
     needs=("cuda_api", "nvtx"),
     thresholds=(
