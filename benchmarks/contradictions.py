@@ -60,22 +60,25 @@ def _parts(report: Report) -> Iterator[str]:
         low, high = finding.saving_ns or (0, 0)
         if low > high or (window and high > window):
             yield f"finding {finding.id}: saves {low} to {high} of {window}"
-        causes = sorted(causes_of_rule.get(finding.rule, ()))
-        wholes = [whole for cause in causes if (whole := most_saved(report, cause)) is not None]
-        if wholes and len(wholes) == len(causes) and high > sum(wholes) + NEAR * window:
-            told = f"all of {' and '.join(causes)} {sum(wholes) / window:.0%}"
-            yield f"finding {finding.id}: saves up to {high / window:.0%}, {told}"
+        yield from _part(report, f"finding {finding.id}", high, causes_of_rule.get(finding.rule, frozenset()))
     for device in report.devices:
         for response in device.first_responses:
-            bound = response.id.partition(".")[0]
-            whole = most_saved(report, bound)
-            if response.saving_ns and whole is not None and response.saving_ns[1] > whole + NEAR * window:
-                share = response.saving_ns[1] / window
-                yield f"response {response.id}: saves up to {share:.0%}, all of {bound} {whole / window:.0%}"
+            of_rule = causes_of_rule.get(response.command.removeprefix("boundby explain "), frozenset())
+            causes = of_rule or frozenset((response.id.partition(".")[0],))
+            yield from _part(report, f"response {response.id}", (response.saving_ns or (0, 0))[1], causes)
     saving_of = {region.path: region.verdict.saving_ns or 0 for region in report.regions}
     for path, saving in saving_of.items():
         if window and path and saving > max((d.window_ns for d in report.devices), default=0):
             yield f"region {'/'.join(path)}: saves {saving / window:.0%} of the window"
+
+
+def _part(report: Report, what: str, high_ns: int, causes: frozenset[str]) -> Iterator[str]:
+    """Where a part saves more than all of the causes of which it takes time."""
+    window = max((device.window_ns for device in report.devices), default=0)
+    wholes = [whole for cause in sorted(causes) if (whole := most_saved(report, cause)) is not None]
+    if wholes and len(wholes) == len(causes) and high_ns > sum(wholes) + NEAR * window:
+        told = f"all of {' and '.join(sorted(causes))} {sum(wholes) / window:.0%}"
+        yield f"{what}: saves up to {high_ns / window:.0%}, {told}"
 
 
 def _best(report: Report) -> Iterator[str]:
@@ -120,7 +123,7 @@ def _screen(report: Report) -> Iterator[str]:
     for device in report.devices:
         first = device.first_responses[:1]
         high = max((response.saving_ns[1] for response in first if response.saving_ns), default=0)
-        if high >= WORTH * device.window_ns and "would save 1 %" in screen:
+        if high >= WORTH * device.window_ns and "a change that would save 1 %" in screen:
             yield f"GPU {device.id}: First saves up to {high / device.window_ns:.0%} above 'none would save 1 %'"
         parts = [item for item in _predictions(report, device).values() if len(SCENARIOS[item.scenario].causes) == 1]
         whole = _predictions(report, device).get("infinite_host")

@@ -1,0 +1,43 @@
+"""The laws of claims: a part saves no more than its whole, and no report contradicts itself."""
+
+from __future__ import annotations
+
+import pytest
+from benchmarks.contradictions import contradictions
+from hypothesis import given
+from hypothesis import strategies as st
+
+from boundby.claims.laws import Claim, Saving, Wholes
+from boundby.model.errors import UserError
+from tests.support.traces import analysis_of, trace_names
+
+NS = st.integers(0, 10**9)
+SAVINGS = st.tuples(NS, NS).map(lambda pair: Saving(min(pair), max(pair)))
+CAUSES = st.frozensets(st.sampled_from(("sync", "cpu", "gpu_copy")))
+
+
+@pytest.mark.parametrize("name", trace_names())
+def test_no_real_report_contradicts_itself(name: str) -> None:
+    try:
+        report = analysis_of(name).report
+    except UserError:
+        pytest.skip("no report: a user error")
+    assert not list(contradictions(report))
+
+
+@given(SAVINGS, CAUSES, st.fixed_dictionaries({key: SAVINGS for key in ("sync", "cpu", "gpu_copy")}), NS)
+def test_a_closed_claim_saves_no_more_than_its_whole(
+    saving: Saving, causes: frozenset[str], of_causes: dict[str, Saving], window_ns: int
+) -> None:
+    wholes = Wholes({0: of_causes}, {0: window_ns}, {("step",): window_ns // 2})
+    claim = Claim("change", causes, saving)
+    low_ns, high_ns = closed = wholes.closed(claim)
+
+    assert 0 <= low_ns <= high_ns <= min(saving.high_ns, window_ns)
+    assert low_ns <= saving.low_ns
+    if causes:
+        assert high_ns <= sum(of_causes[cause].high_ns for cause in causes)
+    if len(causes) <= 1:
+        in_step = wholes.closed(Claim("change", causes, saving, ("step",)))
+        assert in_step.high_ns <= min(high_ns, window_ns // 2)
+    assert wholes.closed(Claim("change", causes, closed)) == closed
