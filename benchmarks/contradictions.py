@@ -26,6 +26,8 @@ NEAR = 0.01
 WORTH = 0.01
 #: A cause with less of the account is no verdict (DESIGN 4).
 LEAST_SHARE = 0.05
+#: Responses that remove more than their pattern's cause.
+_OF_SEVERAL = {"sync.one-side": frozenset(("sync", "cpu"))}
 _BUSY = {cause.key for cause in BUSY_CAUSES}
 
 
@@ -64,7 +66,7 @@ def _parts(report: Report) -> Iterator[str]:
     for device in report.devices:
         for response in device.first_responses:
             of_rule = causes_of_rule.get(response.command.removeprefix("boundby explain "), frozenset())
-            causes = of_rule or frozenset((response.id.partition(".")[0],))
+            causes = of_rule or _OF_SEVERAL.get(response.id) or frozenset((response.id.partition(".")[0],))
             yield from _part(report, f"response {response.id}", (response.saving_ns or (0, 0))[1], causes)
     saving_of = {region.path: region.verdict.saving_ns or 0 for region in report.regions}
     for path, saving in saving_of.items():

@@ -284,7 +284,7 @@ class Analysis:
         heap.give_back()
         with self.in_time("looking for what to change", _JUDGED):
             looked = find(context, every, settings.disabled, is_moot=self._no_verdict is not None)
-        found, withdrawn = self.wholes.findings(looked.found, every)
+        found = self.wholes.findings(looked.found, every)
         devices, threads, shown, late = self._first_responses(found, shown)
         context.forget()
         del self.rule_context  # what rules asked is worked out anew if somebody else asks: a seventh of all memory
@@ -301,7 +301,7 @@ class Analysis:
                 for finding in found
                 if chosen.region is None or finding.region is None or finding.region in paths
             ),
-            not_checked=(*looked.not_checked, *withdrawn, *failed),
+            not_checked=(*looked.not_checked, *failed),
             analysis=AnalysisSummary(
                 window=chosen.window,
                 skip_first=chosen.skip_first,

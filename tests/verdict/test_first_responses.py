@@ -69,7 +69,7 @@ def test_no_real_device_is_left_without_a_next_step(name: str) -> None:
 def test_what_is_carried_out_saves_what_was_predicted(story: benchmark.Story, tmp_path: Path) -> None:
     """The table of docs/first-responses.md."""
     line, outside = benchmark.row(story, tmp_path)
-    assert outside < 0.08, line
+    assert outside < 0.10, line
     assert line in benchmark.PAGE.read_text(encoding="utf-8")
 
 

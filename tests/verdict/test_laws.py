@@ -25,7 +25,7 @@ def test_no_real_report_contradicts_itself(name: str) -> None:
     assert not list(contradictions(report))
 
 
-@given(SAVINGS, CAUSES, st.fixed_dictionaries({key: SAVINGS for key in ("sync", "cpu", "gpu_copy")}), NS)
+@given(SAVINGS, CAUSES, st.fixed_dictionaries(dict.fromkeys(("sync", "cpu", "gpu_copy"), SAVINGS)), NS)
 def test_a_closed_claim_saves_no_more_than_its_whole(
     saving: Saving, causes: frozenset[str], of_causes: dict[str, Saving], window_ns: int
 ) -> None:

@@ -90,6 +90,7 @@ class Told(NamedTuple):
     rank: int = REPLAYED
     title: str = ""  # where the page's is not what the finding asks for; its needs and cautions are not either
     is_search: bool = False  # it finds out what to change
+    causes: frozenset[str] = frozenset()  # of which it takes time; empty: its rule's, else its pattern's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +123,7 @@ class Subject:
         if told.saving_ns is None:
             return told
         rule = _rules().get(told.command.removeprefix("boundby explain "))
-        causes = (rule.takes if rule is not None else frozenset()) or frozenset((bound,))
+        causes = told.causes or (rule.takes if rule is not None else frozenset()) or frozenset((bound,))
         region = self.part.path if isinstance(self.part, RegionReport) else None
         claim = Claim(bound, causes, Saving(*told.saving_ns), region)
         saving = self.wholes.closed(claim, None if self.is_part else [self.device_id])
@@ -684,7 +685,8 @@ def _pageable(subject: Subject, *rules: str) -> Told | None:
 def _one_side(subject: Subject) -> Told | None:
     if subject.is_part:
         return None
-    return subject.replayed("no_sync+cpu_free", "with neither the waits nor the host's own work between them")
+    told = subject.replayed("no_sync+cpu_free", "with neither the waits nor the host code between them")
+    return told._replace(causes=frozenset((Cause.SYNC.key, Cause.CPU.key)))
 
 
 def _de_interleave(subject: Subject) -> Told | None:

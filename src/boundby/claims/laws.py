@@ -16,8 +16,7 @@ from boundby.evidence.context import WORTH_SHARE
 from boundby.model.causes import REMOVABLE
 from boundby.model.records import dataclass, replace
 from boundby.model.scenarios import SCENARIO_OF_CAUSE
-from boundby.model.units import duration
-from boundby.results.report import SEVERITIES, DeviceReport, Finding, NotChecked, RegionReport, WhatIf
+from boundby.results.report import SEVERITIES, DeviceReport, Finding, RegionReport, WhatIf
 from boundby.rules.findings import rank, severity_of
 from boundby.rules.rule import Rule
 
@@ -82,9 +81,9 @@ class Wholes:
         most_ns = None if claim.region is None or len(claim.causes) > 1 else self.of_region.get(claim.region)
         return saving if most_ns is None else saving.within(Saving(most_ns, most_ns))
 
-    def findings(self, found: Iterable[Finding], rules: Iterable[Rule]) -> tuple[tuple[Finding, ...], list[NotChecked]]:
-        """Findings as the laws let them stand, best first, and why others were withdrawn."""
-        causes_of, kept, withdrawn = {rule.id: rule.takes for rule in rules}, [], []
+    def findings(self, found: Iterable[Finding], rules: Iterable[Rule]) -> tuple[Finding, ...]:
+        """Findings as the laws let them stand, best first."""
+        causes_of, kept = {rule.id: rule.takes for rule in rules}, []
         for item in found:
             if item.saving_ns is None or not self.by_device:
                 kept.append(item)
@@ -92,11 +91,9 @@ class Wholes:
             claim = Claim(item.id, causes_of.get(item.rule, frozenset()), Saving(*item.saving_ns), item.region)
             saving = self.closed(claim)
             if saving.high_ns < WORTH_SHARE * self.longest_ns <= item.saving_ns[1]:
-                whole = duration(saving.high_ns)
-                withdrawn.append(NotChecked(item.rule, f"withdrawn: all that it is a part of saves {whole}"))
-                continue
+                continue  # all that it is a part of is not worth telling
             kept.append(replace(item, saving_ns=(saving.low_ns, saving.high_ns), severity=self._severity(item, saving)))
-        return tuple(sorted(kept, key=rank)), withdrawn
+        return tuple(sorted(kept, key=rank))
 
     def _severity(self, item: Finding, saving: Saving) -> str:
         """That of the finding, or of what is left of its saving; never high where no verdict can be given."""
@@ -116,6 +113,7 @@ def wholes(devices: Sequence[DeviceReport], what_if: Iterable[WhatIf], regions: 
         for cause in _REMOVABLE:
             item = predicted.get((device.id, SCENARIO_OF_CAUSE[cause]))
             found[cause] = _of_account(device, cause) if item is None else _of_replay(item, then_ns.get(cause, 0))
+        found["device_wait"] = Saving(0, device.time.get("device_wait", 0))
     explained_ns = {device.id: device.window_ns - device.time.get("unattributed", 0) for device in devices}
     most_ns = {region.path: region.max_saving_ns for region in regions if region.path}
     is_told = any(device.verdict.why_not is None for device in devices)
