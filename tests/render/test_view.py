@@ -114,11 +114,11 @@ def test_what_is_not_sure_is_told_as_a_range() -> None:
 def test_the_account_alone_predicts_nothing() -> None:
     api = replace(reports.verdict("cuda_api", 210), decided_by="account")
     assert sentences.outlook(api, 1_000_000_000) == (
-        "Of 1.00 s the GPU idles 210 ms (21 %) because of launch overhead. Nothing more can be predicted here."
+        "GPU idle for launch overhead 210 ms (21 %); savings cannot be predicted."
     )
     compute = replace(
         reports.verdict("gpu_compute", None), decided_by="account", saving_range_ns=(0, 920_000_000), runner_up="sync"
     )
     told = sentences.outlook(compute, 1_000_000_000, {})
-    assert told.endswith("anything from nothing to 92 % would be saved.")
+    assert told.endswith("cannot be predicted here: between nothing and 92 %.")
     assert sentences.next_best(compute, 1_000_000_000, {}) == ""

@@ -1111,7 +1111,10 @@ def _with_best_finding(
     other = _of_finding(
         best, "finding", "of another kind than the verdict" if is_other else "the best finding", subject
     )
-    return (other, *made) if weight > most else (*made[:1], other, *made[1:])
+    # What is tried first is of the verdict's kind, where anything of that kind was found or saves.
+    has_own = most > 0 or any(one.applies and one.rank == FOUND for one in told)
+    leads = weight > most and not (is_other and has_own)
+    return (other, *made) if leads else (*made[:1], other, *made[1:])
 
 
 @cache

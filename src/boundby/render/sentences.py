@@ -69,7 +69,7 @@ def headline(verdict: Verdict, subject: str, *, plural: bool = False) -> Headlin
     if verdict.bound == "unknown":
         return Headline(f"{subject} {'have' if plural else 'has'} ", "NO DOMINANT CAUSE", ".", "unknown")
     if verdict.bound == "mixed" and verdict.mixed_of:
-        first, second = (BOUND_LABEL.get(cause, cause) for cause in verdict.mixed_of)
+        first, second = (SHORT_LABEL.get(cause, cause) for cause in verdict.mixed_of)
         return Headline(f"{subject} {verb} ", "MIXED", f": {first} and {second}, nearly alike.", "mixed")
     words = WAITING.get(verdict.waits_for) or BOUND_LABEL.get(verdict.bound, verdict.bound)
     return Headline(f"{subject} {verb} ", words.upper(), ".", verdict.bound)
@@ -189,14 +189,12 @@ def _by_account(verdict: Verdict, main: str, window_ns: int) -> str:
     """What the account alone knows: for how long the device idles for a cause, and no prediction."""
     idle_ns = {main: verdict.saving_ns, verdict.runner_up if verdict.mixed_of else None: verdict.runner_up_saving_ns}
     parts = [
-        f"{units.duration(ns)} ({units.percent(ns / window_ns)}) because of {NOUN[cause]}"
+        f"for {NOUN[cause]} {units.duration(ns)} ({units.percent(ns / window_ns)})"
         for cause, ns in idle_ns.items()
         if cause is not None and ns
     ]
     if parts:
-        return (
-            f"Of {units.duration(window_ns)} the GPU idles {' and '.join(parts)}. Nothing more can be predicted here."
-        )
+        return f"GPU idle {', '.join(parts)}; savings cannot be predicted."
     if verdict.saving_range_ns is None or not verdict.saving_range_ns[1]:
         return ""
     most = units.percent(verdict.saving_range_ns[1] / window_ns)
