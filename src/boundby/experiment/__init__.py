@@ -1,0 +1,1 @@
+"""`boundby prove`: the verdict, tested on the running program."""

@@ -1,0 +1,286 @@
+"""From measured paces to what a part is worth: the pace as the longest of the program's cycles.
+
+A program that repeats has cycles: chains of work that the next step waits for. Of a cycle only counts which parts lie
+on it. The pace is ``max over cycles c of (length_c + delays of the parts on c)``. A delay shows what lengthening a part
+costs. What shortening it saves is another question: it ends where the longest cycle without that part begins. Both
+sides are in the lengths, so these are what is fitted.
+
+The lengths are known only as far as the paces tell, and different lengths can explain the same paces. So the fit is no
+single answer but a set of them, weighed by how well they explain what was measured (Bayes' rule): a sequential Monte
+Carlo sampler (Del Moral, Doucet, Jasra 2006), which also finds answers that lie far apart. The middle half of the set
+gives the value, 95 % of it the interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from boundby.model.records import dataclass
+
+Float = NDArray[np.float64]
+
+PARTICLES = 1200
+#: Steps of the sampler end when the effective number of particles has fallen to this share.
+_KEPT = 0.5
+_MOVES = 4
+#: Share of sets in which a chain of parts, or a part, takes exactly what its work adds up to.
+_EXACT = 0.5
+#: How exactly the account knows a busy time, and how exactly a chain's length is the sum of its parts.
+_BUSY_ERROR = 0.02
+#: How far the model itself may be off, as a share of the step.
+_MODEL_ERROR = 0.003
+#: Jitter rounds the corner between two cycles: the typical width of that, as a share of the step.
+_ROUNDING = 0.01
+#: Where the program waits for something outside (a sender, a clock), its pace is that of none of its parts.
+_OUTSIDE = 0.1
+#: An interval is told no narrower than this on either side, so exactly the model holds (see docs/prove.md).
+LEAST_MARGIN = 0.03
+_TAILS = (0.025, 0.975)
+
+
+@dataclass(frozen=True)
+class DelayedPace:
+    """A pace that was measured with these delays (ns a step, as they happened), against that without any.
+
+    ``difference_ns`` is how much longer a step took; ``error_ns`` its standard error, with ``freedom`` degrees.
+    """
+
+    delay_ns: Mapping[str, float]
+    difference_ns: float
+    error_ns: float
+    freedom: float = 30.0
+
+
+@dataclass(frozen=True)
+class Busy:
+    """A part's own work a step: at least and at most. ``is_measured``: the most is likely what it is."""
+
+    low_ns: float
+    high_ns: float
+    is_measured: bool = True
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What a nanosecond is worth."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What the paces say together. Every part's worth is over the first ``reach_ns`` that are saved of it."""
+
+    worth: Mapping[str, Worth]
+    reach_ns: Mapping[str, float]
+    likely: Mapping[str, float]
+    """The probability of each answer: a part, ``serial``, ``balanced`` or ``outside``."""
+    beyond: Mapping[str, float]
+    """The same, once the part that is worth most takes no time."""
+
+
+def fit(
+    step_ns: float, error_ns: float, paces: Sequence[DelayedPace], busy: Mapping[str, Busy], reach_ns: float
+) -> Fit:
+    """Weigh what lengths of cycles explain these paces. ``step_ns``: without a delay."""
+    parts = tuple(busy)
+    random = np.random.default_rng(0)  # the same measurement gives the same answer
+    problem = _Problem(parts, step_ns, error_ns, paces, [busy[part] for part in parts])
+    state = _sample(problem, random)
+    lengths, rounding = problem.lengths(state)
+    now = _pace(lengths, rounding)
+    reach = {part: min(reach_ns, max(busy[part].high_ns, step_ns * _BUSY_ERROR)) for part in parts}
+    saved = {part: _saved(problem, lengths, rounding, now, part, reach[part] / step_ns) for part in parts}
+    likely = _likely(problem, lengths, saved)
+    best = max(parts, key=lambda part: float(np.mean(saved[part])))
+    return Fit(
+        {part: _worth(saved[part]) for part in parts},
+        reach,
+        likely,
+        _next(problem, lengths, state, best),
+    )
+
+
+def _saved(problem: _Problem, lengths: Float, rounding: Float, now: Float, part: str, reach: float) -> Float:
+    without = lengths - reach * problem.on[:, problem.parts.index(part)]
+    return np.clip((now - _pace(without, rounding)) / reach, 0.0, 1.0)
+
+
+def _worth(values: Float) -> Worth:
+    low, high = np.quantile(values, _TAILS)
+    middle = float(np.median(values))
+    return Worth(
+        round(middle, 3),
+        round(max(0.0, min(float(low), middle - LEAST_MARGIN)), 3),
+        round(min(1.0, max(float(high), middle + LEAST_MARGIN)), 3),
+    )
+
+
+SERIAL, BALANCED, OUTSIDE = "serial", "balanced", "outside"
+_HALF = 0.5
+
+
+def _likely(problem: _Problem, lengths: Float, saved: Mapping[str, Float]) -> dict[str, float]:
+    """How probable it is that one part, several or none are worth more than half of what they save."""
+    worth = np.stack([saved[part] > _HALF for part in problem.parts], axis=1)
+    number = worth.sum(axis=1)
+    outside = (number == 0) & (lengths[:, 0] >= lengths.max(axis=1))
+    answers = {part: float(np.mean((number == 1) & worth[:, at])) for at, part in enumerate(problem.parts)}
+    answers[SERIAL] = float(np.mean(number > 1))
+    answers[BALANCED] = float(np.mean((number == 0) & ~outside))
+    answers[OUTSIDE] = float(np.mean(outside))
+    return answers
+
+
+def _next(problem: _Problem, lengths: Float, state: Float, gone: str) -> dict[str, float]:
+    """How probable each part is to limit the pace once ``gone`` takes no time, and that nothing is left."""
+    at = problem.parts.index(gone)
+    left = np.maximum(lengths - state[:, at : at + 1] * problem.on[:, at], 0.0)
+    longest = problem.on[left.argmax(axis=1)].copy()
+    longest[:, at] = 0
+    alone = longest.sum(axis=1) == 1
+    answers = {
+        part: float(np.mean(alone & (longest[:, other] > 0))) for other, part in enumerate(problem.parts) if other != at
+    }
+    answers[SERIAL] = float(np.mean(longest.sum(axis=1) > 1))
+    answers[OUTSIDE] = float(np.mean(longest.sum(axis=1) == 0))
+    return answers
+
+
+def _pace(lengths: Float, rounding: Float) -> Float:
+    """The longest of the cycles (last axis), with its corners rounded."""
+    longest = lengths.max(axis=-1)
+    width = rounding.reshape(rounding.shape + (1,) * (longest.ndim - rounding.ndim))
+    near = np.exp((lengths - longest[..., None]) / width[..., None])
+    pace: Float = longest + width * np.log(near.sum(axis=-1))
+    return pace
+
+
+class _Problem:
+    """What was measured, in units of the step; and the parameters of a set of lengths, one column each:
+
+    the parts' own times, how much of their sum each chain of several parts takes, the pace from outside, the rounding.
+    """
+
+    def __init__(
+        self,
+        parts: tuple[str, ...],
+        step_ns: float,
+        error_ns: float,
+        paces: Sequence[DelayedPace],
+        busy: Sequence[Busy],
+    ) -> None:
+        self.parts = parts
+        number = len(parts)
+        self.chains = [chain for size in range(2, number + 1) for chain in combinations(range(number), size)]
+        rows = [(), *((at,) for at in range(number)), *self.chains]
+        #: shape (cycles, parts): which parts lie on which cycle; the first cycle is the outside's
+        self.on = np.array([[float(at in row) for at in range(number)] for row in rows])
+        self._chained = self.on[1 + number :]
+        self._low = np.array([one.low_ns for one in busy]) / step_ns
+        self._high = np.array([one.high_ns for one in busy]) / step_ns
+        self._exact = np.array([_EXACT if one.is_measured else 0.0 for one in busy])
+        delays = np.array([[pace.delay_ns.get(part, 0.0) for part in parts] for pace in paces]).reshape(-1, number)
+        #: shape (paces, cycles)
+        self._added = delays / step_ns @ self.on.T
+        self._differences = np.array([pace.difference_ns for pace in paces]) / step_ns
+        own = np.array([pace.error_ns for pace in paces]) / step_ns
+        self._errors = np.hypot(own, _MODEL_ERROR)
+        self._freedom = np.array([pace.freedom for pace in paces])
+        self._error = float(np.hypot(error_ns / step_ns, _MODEL_ERROR))
+        self.columns = number + len(self.chains) + 2
+
+    def draw(self, number: int, random: np.random.Generator) -> Float:
+        """Sets before anything is measured, shape (number, columns)."""
+        parts, chains = len(self.parts), len(self.chains)
+        own = np.where(
+            random.random((number, parts)) < self._exact,
+            random.normal(self._high, _BUSY_ERROR * self._high + _MODEL_ERROR, (number, parts)),
+            random.uniform(self._low, np.maximum(self._high, self._low + _MODEL_ERROR), (number, parts)),
+        )
+        exact = random.random((number, chains)) < _EXACT
+        sums = np.where(
+            exact, random.normal(1.0, _BUSY_ERROR, (number, chains)), random.uniform(0.0, 1.0, (number, chains))
+        )
+        outside = np.where(random.random(number) < _OUTSIDE, random.uniform(0.0, 1.0, number), 0.0)
+        rounding = random.exponential(_ROUNDING, number) + _MODEL_ERROR / 10
+        return np.column_stack([np.maximum(own, 0.0), sums, outside, rounding])
+
+    def lengths(self, state: Float) -> tuple[Float, Float]:
+        """Shape (sets, cycles), and the rounding of each set."""
+        parts, chains = len(self.parts), len(self.chains)
+        own = state[:, :parts]
+        chained = state[:, parts : parts + chains] * (own @ self._chained.T)
+        return np.column_stack([state[:, -2], own, chained]), state[:, -1]
+
+    def score(self, state: Float) -> Float:
+        """The logarithm of how probable the measurement is in each set."""
+        lengths, rounding = self.lengths(state)
+        now = _pace(lengths, rounding)
+        expected = _pace(lengths[:, None, :] + self._added, rounding)
+        off = (1.0 + self._differences - expected) / self._errors
+        fits = -0.5 * (self._freedom + 1) * np.log1p(off**2 / self._freedom)
+        scores: Float = fits.sum(axis=1) - 0.5 * ((now - 1.0) / self._error) ** 2
+        return scores
+
+
+def _sample(problem: _Problem, random: np.random.Generator) -> Float:
+    """Sets as they are after the measurement, equally weighed."""
+    state = problem.draw(PARTICLES, random)
+    scores = problem.score(state)
+    told = 0.0
+    while told < 1.0:
+        step = _next_share(scores, 1.0 - told)
+        told += step
+        weights = np.exp(step * (scores - scores.max()))
+        chosen = _resample(weights / weights.sum(), random)
+        state, scores = state[chosen], scores[chosen]
+        for _ in range(_MOVES):
+            state, scores = _move(problem, state, scores, told, random)
+    return state
+
+
+def _next_share(scores: Float, left: float) -> float:
+    """How much more of the measurement can be told at once."""
+    low, high = 0.0, left
+    if _effective(high * scores) >= _KEPT:
+        return left
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _effective(middle * scores) >= _KEPT else (low, middle)
+    return max(low, 1e-6)
+
+
+def _effective(logarithms: Float) -> float:
+    weights = np.exp(logarithms - logarithms.max())
+    return float(weights.sum() ** 2 / (weights**2).sum()) / len(weights)
+
+
+def _resample(weights: Float, random: np.random.Generator) -> NDArray[np.int64]:
+    """Systematic: each set as often as its weight says, give or take one."""
+    number = len(weights)
+    places = (np.arange(number) + random.random()) / number
+    chosen: NDArray[np.int64] = np.minimum(np.searchsorted(np.cumsum(weights), places), number - 1)
+    return chosen
+
+
+def _move(
+    problem: _Problem, state: Float, scores: Float, told: float, random: np.random.Generator
+) -> tuple[Float, Float]:
+    """Metropolis: one or two columns drawn anew from what is known before, so that only the scores decide."""
+    number, columns = state.shape
+    fresh = problem.draw(number, random)
+    picked = np.zeros((number, columns), dtype=bool)
+    picked[np.arange(number), random.integers(0, columns, number)] = True
+    twice = np.flatnonzero(random.random(number) < _HALF)
+    picked[twice, random.integers(0, columns, len(twice))] = True
+    tried = np.where(picked, fresh, state)
+    tried_scores = problem.score(tried)
+    taken = np.log(random.random(number)) < told * (tried_scores - scores)
+    return np.where(taken[:, None], tried, state), np.where(taken, tried_scores, scores)

@@ -1,0 +1,84 @@
+"""What a part is worth, from paces whose truth is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from benchmarks import prove_virtual
+
+from boundby.experiment.conditions import DEVICE, HOST, INPUT, PARTS, conditions
+from boundby.experiment.cycles import BALANCED, OUTSIDE, SERIAL, Busy, DelayedPace, Fit, fit
+
+SHARES = (0.125, 0.25)
+
+
+def _fit(cycles: Mapping[tuple[str, ...], float], busy: Mapping[str, float], error: float = 0.01) -> Fit:
+    """Of exact paces: the longest of these cycles, in milliseconds."""
+    step = max(cycles.values())
+    paces = []
+    for condition in conditions(PARTS, SHARES):
+        delay = condition.share * step
+        pace = max(length + delay * len(set(parts) & set(condition.delayed)) for parts, length in cycles.items())
+        paces.append(
+            DelayedPace(dict.fromkeys(condition.delayed, delay * 1e6), (pace - step) * 1e6, error * step * 1e6)
+        )
+    known = {part: Busy(time * 1e6, time * 1e6) for part, time in busy.items()}
+    return fit(step * 1e6, error * step * 1e6, paces, known, SHARES[-1] * step * 1e6)
+
+
+def _best(answers: Mapping[str, float]) -> str:
+    return max(answers, key=lambda name: answers[name])
+
+
+@pytest.mark.parametrize("bound", PARTS)
+def test_the_longest_part_is_the_bound(bound: str) -> None:
+    busy = {**dict.fromkeys(PARTS, 2.0), bound: 8.0}
+    found = _fit({(part,): time for part, time in busy.items()}, busy)
+    assert _best(found.likely) == bound
+    assert found.worth[bound].value == pytest.approx(1.0, abs=0.05)
+    assert all(found.worth[part].value == pytest.approx(0.0, abs=0.05) for part in PARTS if part != bound)
+
+
+def test_balanced_and_serial_have_the_same_slopes_and_opposite_answers() -> None:
+    balanced = _fit({(HOST,): 4.0, (DEVICE,): 4.0, (INPUT,): 1.0}, {HOST: 4.0, DEVICE: 4.0, INPUT: 1.0})
+    serial = _fit({(HOST, DEVICE): 8.0, (INPUT,): 1.0}, {HOST: 4.0, DEVICE: 4.0, INPUT: 1.0})
+    assert _best(balanced.likely) == BALANCED
+    assert _best(serial.likely) == SERIAL
+    for part in (HOST, DEVICE):
+        assert balanced.worth[part].value < 0.15
+        assert serial.worth[part].value > 0.85
+
+
+def test_what_bounds_next_is_told() -> None:
+    found = _fit({(HOST,): 2.0, (DEVICE,): 8.0, (INPUT,): 5.0}, {HOST: 2.0, DEVICE: 8.0, INPUT: 5.0})
+    assert _best(found.likely) == DEVICE
+    assert _best(found.beyond) == INPUT
+
+
+def test_a_pace_set_from_outside_is_none_of_the_parts() -> None:
+    found = _fit({(): 10.0, (HOST,): 3.0, (DEVICE,): 2.0, (INPUT,): 1.0}, {HOST: 3.0, DEVICE: 2.0, INPUT: 1.0})
+    assert _best(found.likely) == OUTSIDE
+    assert all(worth.high < 0.25 for worth in found.worth.values())
+
+
+def test_paces_that_tell_nothing_make_a_wide_interval() -> None:
+    paces = [DelayedPace({HOST: 1e6}, 0.5e6, 4e6, 2), DelayedPace({INPUT: 1e6}, 0.5e6, 4e6, 2)]
+    unknown = Busy(0.0, 4e6, is_measured=False)
+    found = fit(4e6, 2e6, paces, {HOST: unknown, INPUT: unknown}, 1e6)
+    assert all(worth.high - worth.low > 0.5 for worth in found.worth.values())
+    assert max(found.likely.values()) < 0.95
+
+
+def test_the_same_measurement_gives_the_same_answer() -> None:
+    busy = {HOST: 4.0, DEVICE: 3.9, INPUT: 1.0}
+    assert _fit({(HOST,): 4.0, (DEVICE,): 3.9}, busy) == _fit({(HOST,): 4.0, (DEVICE,): 3.9}, busy)
+
+
+def test_pipelines_on_a_virtual_clock() -> None:
+    """`python -m benchmarks.prove_virtual` has a thousand; docs/prove.md its figures."""
+    score = prove_virtual.score(24, 7)
+    assert score.fitted.mean() < 0.05
+    assert (score.fitted > prove_virtual.FAR).mean() <= 0.05
+    assert score.covered > 0.85
+    assert score.slopes.mean() > 3 * score.fitted.mean()

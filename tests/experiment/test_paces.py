@@ -1,0 +1,90 @@
+"""From blocks of steps to how much longer a step takes under each condition."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from boundby.experiment.conditions import BASE, HOST, INPUT, Condition, conditions, order
+from boundby.experiment.paces import Block, compare, middle_mean, read_block, student_quantile
+
+STEP_NS = 4_000_000.0
+HOST_LATE = Condition((HOST,), 0.25)
+
+
+def _block(condition: Condition, pace_ns: float) -> Block:
+    delays = dict.fromkeys(condition.delayed, condition.share * STEP_NS)
+    return Block(condition, pace_ns, 6, (pace_ns,) * 6, delays, 0.0, pace_ns, None, 0.0)
+
+
+def _told(stretches: list[list[float]], **more: object) -> dict[str, object]:
+    return {
+        "stretches": stretches,
+        "steps": sum(len(stretch) - 1 for stretch in stretches),
+        "host_delay_ns": 0,
+        "device_delay_ns": 0,
+        "wait_ns": 0,
+        "cpu_ns": 0,
+        "fetched": [0, 0, 0, 0],
+        **more,
+    }
+
+
+def test_an_even_drift_of_the_machine_cancels_out() -> None:
+    blocks = order([HOST_LATE], 4)
+    paces = [STEP_NS + 10_000 * at + (1_000_000 if block.delayed else 0) for at, block in enumerate(blocks)]
+    found = compare([_block(block, pace) for block, pace in zip(blocks, paces, strict=True)])
+    (difference,) = found.differences
+    assert difference.blocks == 8
+    assert difference.value_ns == pytest.approx(1_000_000)
+    assert difference.delay_ns == {HOST: 1_000_000}
+    assert found.spans_ns[0] == STEP_NS
+
+
+def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
+    random = np.random.default_rng(0)
+    wanted = conditions((HOST, INPUT), (0.25,))
+    blocks = order(wanted, 2)
+    held = []
+    for _ in range(400):
+        paces = [STEP_NS * random.normal(1.0, 0.01) for _ in blocks]
+        found = compare([_block(block, pace) for block, pace in zip(blocks, paces, strict=True)])
+        held += [abs(one.value_ns) <= one.margin_ns for one in found.differences]
+    assert 0.9 <= np.mean(held) <= 0.99
+
+
+def test_blocks_that_did_not_count_are_left_out() -> None:
+    paces = [_block(BASE, STEP_NS), None, _block(HOST_LATE, 1.25 * STEP_NS), None, None]
+    (difference,) = compare(paces).differences
+    assert difference.value_ns == pytest.approx(0.25 * STEP_NS)
+    assert compare([None, _block(HOST_LATE, STEP_NS), None]).differences == ()
+    assert compare([]).base == ()
+
+
+def test_batches_that_arrive_together_are_one_observation() -> None:
+    """Four workers: four steps at once, then a wait for the next four."""
+    ends = [at // 4 * 8.0e6 + at % 4 * 1.0e6 for at in range(13)]
+    block = read_block(_told([ends]), BASE, 4)
+    assert block is not None
+    assert block.pace_ns == pytest.approx(2.0e6)
+    assert len(block.spans_ns) == 12
+    assert read_block(_told([ends[:4]]), BASE, 4) is None
+    assert read_block(_told([]), BASE, 1) is None
+
+
+def test_the_delay_that_happened_counts() -> None:
+    told = _told([[0.0, 1.0e6, 2.0e6]], host_delay_ns=600_000, fetched=[4, 8_000_000, 400_000, 2_000_000])
+    block = read_block(told, Condition((HOST, INPUT), 0.25), 2)
+    assert block is not None
+    assert block.delay_ns == {HOST: 300_000, INPUT: 250_000}
+    assert (block.fetch_ns, block.fetch_cpu_ns) == (2_000_000, 100_000)
+
+
+def test_a_step_that_was_held_up_counts_for_nothing() -> None:
+    assert middle_mean([4.0, 4.0, 4.0, 400.0]) == 4.0
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 7, 30])
+def test_quantiles_are_those_of_scipy(freedom: int) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    assert student_quantile(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=1e-6)
