@@ -685,7 +685,7 @@ def _pageable(subject: Subject, *rules: str) -> Told | None:
 def _one_side(subject: Subject) -> Told | None:
     if subject.is_part:
         return None
-    told = subject.replayed("no_sync+cpu_free", "with neither the waits nor the host code between them")
+    told = subject.replayed("no_sync+cpu_free", "with no syncs and no host code between them")
     return told._replace(causes=frozenset((Cause.SYNC.key, Cause.CPU.key)))
 
 
@@ -748,7 +748,7 @@ def _own_work(subject: Subject) -> Told | None:
     of_others = [item.saving_ns[1] for item in subject.findings if item.rule in _OWN_TIME and item.saving_ns]
     rest_ns = max(told.saving_ns[1] - sum(of_others), 0)
     if rest_ns < subject.context.least_ns:
-        return Told("hardly any of the host's own work lies outside of what has a finding of its own", applies=False)
+        return Told("what other findings name is nearly all of the host code", applies=False)
     beside = f", {duration(rest_ns)} of it beside what has a finding of its own" if of_others else ""
     return told._replace(
         saving_ns=(0, rest_ns), because=f"{told.because}{beside}", command="", title=UNSEEN_WORK, is_search=True
@@ -766,7 +766,7 @@ def _overlap(subject: Subject) -> Told | None:
         return None
     if busy_ns < subject.context.least_ns:
         return Told(f"the device works for {duration(busy_ns)}: nothing can hide behind that", applies=False)
-    told = subject.replayed("cpu_free", "no more of the host's own work can hide behind the device's than that takes")
+    told = subject.replayed("cpu_free", "at most the GPU's own busy time can be overlapped")
     return _limited(told, busy_ns)
 
 
@@ -798,7 +798,7 @@ def _workers(subject: Subject) -> Told | None:
     if found := subject.found("host-input", "host-wait", "input-between-steps"):
         rule = found.command.removeprefix("boundby explain ")
         return found._replace(title=_title_of_sleep(rule, found.action))
-    told = subject.replayed("input_free", "if the launching thread never slept while the device idles")
+    told = subject.replayed("input_free", "if the launching thread were never blocked while the GPU idles")
     return told._replace(title=_SHORTER_WAIT)
 
 
