@@ -186,7 +186,8 @@ def _write(job: Pipeline, rank: int, done: Sequence[Done], names: Mapping[tuple[
     host = {"ph": "X", "pid": 100 + rank, "tid": 1}
     events: list[dict[str, Any]] = []
     for step in range(job.steps):
-        mine = [(number, one) for number, one in enumerate(done, 1) if one.step == step]
+        # Ids of calls count on from step to step, each with its wait at the end.
+        mine = [(number + step, one) for number, one in enumerate(done, 1) if one.step == step]
         low, high = min(one.start for _, one in mine), max(one.end for _, one in mine)
         args: dict[str, Any] = {}
         annotation = {"cat": "user_annotation", "name": f"ProfilerStep#{step}", "args": args}
@@ -198,7 +199,7 @@ def _write(job: Pipeline, rank: int, done: Sequence[Done], names: Mapping[tuple[
             launch = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "args": {"correlation": number, **told}}
             events.append({**host, **launch, **_times(at + 100, at + 800)})
             events.append(_on_device(one, number, names, clock))
-        wait = {"cat": "cuda_runtime", "name": "cudaDeviceSynchronize", "args": {"correlation": 10**6 + step}}
+        wait = {"cat": "cuda_runtime", "name": "cudaDeviceSynchronize", "args": {"correlation": mine[-1][0] + 1}}
         events.append({**host, **wait, **_times(clock + low + 1_000 * len(mine), clock + high)})
     groups = [
         {"pg_name": name, "pg_desc": "", "backend_config": "cuda:nccl", "pg_size": len(group), "ranks": list(group)}

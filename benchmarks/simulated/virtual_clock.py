@@ -92,7 +92,8 @@ def pace(pipelines: Pipelines, delay: Mapping[str, Float], seed: int, steps: int
         host = np.where(step - pipelines.ahead + 1 < 0, host, np.maximum(host, waited))
         begun = np.where(step == dropped - 1, done[step % MOST_AHEAD], begun)
         ends = np.where(step == dropped + counted - 1, done[step % MOST_AHEAD], ends)
-    return (ends - begun) / counted
+    pace: Float = (ends - begun) / counted
+    return pace
 
 
 def shorter(pipelines: Pipelines, part: str, by: Float) -> Pipelines:

@@ -66,7 +66,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any
 
 def test_cells_show_what_they_are_bound_by_and_name_their_lines(outputs: list[list[dict[str, Any]]]) -> None:
     slow = shown(outputs[2])
-    assert "CPU BOUND" in slow
+    assert "BOUND BY HOST CODE" in slow
     assert re.search(r"In \[2\]:\d+ ", slow)
     assert re.search(r'<a href="boundby-out/torch/cell3\.\d+\.html"', slow)
     assert "<script" not in slow
