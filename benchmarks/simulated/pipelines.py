@@ -185,13 +185,15 @@ def _write(job: Pipeline, rank: int, done: Sequence[Done], names: Mapping[tuple[
     clock = random.Random(f"clock {job.seed} {rank}").randint(-job.clock_ns, job.clock_ns) + 1000 * MS
     host = {"ph": "X", "pid": 100 + rank, "tid": 1}
     events: list[dict[str, Any]] = []
+    begins = [min(one.start for one in done if one.step == step) - 20_000 for step in range(job.steps)]
     for step in range(job.steps):
         # Ids of calls count on from step to step, each with its wait at the end.
         mine = [(number + step, one) for number, one in enumerate(done, 1) if one.step == step]
         low, high = min(one.start for _, one in mine), max(one.end for _, one in mine)
+        ends = min([high, *begins[step + 1 : step + 2]])  # on the host a step ends before the next one begins
         args: dict[str, Any] = {}
         annotation = {"cat": "user_annotation", "name": f"ProfilerStep#{step}", "args": args}
-        events.append({**host, **annotation, **_times(clock + low - 20_000, clock + high)})
+        events.append({**host, **annotation, **_times(clock + low - 20_000, clock + ends)})
         for turn, (number, one) in enumerate(mine):
             at = clock + low - 15_000 + 1_000 * turn
             told = {"External id": number}
@@ -200,7 +202,7 @@ def _write(job: Pipeline, rank: int, done: Sequence[Done], names: Mapping[tuple[
             events.append({**host, **launch, **_times(at + 100, at + 800)})
             events.append(_on_device(one, number, names, clock))
         wait = {"cat": "cuda_runtime", "name": "cudaDeviceSynchronize", "args": {"correlation": mine[-1][0] + 1}}
-        events.append({**host, **wait, **_times(clock + low + 1_000 * len(mine), clock + high)})
+        events.append({**host, **wait, **_times(clock + low + 1_000 * len(mine), clock + ends)})
     groups = [
         {"pg_name": name, "pg_desc": "", "backend_config": "cuda:nccl", "pg_size": len(group), "ranks": list(group)}
         for group, name in names.items()
