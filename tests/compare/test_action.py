@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -118,3 +119,23 @@ def test_the_documentation_is_true() -> None:
         stem = re.sub(r"^(share|time)\.(?!total|change).*", r"\1.CAUSE", name)
         stem = re.sub(r"^(findings(?:\.new)?)\..*", r"\1.SEVERITY", stem) if name != "findings.new" else stem
         assert f"`{stem}`" in text, f"docs/ci.md does not name {stem}"
+
+
+def test_findings_stand_at_lines_of_the_checkout(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Annotations on the log, SARIF as a file; neither changes what the limits say."""
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    (checkout / "program.py").write_text("pass\n")
+    shutil.copy(ROOT / "sample_reports" / "simulated_sync.pt.trace.json.gz", checkout / "trace.json.gz")
+    sarif = tmp_path / "boundby.sarif"
+    code, output, _ = run(checkout, tmp_path, report="trace.json.gz", limits="time < 10 s", sarif=str(sarif))
+    assert (code, output) == (0, "passed=true\n")
+    log = json.loads(sarif.read_text(encoding="utf-8"))
+    assert log["version"] == "2.1.0"
+    uris = {
+        place["physicalLocation"]["artifactLocation"]["uri"]
+        for result in log["runs"][0]["results"]
+        for place in result["locations"]
+    }
+    assert uris == {"program.py"}
+    assert re.search(r"^::(warning|notice) file=program\.py,line=\d+", capfd.readouterr().out, re.MULTILINE)
