@@ -72,7 +72,7 @@ def test_cells_show_what_they_are_bound_by_and_name_their_lines(outputs: list[li
     assert "<script" not in slow
     assert "times as fast" in shown(outputs[4])
     assert shown(outputs[5], "text/plain").startswith("<boundby.Report of boundby-out/torch/cell4.")
-    assert "SYNCHRONIZATION BOUND" in shown(outputs[6])
+    assert "SYNC BOUND" in shown(outputs[6])
 
 
 def test_a_cell_keeps_its_value_and_its_errors(outputs: list[list[dict[str, Any]]]) -> None:

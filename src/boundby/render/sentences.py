@@ -49,7 +49,7 @@ WAITING = {"input": "waiting for input", "ranks": "waiting for other ranks"}
 
 @dataclass(frozen=True)
 class Headline:
-    """``GPU 0 is`` + ``SYNCHRONIZATION BOUND`` + ``.``: formats stress the middle part, ``bound`` colours it."""
+    """``GPU 0 is`` + ``SYNC BOUND`` + ``.``: formats stress the middle part, ``bound`` colours it."""
 
     before: str
     stressed: str
