@@ -33,6 +33,7 @@ from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, Coverage, IntervalSet, contains, intersect, subtract, union
 from boundby.model.library import int64
 from boundby.model.records import replace
+from boundby.model.scale import NOTABLE
 from boundby.model.step_function import NOTHING, StepFunction, cut
 from boundby.native.account import EVER, NEVER, Layer, states
 from boundby.trace.tables import OpKind, Trace
@@ -49,7 +50,7 @@ FULL_QUEUE_DEPTH = 128
 
 # A call that the driver holds while another thread waits is as long as no hiccup, and is late by so much of that time.
 # (Measured: 29 calls of 200 ms, 55 to 68 us late.)
-LEAST_HELD_NS, MOST_LATE_FRACTION = 200_000, 0.1
+LEAST_HELD_NS, MOST_LATE_FRACTION = 200_000, NOTABLE
 
 # A thread on a CPU for more than this fraction of its time spins.
 SPINNING_FRACTION = 0.98

@@ -38,6 +38,7 @@ from boundby.model.arrays import (
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, IntervalSet, clip, contains, union
 from boundby.model.records import dataclass, replace
+from boundby.model.scale import NEARLY_ALL, SMALL
 from boundby.model.step_function import NOTHING, StepFunction, cut
 from boundby.trace.tables import NO_CORRELATION, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, Work, is_device_wide, plain_name, work_of_call
@@ -46,12 +47,12 @@ from boundby.trace.vocabulary.cuda import CallClass, Work, is_device_wide, plain
 # them may have held it, and only a wait for the device ends its time.
 MOST_STREAMS = 16
 # A range that so much of its like launch in is one that launches: an instance without any lacks its records.
-USUALLY_LAUNCHES = 0.9
+USUALLY_LAUNCHES = NEARLY_ALL
 # Stretches of so many instances without a call, at the end of a region that launches, are no chance.
 LEAST_SILENT = 2
 # Of the numbers of a process's calls: where fewer are followed by one that is not on record, such a place is a sign. In
 # real traces it is up to 2 % (4 % of 24 calls) where all kinds of calls are recorded, 7 % and more where some are not.
-SELDOM = 0.05
+SELDOM = SMALL
 
 _HOST_OWN = (Cause.CPU, Cause.HOST_BLOCKED)
 _NEVER, _EVER = np.iinfo(np.int64).max, np.iinfo(np.int64).min

@@ -23,6 +23,7 @@ from boundby.capture.failure import admits_failure, export_error, import_error, 
 from boundby.capture.folder import cannot_write
 from boundby.capture.locate import Nsys
 from boundby.model.errors import InputError, OutputError, ToolError
+from boundby.model.scale import MOST
 from boundby.readers.nsys.split import TABLES, columns_beside, is_readable
 
 SQLITE_MAGIC = b"SQLite format 3\0"
@@ -36,7 +37,7 @@ LEAST_SPLIT_BYTES = 2_000_000
 _WRITES_COLUMNS = (2023, 4)
 #: What an nsys that works never takes: it exports 10 MB of a report a second and more.
 LEAST_EXPORT_S, LEAST_EXPORT_BYTES_PER_S = 600.0, 200_000
-_COLUMNS_SHARE = 0.8  # of the time of both parts
+_COLUMNS_SHARE = MOST  # of the time of both parts
 
 
 def export_sqlite(

@@ -8,28 +8,29 @@ from functools import cached_property
 
 from boundby.model.causes import BUSY_CAUSES, CAUSE_INFO, CAUSES, REMOVABLE, Cause
 from boundby.model.records import dataclass, replace
+from boundby.model.scale import HALF, NEARLY_ALL, NEGLIGIBLE, SLIGHT, SMALL
 from boundby.model.units import percent
 from boundby.replay.counterfactuals import LEAST_SHOWN, MOST_OF_IT
 from boundby.results.report import ApiCalls, Copies, Saving, Syncs
 from boundby.trace.facts import Captured
 
 # A device this busy, without an idle cause worth more than IDLE_WORTH, is bound by its busiest class.
-SATURATED = 0.90
-IDLE_WORTH = 0.05
+SATURATED = NEARLY_ALL
+IDLE_WORTH = SMALL
 # Two savings this close (of the window) are not told apart: the verdict is mixed.
-MIXED_WITHIN = 0.03
+MIXED_WITHIN = SLIGHT
 # A lead smaller than this is a close call: a small change turns it.
 CLOSE = 2 * MIXED_WITHIN
 # Below this share of the window no saving is worth a name.
-LEAST_SAVING = 0.01
+LEAST_SAVING = NEGLIGIBLE
 # A part whose time is fixed by this much is not called hidden: what holds it up is there, and no change removes it.
-MOSTLY_FIXED = 0.50
+MOSTLY_FIXED = HALF
 #: Causes that no change to the program removes.
 FIXED = tuple(cause for cause in CAUSES if cause not in REMOVABLE)
 BUSY_KEYS = frozenset(cause.key for cause in BUSY_CAUSES)
 
 # A cause to which the account of a device gives less than this (a wait: with what it exposes) is no verdict.
-LEAST_SHARE = 0.05
+LEAST_SHARE = SMALL
 
 NO_CALLS, NO_SYNCS = ApiCalls(0, 0, None), Syncs(0, 0, None)
 _HOST_IDLE = tuple(cause for cause in REMOVABLE if cause not in (*BUSY_CAUSES, Cause.SYNC))

@@ -8,19 +8,20 @@ from boundby.claims.because import LEAST_TOLD
 from boundby.claims.bound import LEAST_SAVING, Case, busiest
 from boundby.model.causes import BUSY_CAUSES, Cause
 from boundby.model.records import dataclass, replace
+from boundby.model.scale import MOST, NEARLY_ALL, NOTABLE, QUARTER
 from boundby.model.units import bandwidth, duration, percent, plural
 from boundby.results.report import Check, Gaps
 
 # A saturated device, a starved one, a host that never rests.
-HIGH_UTILIZATION = 0.90
-LOW_UTILIZATION = 0.80
-NEAR_ZERO = 0.10
-BUSY_CPU = 0.90
+HIGH_UTILIZATION = NEARLY_ALL
+LOW_UTILIZATION = MOST
+NEAR_ZERO = NOTABLE
+BUSY_CPU = NEARLY_ALL
 MANY_CALLS_PER_MS = 20.0  # a call every 50 us: the host does little else
 MANY_SYNCS_PER_MS = 0.5  # one every 2 ms: several in a step of usual length
-MUCH_CALLING = 0.25  # of the window in calls that do not wait
+MUCH_CALLING = QUARTER  # of the window in calls that do not wait
 COPY_HEAVY = 0.30  # of the window: copies then matter as much as kernels or the host
-WORTH_BESIDE = 0.25  # of two ways of waiting, the lesser is told from a quarter of the other on
+WORTH_BESIDE = QUARTER  # of two ways of waiting, the lesser is told from a quarter of the other on
 
 
 @dataclass(frozen=True)

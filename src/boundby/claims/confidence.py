@@ -19,16 +19,17 @@ from boundby.claims.bound import (
 )
 from boundby.claims.limits import NOTABLE_UNSEEN
 from boundby.model.causes import BUSY_CAUSES, NOUN, REMOVABLE, SHORT_LABEL, Cause
+from boundby.model.scale import NOTABLE, QUARTER, SMALL
 from boundby.model.units import duration, percent, plural
 from boundby.replay.counterfactuals import LEAST_SHOWN, MOST_OF_IT
 from boundby.results.report import CONFIDENCES
 
 # A verdict on host time of which so much is unattributed loses a step, or two.
-UNEXPLAINED_SOME = 0.05
+UNEXPLAINED_SOME = SMALL
 UNEXPLAINED_MUCH = 0.20
-MUCH_PREEMPTED = 0.10  # others on the machine then decide as much as the program
-SOME_CALLS_LOST = 0.05  # or time that has none on record: as many waits may be lost among them, and nothing replays
-MUCH_UNWOKEN = 0.25  # of the time that the host slept: who did not appear may as well have computed
+MUCH_PREEMPTED = NOTABLE  # others on the machine then decide as much as the program
+SOME_CALLS_LOST = SMALL  # or time that has none on record: as many waits may be lost among them, and nothing replays
+MUCH_UNWOKEN = QUARTER  # of the time that the host slept: who did not appear may as well have computed
 _HOST = tuple(cause for cause in REMOVABLE if cause not in BUSY_CAUSES)
 _ON_CPU_OR_NOT = (Cause.CPU.key, Cause.HOST_BLOCKED.key)
 _OUTSIDE = (Cause.HOST_BLOCKED.key, Cause.GPU_COMM.key)  # what may wait for other ranks and processes

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from boundby.claims.bound import BUSY_KEYS, LEAST_SAVING, Case, Decision, decide
 from boundby.model.causes import SHORT_LABEL, Cause
 from boundby.model.records import replace
+from boundby.model.scale import NOTABLE, SMALL
 from boundby.model.units import duration, percent
 from boundby.replay.counterfactuals import MOST_OF_IT
 from boundby.rules.builtin.trace_quality import CAPTURE_AGAIN
@@ -21,9 +22,9 @@ CHANCE = 3
 # So much waiting of the device for nothing on record, and more of it than any cause could save, decides nothing.
 MUCH_WAITING = 0.20
 # With so many calls lost that left other records, waits that left none are lost as well.
-MANY_CALLS_LOST = 0.10
+MANY_CALLS_LOST = NOTABLE
 # Lost work that can have taken so little of the window is put where it can have run.
-LITTLE = 0.05
+LITTLE = SMALL
 _HOST = (Cause.CPU, Cause.SYNC, Cause.CUDA_API)
 
 Time = Mapping[Cause, int]

@@ -31,6 +31,7 @@ from boundby.model.causes import BOUND_LABEL, BUSY_CAUSES, Cause
 from boundby.model.expressions import expression
 from boundby.model.gpus import Gpu, all_gpus, find_gpu
 from boundby.model.records import dataclass, replace
+from boundby.model.scale import HALF, NOTABLE, QUARTER, SLIGHT, SMALL
 from boundby.model.units import count, duration, percent, plural, size
 from boundby.replay.predictor import Predictor, Step
 from boundby.replay.questions import answer
@@ -51,18 +52,18 @@ from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.kernels import ATTENTIONS, MATMULS, KernelKind, is_library_kernel, kernel_label
 
 # Regions with less of the window, and more regions than this, have no card: nobody would read it.
-REGION_SHARE, MOST_REGIONS = 0.03, 16
+REGION_SHARE, MOST_REGIONS = SLIGHT, 16
 # A kernel made faster by hand: a quarter is often found, twice as fast sometimes.
 KERNEL_LEAST, KERNEL_MOST = 1.25, 2.0
 # A third more work in each saves a quarter of the launches, twice as much half of them.
-BATCH_LEAST, BATCH_MOST = 0.25, 0.5
+BATCH_LEAST, BATCH_MOST = QUARTER, HALF
 SMALL_KERNEL_NS = 10_000  # longer ones are no matter of launching, and take longer for a larger batch
 SMALL_PIECE = 4 << 20  # bytes: from this on a copy reaches the link's rate
 WORTH_BUYING = 1.33  # times the peaks of the GPU in use
 # A timer on the host lies of a region with this share of the time whose work on the device takes so many times as long.
-TIMED_SHARE, LIES, LEAST_TIMED_NS, LEAST_INSTANCES = 0.10, 3.0, 100_000, 3
-MATRIX_SHARE = 0.05  # of kernel time: less is no model whose precision could be lowered
-UNSEEN_SHARE = 0.10  # of the window, from which waiting streams are worth a response of their own
+TIMED_SHARE, LIES, LEAST_TIMED_NS, LEAST_INSTANCES = NOTABLE, 3.0, 100_000, 3
+MATRIX_SHARE = SMALL  # of kernel time: less is no model whose precision could be lowered
+UNSEEN_SHARE = NOTABLE  # of the window, from which waiting streams are worth a response of their own
 _HALF = (KernelKind.MATMUL_TENSOR, KernelKind.ATTENTION)
 _PRECISION = {KernelKind.MATMUL_FP32: "fp32", KernelKind.MATMUL_TF32: "tf32", KernelKind.MATMUL_TENSOR: "bf16"}
 

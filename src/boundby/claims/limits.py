@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from boundby.model.scale import SMALL
 from boundby.model.units import duration, percent
 from boundby.results.report import Counters, DeviceCounters, DeviceReport
 from boundby.trace.facts import TraceWarning
@@ -10,7 +11,7 @@ from boundby.trace.facts import TraceWarning
 #: "speed of light" rules draw the same line.
 MUCH_USED = 0.60
 #: Of the window: so much work without a record is told, and makes idle time doubtful.
-NOTABLE_UNSEEN = 0.05
+NOTABLE_UNSEEN = SMALL
 
 
 def limit(counters: Counters | None) -> str:

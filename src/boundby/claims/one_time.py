@@ -13,6 +13,7 @@ from boundby.model.arrays import Int64Array, median, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import clip, complement
 from boundby.model.records import dataclass
+from boundby.model.scale import NOTABLE, SMALL
 from boundby.replay import Predictor
 from boundby.results.report import OneTimePart, Steady, Window
 from boundby.structure.autotuning import find_searches
@@ -22,9 +23,9 @@ from boundby.trace.tables import Direction, OpKind
 # Fewer steps than this are no pace.
 LEAST_STEPS = 5
 # What lies before the steady steps is worth a line if it takes so much of the window; they are if they take so much.
-LEAST_ONCE, LEAST_STEADY = 0.05, 0.1
+LEAST_ONCE, LEAST_STEADY = SMALL, NOTABLE
 # All copies to the device but for this part: then the time of copies is that of uploads.
-OTHER_COPIES = 0.1
+OTHER_COPIES = NOTABLE
 _NAMES = {Cause.INIT: "initialization", Cause.CPU: "host code", Cause.HOST_BLOCKED: "blocked"}
 
 

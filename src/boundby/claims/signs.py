@@ -18,16 +18,15 @@ from boundby.claims.checklist import (
 from boundby.claims.limits import MUCH_USED
 from boundby.model.causes import BUSY_CAUSES, NOUN
 from boundby.model.records import dataclass
+from boundby.model.scale import HALF, NOTABLE
 from boundby.model.units import change, count, duration, percent, plural
 from boundby.results.report import Card, DeviceCounters, DeviceReport, RegionReport, Sign
 
 Part = DeviceReport | RegionReport
-FEW_COPIES = 0.10  # of the time: copies are then no part of the picture
+FEW_COPIES = NOTABLE  # of the time: copies are then no part of the picture
 SHORT_GAP_NS = 100_000  # what one launch takes to come: the dispatch limit of the account
 LONG_GAP_NS = 1_000_000  # no launch takes as long
-MOSTLY_IDLE = 0.50
 AHEAD = 2.0  # launched and not yet started, at the median launch: the host is ahead
-NOTABLE = 0.10  # of the time, for communication and initialization
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ def _cpu(measured: _Measured) -> Iterator[Sign]:
     rate = measured.part.api.per_ms
     value = "not captured" if rate is None else f"{rate:.3g} per ms"
     yield Sign("under 20 CUDA calls per ms", value, None if rate is None else rate < MANY_CALLS_PER_MS)
-    yield measured.gpu("GPU mostly idle", high=MOSTLY_IDLE)
+    yield measured.gpu("GPU mostly idle", high=HALF)
 
 
 def _blocked(measured: _Measured) -> Iterator[Sign]:
@@ -156,7 +155,7 @@ def _comm(measured: _Measured) -> Iterator[Sign]:
 def _init(measured: _Measured) -> Iterator[Sign]:
     share = measured.share("init")
     yield Sign("loading and allocation expose idle time", f"{percent(share)} of the time", share >= NOTABLE)
-    yield measured.gpu("GPU mostly idle", high=MOSTLY_IDLE)
+    yield measured.gpu("GPU mostly idle", high=HALF)
 
 
 _SIGNS: Mapping[str, Callable[[_Measured], Iterator[Sign]]] = {

@@ -26,6 +26,7 @@ from boundby.model.arrays import unique
 from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS, CAUSES, Cause
 from boundby.model.intervals import clip
 from boundby.model.records import dataclass, replace
+from boundby.model.scale import HALF, NEGLIGIBLE
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.model.units import percent, plural
 from boundby.replay import Answer, Counterfactuals, Predictor, Undelayed
@@ -74,8 +75,7 @@ from boundby.trace.vocabulary.cuda import Work
 
 # A gap of so much of the window, with no more than this part of all operations and of their time on one side of it:
 # these are no part of what the program does.
-STRETCHED = 0.50
-STRAY = 0.01
+STRETCHED = HALF
 _NOTHING = dict.fromkeys(CAUSES, 0)
 _SLEEP = SCENARIO_OF_CAUSE[Cause.HOST_BLOCKED.key]
 _HOST = "infinite_host"
@@ -409,7 +409,7 @@ def _stretched(device: DeviceTimeline, knows_host: bool) -> str | None:
     few = ~late if is_early else late
     begin, end = (split, device.high_ns) if is_early else (device.low_ns, int(device.gaps.start_ns[longest]))
     part = int((table.end_ns - table.start_ns)[few].sum())
-    if few.sum() > max(STRAY * len(late), 1) or part > STRAY * int((table.end_ns - table.start_ns).sum()):
+    if few.sum() > max(NEGLIGIBLE * len(late), 1) or part > NEGLIGIBLE * int((table.end_ns - table.start_ns).sum()):
         return None
     if not few.any():
         return None  # the head or the tail of a step: the window reaches there for what the host does

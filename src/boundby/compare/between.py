@@ -13,11 +13,12 @@ from boundby.compare.significance import adjust, significance
 from boundby.model import stage
 from boundby.model.causes import CAUSE_KEYS
 from boundby.model.errors import SelectionError
+from boundby.model.scale import NEGLIGIBLE
 from boundby.results.comparison import Account, Comparison, DeviceChange, RegionChange, Side, Significance
 from boundby.results.report import Coverage, DeviceReport, Report, ThreadReport
 
 #: More than this of a device's launches or time without records: its window is no measure of the program.
-LOST = 0.01
+LOST = NEGLIGIBLE
 _NOT_TESTED = Significance("not_tested")
 
 

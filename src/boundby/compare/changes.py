@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS
+from boundby.model.scale import HALF, QUARTER
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.results.comparison import Account, DeviceChange, Prediction, RegionChange
 from boundby.results.report import WhatIf
 
 #: A prediction is set against the measurement only if at least so much of its cause is gone: of a change that was
 #: not made nothing can be learnt.
-LEAST_REMOVED = 0.25
+LEAST_REMOVED = QUARTER
 #: And if it had promised at least this part of the window.
 LEAST_PROMISE = 0.02
 WORTH_NAMING = 0.005  # of the time: smaller causes are not named
 #: Work of the device itself.
 DEVICE = {cause.key for cause in BUSY_CAUSES}
 #: What other causes changed by, as a part of the whole change, from which on the prediction was not of what was done.
-OTHERS = 0.25
+OTHERS = QUARTER
 #: And from which on nothing can be learnt of it.
-MOSTLY_OTHERS = 0.5
+MOSTLY_OTHERS = HALF
 
 
 def predictions(

@@ -21,6 +21,7 @@ from boundby.compare.quantities import QUANTITIES, Number, Quantity
 from boundby.model import units
 from boundby.model.errors import UserError, did_you_mean
 from boundby.model.records import dataclass, replace
+from boundby.model.scale import NOTABLE
 from boundby.results.comparison import Comparison, RegionChange
 from boundby.results.gate import GateResult, LimitResult, Measured
 from boundby.results.job import JobComparison, JobReport
@@ -39,7 +40,7 @@ OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
 }
 STEP = "step"
 #: More than this part of a step passes outside of steps: a limit of its time does not hold the program's pace.
-OUTSIDE_SHARE = 0.10
+OUTSIDE_SHARE = NOTABLE
 _NS = {"ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "min": 60_000_000_000}
 _BYTES = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _UNITS: Mapping[str, Mapping[str, float]] = {

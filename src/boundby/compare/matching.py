@@ -14,6 +14,7 @@ from difflib import SequenceMatcher
 from functools import cached_property
 
 from boundby.model.causes import CAUSE_KEYS
+from boundby.model.scale import MOST
 from boundby.results.comparison import Account
 from boundby.results.report import RegionReport, Report, Verdict
 from boundby.structure.steps import Candidate, find_steps
@@ -142,7 +143,7 @@ def steps_of(parts: Sequence[Part], whole: Part) -> Part | None:
 #: so do names with a common word at the same place, but not two leaves that share nothing but their place.
 ALIKE = 0.6
 #: What moved must be surer: the place does not speak for it.
-ALIKE_ELSEWHERE = 0.8
+ALIKE_ELSEWHERE = MOST
 OTHER_DOMAIN = 0.97  # the same name in another domain is nearly the same region
 MAX_PAIRS = 10_000  # of siblings to compare: where hundreds are new, likeness of names says little and takes long
 _WORDS = re.compile(r"[A-Za-z][a-z]*|\d+|\*")

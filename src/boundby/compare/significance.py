@@ -17,15 +17,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from boundby.model.records import dataclass, replace
+from boundby.model.scale import NEGLIGIBLE
 from boundby.model.statistics import Float, mann_whitney, median_ratio_interval, ranks, student_tail
 from boundby.results.comparison import Significance
 
 #: Of falsely calling one region of a comparison changed, after adjusting for the number of regions tested.
-LEVEL = 0.01
+LEVEL = NEGLIGIBLE
 #: With fewer on either side even complete separation is no proof at LEVEL (6 and 6: 2 of 924 orders).
 FEWEST = 6
 #: Smaller changes are not called changes, however sure: two runs of one program differ by as much (clocks, heat).
-LEAST_CHANGE = 0.01
+LEAST_CHANGE = NEGLIGIBLE
 CONFIDENCE = 0.95
 RESAMPLES = 400  # the ends of the interval are then known to about a tenth of its width
 

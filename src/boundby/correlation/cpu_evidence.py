@@ -9,6 +9,7 @@ import numpy as np
 from boundby.model.arrays import is_in, unique
 from boundby.model.intervals import EMPTY, Coverage, IntervalSet, contains, subtract, union
 from boundby.model.records import dataclass
+from boundby.model.scale import NEGLIGIBLE, NOTABLE
 from boundby.trace.tables import Schedule, Trace
 from boundby.trace.vocabulary.mpi import WAITING
 from boundby.trace.vocabulary.os import MESSAGES, SLEEPS
@@ -22,7 +23,7 @@ MOST_REPEATED = 0.02
 # than a spin lasts, so much of the time may be spent on it, or so much of its time on the CPU. (Measured on whole
 # traces: no call, and 0.05 %.) A wait may begin as its thread leaves the CPU, and switches and calls are stamped by two
 # clocks: up to 8 us apart on whole traces.
-MOST_OFF_CPU, MOST_SLEPT_ON_CPU, LEAST_SLEPT_ON_CPU = 0.02, 0.10, 0.01
+MOST_OFF_CPU, MOST_SLEPT_ON_CPU, LEAST_SLEPT_ON_CPU = 0.02, NOTABLE, NEGLIGIBLE
 LEAST_SLEEP_NS, SWITCH_NS = 100_000, 20_000
 #: Whoever reads what lies in memory, or writes to it, works in such a call and leaves no CPU.
 _FILE = SLEEPS.index("file")

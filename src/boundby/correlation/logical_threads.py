@@ -14,6 +14,7 @@ from boundby.correlation.cpu_evidence import gather_evidence
 from boundby.model.arrays import places, unique
 from boundby.model.intervals import contains, intersect, union
 from boundby.model.records import dataclass
+from boundby.model.scale import NEARLY_ALL, SMALL
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.cuda import CallClass
 from boundby.trace.vocabulary.ranges import BACKWARD
@@ -23,15 +24,15 @@ from boundby.trace.vocabulary.ranges import BACKWARD
 TURN_TAKING = 0.2
 # Where it is known when threads sleep: threads take turns when this fraction of each one's calls begins while the
 # other one sleeps.
-ASLEEP_FRACTION = 0.9
+ASLEEP_FRACTION = NEARLY_ALL
 # Threads that are in calls at the same time for more than this fraction of the lesser one's do not take turns: one of
 # them waits in its calls for the device, say, and works for itself.
-AT_ONCE_FRACTION = 0.05
+AT_ONCE_FRACTION = SMALL
 # Fewer calls than this are no pattern.
 LEAST_CALLS = 8
 # A thread in whose ranges the annotated thread opens nothing and calls nothing, in this fraction of its
 # outermost ranges, works on that thread's behalf: its ranges belong inside.
-QUIET_FRACTION = 0.9
+QUIET_FRACTION = NEARLY_ALL
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from boundby.correlation.correlate import Calls
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array, in_order, is_any, marked, unique
 from boundby.model.expressions import expression
 from boundby.model.intervals import EMPTY, IntervalSet, contains, union
+from boundby.model.scale import HALF, QUARTER
 from boundby.trace.stacks import StackSource, file_name
 from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, cuda_name
@@ -39,11 +40,11 @@ _LEAST_SAMPLES = 2
 # Loading a shared library maps several segments; fewer such calls are any program's.
 _LEAST_MAPPINGS = 8
 # Opened far more often than mapped, files are read: modules of Python, data.
-_MAPPED_OF_OPENED = 0.5
+_MAPPED_OF_OPENED = HALF
 # What opens a file so near to a burst of them belongs to it.
 _NEAR_NS = 50_000_000
 # What goes on in so many stretches, with this share of its time after half of the kernels, is no start.
-LEAST_STEADY, STEADY_SHARE = 10, 0.25
+LEAST_STEADY, STEADY_SHARE = 10, QUARTER
 
 
 class LibraryStarts:

@@ -8,6 +8,7 @@ from boundby.attribution.timeline import DeviceTimeline
 from boundby.evidence.context import Int, RuleContext
 from boundby.evidence.device_work import device_work
 from boundby.model.arrays import pick
+from boundby.model.scale import MOST
 from boundby.model.step_function import NOTHING
 from boundby.trace.tables import Direction, OpKind
 
@@ -15,8 +16,6 @@ from boundby.trace.tables import Direction, OpKind
 LEAST_BATCH_BYTES = 1 << 10
 # Fewer steps are no habit.
 LEAST_STEPS = 4
-# Of the steps: so many begin like that, else uploads come for other reasons.
-MOST = 0.8
 
 
 def batch_uploads(context: RuleContext, device: DeviceTimeline) -> Int:
@@ -42,7 +41,7 @@ def batch_uploads(context: RuleContext, device: DeviceTimeline) -> Int:
     read = np.append(0, np.cumsum(table.bytes[back], dtype=np.int64))
     read_before = read[np.searchsorted(table.start_ns[back], table.start_ns[rows])]
     is_step = np.diff(read_before, prepend=read_before[:1]) < table.bytes[rows]
-    if len(ends) < LEAST_STEPS or is_step.mean() < MOST:
+    if len(ends) < LEAST_STEPS or is_step.mean() < MOST:  # uploads come for other reasons
         return found
     found[ends] = table.bytes[rows]
     return found

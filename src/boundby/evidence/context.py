@@ -18,6 +18,7 @@ from boundby.evidence.operators import Operators, operators_of
 from boundby.model.arrays import MISSING, group_counts, group_sums, largest, marked, pick, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
+from boundby.model.scale import MOST, NEGLIGIBLE
 from boundby.model.step_function import NOTHING
 from boundby.model.units import count, duration
 from boundby.replay import Savings
@@ -34,9 +35,9 @@ SavingNs = tuple[int, int]
 T = TypeVar("T")
 
 # A finding is told of the innermost region that holds this share of what it is about: above, it would be vague.
-PLACE_SHARE = 0.8
+PLACE_SHARE = MOST
 # Findings that save less of the window are not worth a reader's time; nor, where all are asked for, below the second.
-WORTH_SHARE, WORTH_SHARE_OF_ALL = 0.01, 0.001
+WORTH_SHARE, WORTH_SHARE_OF_ALL = NEGLIGIBLE, 0.001
 # More examples than this are never compared: the longest are enough.
 MOST_EXAMPLES = 20
 

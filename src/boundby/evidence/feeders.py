@@ -11,21 +11,22 @@ from boundby.model.arrays import unique, without
 from boundby.model.expressions import expression
 from boundby.model.intervals import Coverage, IntervalSet, union
 from boundby.model.records import dataclass
+from boundby.model.scale import HALF, NEARLY_ALL, NOTABLE, SMALL
 from boundby.model.units import percent
 from boundby.trace.stacks import file_name
 from boundby.trace.tables import Trace
 
 _LOADER = expression(r"DataLoader|^pt_data_worker|^pt_pin_mem|_MultiProcessing\w*Iter")
 # Who runs less than this share of the time does not matter.
-LEAST_BUSY = 0.05
+LEAST_BUSY = SMALL
 # A process feeds the launching thread if it computes for this share of the time in which that thread polls.
-FEEDING = 0.5
+FEEDING = HALF
 # From this share on a process has no time left to work faster.
-SATURATED = 0.9
+SATURATED = NEARLY_ALL
 # Who waits for a core for less of the time is on a machine that is used, not on one that is full.
-MUCH_WAITING = 0.1
+MUCH_WAITING = NOTABLE
 # A process that begins this much before a stretch is started for it.
-BEFORE_SHARE = 0.05
+BEFORE_SHARE = SMALL
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ from boundby.model.causes import Cause
 from boundby.model.expressions import expression
 from boundby.model.intervals import Coverage, IntervalSet, overlay, subtract, union
 from boundby.model.records import dataclass
+from boundby.model.scale import HALF, MOST, NEARLY_ALL, SMALL
 from boundby.model.step_function import NOTHING
 from boundby.model.units import duration
 from boundby.replay.predictor import MODEL_ERROR
@@ -67,15 +68,15 @@ INPUT_NAME = expression(
 )
 # One stretch is a phase of its own from this share of the window, if no more than so many are half as long: many alike
 # are what every step does, and no phase.
-PHASE_SHARE, PHASE_ALIKE = 0.05, 3
+PHASE_SHARE, PHASE_ALIKE = SMALL, 3
 # What a reader takes in: more places than this stand as one, more functions are not named.
 MOST_PLACES, MOST_HOTSPOTS = 8, 3
 # Pieces that are this much of a region's host time stand for all of it.
-MOST_OF = 0.9
+MOST_OF = NEARLY_ALL
 # Between two steps: of at least so many, and in this share of them, else it is no matter of each step.
-LEAST_STEPS, MOST_STEPS = 4, 0.5
+LEAST_STEPS, MOST_STEPS = 4, HALF
 # A thread that sleeps for this share of the time between two of its calls does nothing of its own there.
-SLEPT_THROUGH = 0.8
+SLEPT_THROUGH = MOST
 
 
 class Idleness(IntEnum):

@@ -15,11 +15,12 @@ from boundby.model.arrays import in_order, is_any, marked, median, unique
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass
+from boundby.model.scale import SMALL
 from boundby.trace.vocabulary.compilers import is_compile_call
 from boundby.trace.vocabulary.cuda import CallClass, plain_name
 
 # What ends the program is no steady state: what comes after so much of the kernels counts neither way.
-TAIL = 0.05
+TAIL = SMALL
 
 # "warmup", "Warm-up Step *", "init_model", "setup": ranges that a program opens around what it does once.
 WARM_NAME = expression(

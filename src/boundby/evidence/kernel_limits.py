@@ -11,6 +11,7 @@ from boundby.evidence.device_work import device_work
 from boundby.evidence.kernels import WARP
 from boundby.model.arrays import median
 from boundby.model.expressions import expression
+from boundby.model.scale import HALF
 from boundby.model.units import count, counted, duration, percent
 
 # A kernel in double precision says so in its types or, of a library, in its name.
@@ -19,8 +20,6 @@ _DOUBLE = expression(r"\bdouble\b|(?:^|_)(?:dgemm|dgemv|d884|zgemm)|_f64|f64f64"
 _FEW_DOUBLES = expression(r"GeForce|RTX|GTX|Quadro (?!GP100|GV100)|\bT4\b|\bA(?:10|40|2|16)\b|\bL4(?:0S?)?\b", re.I)
 # So few launches that each can be looked at; below this many there is nothing to sift.
 LOOKED_AT, MANY_LAUNCHES = 5, 50
-# Of the multiprocessors, or of a kernel's time: above half, filling the rest gains little.
-HALF = 0.5
 
 
 def profile_command(context: RuleContext, label: str) -> str:

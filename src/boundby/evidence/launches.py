@@ -27,6 +27,7 @@ from boundby.model.arrays import (
 )
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
+from boundby.model.scale import MOST
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
 
@@ -46,7 +47,7 @@ MOST_BETWEEN_NS = 1_000_000
 LEAST_OPTIMIZER = 40
 
 # Repeated ranges around this share of the launches are the program's steps.
-STEPS_SHARE = 0.8
+STEPS_SHARE = MOST
 
 _CAPTURABLE = (OpKind.KERNEL, OpKind.MEMSET)
 

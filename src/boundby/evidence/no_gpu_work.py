@@ -12,6 +12,7 @@ import numpy as np
 
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass
+from boundby.model.scale import HALF
 from boundby.model.units import duration, plural
 from boundby.results.report import FirstResponse, NoGpuWork
 from boundby.trace.facts import ProgramEnd
@@ -24,7 +25,7 @@ from boundby.trace.vocabulary.profiler import has_started_cuda, why_no_cuda
 
 # A main thread that never comes out of the driver for so much of the recording is inside one call, or one after the
 # other: starting CUDA takes seconds at most, and programs end outside of it.
-_INSIDE_SHARE = 0.50
+_INSIDE_SHARE = HALF
 _RECORD_AGAIN = "boundby profile -- PROGRAM"
 _DRIVER_BINARY = expression(r"^(?:libcuda|libnvcuda|nvcuda)(?:[-.]\d[\w.]*)?(?:\.so|\.dll|$)")
 _GPU_LIBRARY = expression(

@@ -12,16 +12,15 @@ from boundby.evidence.feeders import SATURATED
 from boundby.model.arrays import median, unique
 from boundby.model.intervals import Coverage, IntervalSet, union
 from boundby.model.records import dataclass
+from boundby.model.scale import HALF, MOST, QUARTER
 
 # Fewer arrivals do not tell a clock from chance.
 LEAST_ARRIVALS = 30
 # A step takes as long as the work in it and what that waits for, so that it varies by as much as the work does. A
 # period that varies by less than this part of it keeps to something else.
-FOLLOWS = 0.25
-# Of the time between two arrivals: what takes less leaves the rest to the pace.
-HALF = 0.5
+FOLLOWS = QUARTER
 # Of the periods: so many hold work of the GPU, else the arrivals are not what it works on.
-MOST_PERIODS = 0.8
+MOST_PERIODS = MOST
 
 
 @dataclass(frozen=True)

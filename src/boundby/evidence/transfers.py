@@ -13,6 +13,7 @@ from boundby.evidence.device_work import device_work
 from boundby.model.arrays import compact, is_any, scattered, unique
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass
+from boundby.model.scale import SMALL
 from boundby.trace.tables import Direction, MemoryKind, OpKind
 
 # Below this a copy is latency, not bandwidth: a scalar, a flag, an index.
@@ -25,7 +26,7 @@ RETURN_BYTES = 1 << 20
 # No host writes faster than this, so that data which is sent sooner was there before: it is what came out, or waited.
 HOST_BYTES_PER_NS = 20.0
 # Of a one-time upload, kernels fill no more than this part of its span.
-UPLOAD_KERNELS = 0.05
+UPLOAD_KERNELS = SMALL
 
 
 # What large copies from pinned memory reach over 16 lanes of PCI Express, in GB/s: three quarters of the link's rate.

@@ -34,6 +34,7 @@ from boundby.model.arrays import (
 from boundby.model.expressions import expression
 from boundby.model.intervals import EMPTY, Coverage, union
 from boundby.model.records import dataclass
+from boundby.model.scale import HALF, QUARTER
 from boundby.model.step_function import NOTHING
 from boundby.model.units import duration
 from boundby.results.report import Example
@@ -46,12 +47,12 @@ from boundby.trace.vocabulary.cuda import CallClass, cuda_name, plain_name
 _FREES = expression(r"^cu(?:da)?(?:Free(?:Host|Array)?|MemFree(?:Host)?|HostUnregister|MemHostUnregister|DeviceReset)$")
 # A call that was held for a copy waited, if it was held this part of its time by what came before the copy. Else the
 # copy itself is the matter, and rules on copies speak of it.
-AHEAD_SHARE = 0.5
+AHEAD_SHARE = HALF
 # Of the groups of one rule at most so many are replayed, largest first: the rest are small beside them.
 MOST_GROUPS = 8
 # Waits share what they cost: without its neighbours one may save more than its own time. Ask from this part of the
 # least saving worth telling on.
-ASK_SHARE = 0.25
+ASK_SHARE = QUARTER
 # Kinds of waits that are tried for a chain of them, and the longest trace: each asks for replays.
 MOST_KINDS, MOST_CALLS = 5, 3_000_000
 MOST_EXAMPLES = 3

@@ -20,25 +20,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boundby.model.records import dataclass
+from boundby.model.scale import HALF, NEGLIGIBLE, NOTABLE, SLIGHT
 
 Float = NDArray[np.float64]
 
 PARTICLES = 1200
 #: Steps of the sampler end when the effective number of particles has fallen to this share.
-_KEPT = 0.5
+_KEPT = HALF
 _MOVES = 4
 #: Share of sets in which a chain of parts, or a part, takes exactly what its work adds up to.
-_EXACT = 0.5
+_EXACT = HALF
 #: How exactly the account knows a busy time, and how exactly a chain's length is the sum of its parts.
 _BUSY_ERROR = 0.02
 #: How far the model itself may be off, as a share of the step.
 _MODEL_ERROR = 0.003
 #: Jitter rounds the corner between two cycles: the typical width of that, as a share of the step.
-_ROUNDING = 0.01
+_ROUNDING = NEGLIGIBLE
 #: Where the program waits for something outside (a sender, a clock), its pace is that of none of its parts.
-_OUTSIDE = 0.1
+_OUTSIDE = NOTABLE
 #: An interval is told no narrower than this on either side, so exactly the model holds (see docs/prove.md).
-LEAST_MARGIN = 0.03
+LEAST_MARGIN = SLIGHT
 _TAILS = (0.025, 0.975)
 
 
@@ -123,12 +124,11 @@ def _worth(values: Float) -> Worth:
 
 
 SERIAL, BALANCED, OUTSIDE = "serial", "balanced", "outside"
-_HALF = 0.5
 
 
 def _likely(problem: _Problem, lengths: Float, saved: Mapping[str, Float]) -> dict[str, float]:
     """How probable it is that one part, several or none are worth more than half of what they save."""
-    worth = np.stack([saved[part] > _HALF for part in problem.parts], axis=1)
+    worth = np.stack([saved[part] > HALF for part in problem.parts], axis=1)
     number = worth.sum(axis=1)
     outside = (number == 0) & (lengths[:, 0] >= lengths.max(axis=1))
     answers = {part: float(np.mean((number == 1) & worth[:, at])) for at, part in enumerate(problem.parts)}
@@ -278,7 +278,7 @@ def _move(
     fresh = problem.draw(number, random)
     picked = np.zeros((number, columns), dtype=bool)
     picked[np.arange(number), random.integers(0, columns, number)] = True
-    twice = np.flatnonzero(random.random(number) < _HALF)
+    twice = np.flatnonzero(random.random(number) < HALF)
     picked[twice, random.integers(0, columns, len(twice))] = True
     tried = np.where(picked, fresh, state)
     tried_scores = problem.score(tried)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from boundby.experiment.conditions import BASE, DEVICE, HOST, INPUT, Condition
 from boundby.model.records import dataclass
+from boundby.model.scale import QUARTER
 from boundby.model.statistics import student_tail
 
 Float = NDArray[np.float64]
@@ -17,7 +18,6 @@ Float = NDArray[np.float64]
 CONFIDENCE = 0.95
 #: With fewer freedoms than this nothing can be said of the spread.
 LEAST_FREEDOM = 2
-_QUARTER = 0.25
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def read_block(told: Mapping[str, Any], condition: Condition, each: int) -> Bloc
 def middle_mean(values: Float | Sequence[float]) -> float:
     """The mean of the middle half: a step that was held up counts for nothing, two kinds of steps by their shares."""
     ordered = np.sort(np.asarray(values, dtype=np.float64))
-    left_out = int(len(ordered) * _QUARTER)
+    left_out = int(len(ordered) * QUARTER)
     return float(ordered[left_out : len(ordered) - left_out].mean())
 
 

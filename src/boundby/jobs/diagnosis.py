@@ -19,6 +19,7 @@ from boundby.jobs.summary import RankSummary, merged
 from boundby.model.arrays import BoolArray, Int64Array, ranked
 from boundby.model.causes import BUSY_CAUSES, CAUSES, Cause
 from boundby.model.records import dataclass, replace
+from boundby.model.scale import HALF, MOST, NOTABLE, SLIGHT
 
 Float = npt.NDArray[np.float64]
 #: Nobody is accused of less than this share of the job's time, as it is without those accused before: ordinary devices
@@ -32,12 +33,12 @@ LEAST_Z = 4.0
 #: And from so many times the usual difference between ranks.
 LEAST_SPREADS = 4.0
 #: A step is an exception from so many times the usual deviation on, if it is this share of a step besides.
-EXCEPTION_SPREADS, EXCEPTION_SHARE = 6.0, 0.03
+EXCEPTION_SPREADS, EXCEPTION_SHARE = 6.0, SLIGHT
 #: Exceptions in more than this share of the steps are the rule.
-MOSTLY = 0.5
+MOSTLY = HALF
 #: Work within steps is uneven where it differs from the usual by this share of itself: input lengths do, while kernels
 #: of one size differ by a few percent.
-LEAST_UNEVEN = 0.1
+LEAST_UNEVEN = NOTABLE
 #: One rank has them where it holds this share of the time of all exceptions.
 ONE_RANKS_SHARE = 0.6
 #: A group's transfers are slow from this many times those of groups like it.
@@ -57,7 +58,7 @@ _IS_BUSY = np.isin(np.arange(len(CAUSES)), BUSY_CAUSES)
 _MOST_PARTS = 8
 _MOST_CHANCES, _MOST_ROUNDS = 3, 8
 #: Exceptions explain what even steps would save where they hold this much of it.
-_EXPLAINS = 0.8
+_EXPLAINS = MOST
 #: Transfers of one kind (numbers of instances), and what the others' length is of theirs.
 _Slow = list[tuple[list[int], float]]
 

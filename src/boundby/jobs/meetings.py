@@ -17,13 +17,14 @@ import numpy.typing as npt
 from boundby.jobs.summary import UNKNOWN, RankSummary, merged
 from boundby.model.arrays import BoolArray, Int64Array, factorize, unique
 from boundby.model.records import dataclass
+from boundby.model.scale import HALF, NEARLY_ALL, SMALL
 from boundby.trace.vocabulary.mpi import is_mpi, is_symmetric
 
 Float = npt.NDArray[np.float64]
 #: Ends of one collective lie within this of each other once clocks are set; real sets show microseconds.
 TOGETHER_NS = 100_000
 #: Hosts leave a collective when they get a core: within this share of the usual time between two.
-HOSTS_TOGETHER_SHARE = 0.05
+HOSTS_TOGETHER_SHARE = SMALL
 #: Ends of the collectives of one group differ by such times on any rank.
 _NOISE_NS = 2_000
 #: Of the collectives of a group so many may end on one rank before the last has begun: else they are none.
@@ -34,9 +35,9 @@ LEAST_FOR_DRIFT = 8
 _MOST_LOOKED_AT = 1_000
 _ROUNDS = 4
 #: Ranks of one job share at least so many of the collectives of the one that has fewer.
-MATCHED_SHARE = 0.5
+MATCHED_SHARE = HALF
 #: Stages are so far apart that so much of what they pass on finds a partner at that distance.
-MOSTLY_PAIRED = 0.9
+MOSTLY_PAIRED = NEARLY_ALL
 #: Oscillators differ by less.
 MOST_DRIFT = 2e-4
 MESSAGE = "message"  # what a message between two ranks is called whose ends and tag are told

@@ -18,22 +18,23 @@ from boundby.model.arrays import Int64Array, factorize, group_sums
 from boundby.model.causes import CAUSE_KEYS, CAUSES, LETTER, SHORT_LABEL, Cause
 from boundby.model.errors import InputError
 from boundby.model.records import replace
+from boundby.model.scale import HALF, NEGLIGIBLE, SLIGHT, SMALL
 from boundby.results.job import Ended, JobReport, JobVerdict, JobWhatIf, Pair, RankClock, RankReport, Straggler
 
 #: A job is bound by imbalance where balance would save this share of it: nothing else is to be had for so little.
-IMBALANCE_SHARE = 0.05
+IMBALANCE_SHARE = SMALL
 #: Pairs who wait for each other that a report keeps.
 _MOST_PAIRS = 200
 #: A rank that shares a smaller part of its collectives with the others is no rank of their job.
 _STRANGE_SHARE = 0.2
 #: A replay that misses the measured length by more lowers confidence.
-_REPLAY_ERROR = 0.03
+_REPLAY_ERROR = SLIGHT
 #: A clock whose ends lie further from the others', as the median, is poor.
 _POOR_CLOCK_NS = 50_000
 #: Where more of the time in collectives is in such that nobody else here has, what bounds the job cannot be told.
-_MOSTLY_ALONE = 0.5
+_MOSTLY_ALONE = HALF
 #: A profiler's excess below this share of a step is not worth a word.
-_LEAST_EXCESS_SHARE = 0.01
+_LEAST_EXCESS_SHARE = NEGLIGIBLE
 #: Up to so many peers a rank is held against the others, from there on against all: it hardly moves their median.
 _FEW = 8
 

@@ -9,11 +9,12 @@ import numpy as np
 from boundby.jobs.meetings import Aligned, is_passing
 from boundby.jobs.summary import RankSummary
 from boundby.model.arrays import Int64Array
+from boundby.model.scale import HALF, NEARLY_ALL
 
 #: Ranks whose kernels are so much the same (of all that either launched, what both did) do the same work.
-ALIKE = 0.9
+ALIKE = NEARLY_ALL
 #: Ranks that share less do not, whatever they meet in.
-UNLIKE = 0.5
+UNLIKE = HALF
 
 
 def stages_of(summaries: Sequence[RankSummary], aligned: Aligned) -> tuple[tuple[int, ...], ...]:

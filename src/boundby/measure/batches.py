@@ -17,6 +17,7 @@ from boundby.measure.errors import MeasureError, TargetError
 from boundby.measure.latencies import Run, machine, title_of
 from boundby.measure.options import Options
 from boundby.measure.results import METHOD_MEANING, SYNCHRONISED, WALL, BatchPoint, Machine, Mistake, Throughput
+from boundby.model.scale import NOTABLE
 from boundby.model.units import duration
 
 #: How exactly the largest size that does is found: to this part of it.
@@ -34,7 +35,7 @@ _BEST_NS = 1_000_000_000
 _LEAST_BATCHES = 3
 #: The best size's longer run and the search's shorter one agree within this; else it is run again, so often in all, and
 #: the middle one counts: a run that something disturbed is no headline.
-AGREE = 0.10
+AGREE = NOTABLE
 _FINAL_RUNS = 3
 
 MEMORY, LATENCY, PLATEAU, LARGEST, BUDGET, ERROR = "memory", "latency", "plateau", "max_batch", "budget", "error"

@@ -11,11 +11,12 @@ from boundby.measure import steady, values
 from boundby.measure.device import Device
 from boundby.measure.results import NAIVE, DeviceState, Latency, Mistake
 from boundby.model import statistics
+from boundby.model.scale import NOTABLE
 from boundby.model.units import duration, percent
 
 #: The middle half of the samples spreads over more than this fraction of the median: what a quiet machine stays
 #: well below (1 to 3 %), for CPU code too.
-NOISY_SPREAD = 0.10
+NOISY_SPREAD = NOTABLE
 #: The usual rule of thumb.
 FEW_SAMPLES = 30
 #: Places of host syncs named in one message.

@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from boundby.model.scale import NEGLIGIBLE, NOTABLE
 from boundby.model.statistics import Numbers
 
 #: Fewer values show nothing: every second of them would have to be alike by chance.
 MIN_STEADY = 8
 #: Fraction of the median below which a difference between early and late values does not matter.
-TOLERANCE = 0.01
+TOLERANCE = NEGLIGIBLE
 #: Values further from the median of the later half than this many of its deviations are clipped, but none within
 #: ``CLIP_LEAST`` of it: the deviation of four values can be small by chance.
 CLIP_DEVIATIONS = 6.0
-CLIP_LEAST = 0.10
 #: Median absolute deviation -> standard deviation of a normal distribution.
 _MAD_TO_STD = 1.4826
 
@@ -36,7 +36,7 @@ def cut(series: Numbers) -> int:
     late = values[number // 2 :]
     middle = float(np.median(late))
     deviation = float(np.median(np.abs(late - middle))) * _MAD_TO_STD
-    reach = max(CLIP_DEVIATIONS * deviation, CLIP_LEAST * abs(middle))
+    reach = max(CLIP_DEVIATIONS * deviation, NOTABLE * abs(middle))
     clipped = np.clip(values - middle, -reach, reach)
     left = np.arange(number, 0, -1)  # how many remain when the first d are left out
     sums = np.cumsum(clipped[::-1])[::-1]

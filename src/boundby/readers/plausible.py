@@ -27,6 +27,7 @@ from boundby.model.arrays import (
 )
 from boundby.model.expressions import expression
 from boundby.model.records import replace
+from boundby.model.scale import NEGLIGIBLE, SMALL
 from boundby.readers.ascending import LEAST_CONTRADICTED, out_of_order
 from boundby.readers.range_order import broken_ranges
 from boundby.trace.facts import BROKEN_ROWS, UNBELIEVABLE, TraceWarning
@@ -37,9 +38,9 @@ from boundby.trace.vocabulary.os import blocked_on
 #: Where more rows of a thread or stream than this are out of order, its order is none that could be relied on.
 MOST_BROKEN_FRACTION = 1 / 3
 #: More rows than this that contradict rows of other tables tell of two clocks, and not of wrong rows.
-SINGLE_FRACTION = 0.01
+SINGLE_FRACTION = NEGLIGIBLE
 #: Where more rows than this have been left out, what is left is no more to be believed.
-UNBELIEVABLE_FRACTION = 0.05
+UNBELIEVABLE_FRACTION = SMALL
 #: Clocks of device and host differ by so much.
 CLOCK_ERROR_NS = 20_000
 _NEVER = np.iinfo(np.int64).max

@@ -7,8 +7,10 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from boundby.model.scale import MOST
+
 #: Without --max-memory an analysis may take this part of the machine's memory, or of its container's.
-SHARE_OF_MACHINE = 0.8
+SHARE_OF_MACHINE = MOST
 _CONTAINER = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 

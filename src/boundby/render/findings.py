@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from boundby.model import units
+from boundby.model.scale import NEGLIGIBLE
 from boundby.render.text import clean
 from boundby.results.report import Example, Finding, NotChecked, Report
 
@@ -45,7 +46,7 @@ def worst(examples: Sequence[Example]) -> str:
 
 
 #: Of the window: a rule tells of what saves so much, and so the sentence about none speaks of it.
-WORTH_TELLING = 0.01
+WORTH_TELLING = NEGLIGIBLE
 
 
 def nothing_found(report: Report) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, CAUSE_KEYS, COLORS, LETTER, SHORT_LABEL
 from boundby.model.records import dataclass
+from boundby.model.scale import HALF, NEGLIGIBLE, SMALL
 from boundby.render import markdown
 from boundby.render.bars import cells, segments
 from boundby.render.text import clean, region_name, shorten
@@ -20,11 +21,11 @@ ONE_BY_ONE = 16
 OUTLIERS = 10
 _PAIRS = 32
 #: Predictions that save less are not worth a line.
-_LEAST_SAVED = 0.01
+_LEAST_SAVED = NEGLIGIBLE
 #: Of all waits one rank causes more than this: it is named, with a doubt, where nobody is slower than its peers.
-_MOSTLY = 0.5
+_MOSTLY = HALF
 #: Less waiting, of all ranks' time, is ordinary.
-_LEAST_WAITS = 0.05
+_LEAST_WAITS = SMALL
 _SCENARIOS = {
     "balance": "perfect balance",
     "transfer_free": "transfers take no time",

@@ -13,6 +13,7 @@ from rich.text import Text
 from boundby.model import units
 from boundby.model.causes import SHORT_LABEL
 from boundby.model.records import dataclass, replace
+from boundby.model.scale import SMALL
 from boundby.render import findings, sentences, view
 from boundby.render import terminal as parts
 from boundby.render.face import (
@@ -42,7 +43,7 @@ NAME = 40
 MOST_WHERE = 22  # cells of the region that a finding lies in: its path is in --full
 LONGEST_TAIL = 14  # characters of a last word that is left out rather than broken
 TWO_COLUMNS = 90  # cells from which kernels and calls stand side by side
-CALLS_DECIDE = 0.05  # of the window in API calls or waits: then calls are shown beside kernels
+CALLS_DECIDE = SMALL  # of the window in API calls or waits: then calls are shown beside kernels
 #: Warnings that the first screen has, by how their codes begin.
 _SHOWN_WARNINGS = ("clock", "cycles", "events", "lost", "mpi", "row")
 

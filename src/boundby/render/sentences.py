@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, MEANING, NOUN, SHORT_LABEL
 from boundby.model.records import dataclass
+from boundby.model.scale import NEARLY_ALL, NEGLIGIBLE, SMALL
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, scenario_label
 from boundby.render.text import clean, file_name
 from boundby.results.report import (
@@ -24,7 +25,7 @@ from boundby.results.report import (
 from boundby.trace.facts import PYTORCH, ProgramEnd
 from boundby.trace.vocabulary.last_words import INTERRUPTED
 
-IN_RANGES = 0.9  # of the host's time: ranges that cover less of it are told to do so
+IN_RANGES = NEARLY_ALL  # of the host's time: ranges that cover less of it are told to do so
 NOTHING = "Nothing to account for: the report holds no GPU work and no thread with NVTX ranges."
 #: Under a table that holds regions which no annotation made.
 FOUND = (
@@ -36,11 +37,11 @@ LONGEST_TITLE = 60  # a finding's own title: the saving stands before it, so tha
 _UNRECORDED = "records are missing: the trace does not show whether the device works, or why it is idle"
 WORTH_NAMING = 0.005  # of the window: below it a saving would read "0 %"
 # A share of the run below this is told to a tenth of a percent.
-FINELY_BELOW = 0.01
+FINELY_BELOW = NEGLIGIBLE
 # Of what happens once, and of the window: a smaller part of it is not named.
-WORTH_A_NAME, MOST_PARTS = 0.05, 3
+WORTH_A_NAME, MOST_PARTS = SMALL, 3
 # And of what comes on top of the bound's saving.
-WORTH_ADDING = 0.01
+WORTH_ADDING = NEGLIGIBLE
 
 
 #: What the headline says of a host that is blocked, where the trace shows for what.
@@ -139,7 +140,7 @@ def _lacks_records(device: DeviceReport) -> bool:
 
 
 Left = Mapping[str, WhatIf]  # of a device, by the cause that is gone alone
-WIDE = 0.05  # of the window: a prediction whose range is wider is told as a range
+WIDE = SMALL  # of the window: a prediction whose range is wider is told as a range
 
 
 def left(report: Report, device: DeviceReport) -> Left:
@@ -454,7 +455,7 @@ def untrusted(why: str) -> str:
     return f"No predictions: this trace cannot be replayed to be trusted ({clean(why)})"
 
 
-NOTABLE_CHANGE = 0.01  # scenarios that change the window by less are not worth a line
+NOTABLE_CHANGE = NEGLIGIBLE  # scenarios that change the window by less are not worth a line
 
 
 def notable_scenarios(report: Report) -> list[tuple[str, WhatIf]]:

@@ -10,6 +10,7 @@ from rich.text import Text
 from boundby.model import units
 from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS, OTHER
 from boundby.model.records import replace
+from boundby.model.scale import SMALL
 from boundby.render import counters, findings, glossary, memory, sentences, view, work
 from boundby.render.bars import cells, segments
 from boundby.render.face import (
@@ -38,7 +39,7 @@ WITH_SUMS = 50  # cells from which on the table of sums by region is shown
 WITH_NAMES = 80  # cells from which on it has room for names
 MIN_LABEL = 9  # deep rows stop indenting before their names vanish
 WIDE_NAME = 48
-NOTABLE = 0.05  # of the window: what a reason must save to be worth a line of its own
+WORTH_A_LINE = SMALL  # of the window: what a reason must save to be worth a line of its own
 BECAUSE_COLUMN = 44  # narrower, the reason reads better on a line of its own
 FINDING_INDENT = 3
 SEVERITY_STYLE = {"high": "bold red", "medium": "bold yellow", "note": "dim"}
@@ -207,7 +208,7 @@ def _regions(report: Report, face: Face, min_share: float | None) -> list[Text]:
             continue
         lines.append(line)
         verdict = row.region.verdict
-        if (verdict.saving_ns or 0) >= NOTABLE * whole or verdict.bound in ("hidden", "mixed"):
+        if (verdict.saving_ns or 0) >= WORTH_A_LINE * whole or verdict.bound in ("hidden", "mixed"):
             lines += face.wrapped(reason, indent=len(_indent(row, name)) + 2, style=DIM)
     host_times = HOST_TIMES if selection.has_host_times and any(c.head == "TIME/INST" for c in columns) else ""
     for note in (host_times, *selection.notes):

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from boundby.model import units
 from boundby.model.causes import HOST_MEANING, LETTER
 from boundby.model.records import dataclass
+from boundby.model.scale import NEGLIGIBLE
 from boundby.render import counters, sentences
 from boundby.render.bars import FOLD_BELOW, Segment, segments
 from boundby.render.text import clean, part_name
@@ -18,7 +19,6 @@ from boundby.results.report import Card, Check, DeviceReport, FirstResponse, Reg
 MOST_RANGES = 4  # of GPU numbers in a sentence
 EXTERNAL_PACE = "host_blocked.external-pace"  # the id of that response
 IN_FULL = 2  # more accounts than this are told together
-DEFAULT_MIN_SHARE = 0.01
 MOST_TOPS = 10  # names, over all devices
 MAX_ROWS = 40  # one screen: beyond it, only an explicit --min-share shows more
 NO_RANGE = "(no range)"
@@ -304,7 +304,7 @@ class Selection:
 
 def select(report: Report, min_share: float | None = None) -> Selection:
     """Regions of at least ``min_share`` of the account, or of the host's time (hidden work has no account)."""
-    threshold = max(DEFAULT_MIN_SHARE if min_share is None else min_share, report.analysis.min_share)
+    threshold = max(NEGLIGIBLE if min_share is None else min_share, report.analysis.min_share)
     whole = window_total(report)
     named = [region for region in report.regions if region.path]
     weights = [_weight(region, whole) for region in named]

@@ -12,6 +12,7 @@ from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.model.arrays import FloatArray, Int64Array
 from boundby.model.causes import BUSY_CAUSES, REMOVABLE, Cause
 from boundby.model.records import dataclass
+from boundby.model.scale import HALF, NEGLIGIBLE, NOTABLE
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.native.forward import AT_ONCE
 from boundby.replay.predictor import MODEL_ERROR, Predictor, Range, Step, most_saved
@@ -19,7 +20,7 @@ from boundby.replay.removals import Scope, Without
 from boundby.results.report import Doubt
 
 # Regions below this share of the window are not replayed: they cannot save more than they hold.
-REGION_SHARE = 0.01
+REGION_SHARE = NEGLIGIBLE
 # More regions than this are not replayed, largest first.
 MOST_REGIONS = 60
 # A cause of which a region holds less than this share of its own time is not replayed there.
@@ -28,9 +29,9 @@ CAUSE_SHARE = 0.02
 LEAST_SAVED_SHARE = 0.003
 # Of what all waits would save, the account shows so much where it calls idle time ``sync``; else it shows no waits that
 # cost.
-LEAST_SHOWN = 0.10
+LEAST_SHOWN = NOTABLE
 # A cause with more of the window is what binds it, whatever the waits keep apart.
-MOST_OF_IT = 0.50
+MOST_OF_IT = HALF
 # Regions are replayed together up to so many questions: few passes that are not full, and few masks.
 ASKED_TOGETHER = AT_ONCE
 _HOST = tuple(cause for cause in REMOVABLE if cause not in (*BUSY_CAUSES, Cause.SYNC))

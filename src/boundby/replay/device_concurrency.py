@@ -8,13 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array, as_rows, ranked, spread, unique
+from boundby.model.scale import NOTABLE
 from boundby.native.forward import FIRST_KERNEL
 from boundby.replay.graph import Graph
 from boundby.replay.streams import SWITCH_LIMIT_NS
 from boundby.trace.tables import Direction, Operations, OpKind, Trace
 
 # Kernels seen to run at once for this much of the shorter one fit on the device together.
-TOGETHER_FRACTION = 0.1
+TOGETHER_FRACTION = NOTABLE
 # Kinds of kernels beyond this many are not told apart (the table of pairs grows with the square).
 MOST_KINDS = 512
 # A kernel that is held up for longer, for no known reason, may have waited for room.

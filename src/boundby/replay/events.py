@@ -22,6 +22,7 @@ from boundby.model import stage
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, as_rows, is_any, ranked, unique
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass
+from boundby.model.scale import QUARTER
 from boundby.replay.streams import NONE, SWITCH_LIMIT_NS, StreamQueues
 from boundby.trace.tables import StreamRole, Trace
 
@@ -31,7 +32,7 @@ CLOCK_ERROR_NS = 2_000
 # returned so long before its end (a real trace: 5.7 us after 25 s).
 MOST_CLOCK_ERROR_NS = 20_000
 # An event is taken to be of the stream that explains so many of the waits for it.
-VOTES_FRACTION = 0.25
+VOTES_FRACTION = QUARTER
 # So many calls are followed between two questions for time and memory.
 _ASK_EVERY = 256
 # Events times streams up to which that is tried.

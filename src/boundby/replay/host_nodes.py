@@ -35,6 +35,7 @@ from boundby.model.arrays import (
 from boundby.model.causes import Cause
 from boundby.model.intervals import IntervalSet, contains, intersect
 from boundby.model.records import dataclass
+from boundby.model.scale import SMALL
 from boundby.native.pieces import cut_intervals
 from boundby.replay.agreement import Disagreement, find_disagreements
 from boundby.replay.wakeups import NO_WAKEUPS, Wakeups, find_hand_overs, find_wakeups, makes_ahead
@@ -43,7 +44,7 @@ from boundby.trace.vocabulary.cuda import CallClass
 
 NONE = -1
 # Two threads take turns if for no more than this part of the time both sleep or neither does.
-ALTERNATE_FRACTION = 0.05
+ALTERNATE_FRACTION = SMALL
 
 NEVER = np.iinfo(np.int64).min // 2
 LONGEST_PIECE_NS = np.iinfo(np.int32).max

@@ -27,6 +27,7 @@ from boundby.model.arrays import (
 from boundby.model.causes import REMOVABLE, Cause
 from boundby.model.intervals import clip, union
 from boundby.model.records import replace
+from boundby.model.scale import NEGLIGIBLE, NOTABLE, QUARTER, SMALL
 from boundby.model.units import percent
 from boundby.native.forward import AT_ONCE, NEVER, NONE, Column, Costs, Less, Spans, Windows
 from boundby.replay.build import build_graph
@@ -52,36 +53,35 @@ from boundby.results.report import CONFIDENCES, Doubt
 from boundby.trace.tables import OpKind
 
 # When more than this share of the window is delay that no dependency explains, predictions are not to be trusted.
-UNEXPLAINED_SHARE = 0.10
-UNLAUNCHED_SHARE = 0.10
+UNEXPLAINED_SHARE = NOTABLE
 # A replay breaks a law of physics if it does so by more than this part of the window; by so much, it is not trusted.
-LAW_SLACK, LAW_LIMIT = 0.005, 0.05
+LAW_SLACK, LAW_LIMIT = 0.005, SMALL
 # Ready work waits so long for nothing on record: somebody else has a share of the device, and of what would be saved.
-SHARED_WAIT = 0.10
+SHARED_WAIT = NOTABLE
 # Dependencies that the measured times deny for more than this share of the window leave nothing to replay.
-CONTRADICTED_SHARE = 0.10
+CONTRADICTED_SHARE = NOTABLE
 # What would save less of what is left does not bound it.
-LEAST_BOUND = 0.01
+LEAST_BOUND = NEGLIGIBLE
 
 
 # What is open below this share of the window is not looked at any further.
 LEAST_OPEN = 0.001
 # On simulated programs 95 of 100 predictions lie within 2.1 % of the truth (9.5 % in the worst scenario, see
 # docs/what-if.md), but a real machine does more than the model knows: nothing is told as more certain than this.
-MODEL_ERROR = 0.05
+MODEL_ERROR = SMALL
 # Delays of work that was ready, for so much of a window, look like a device that is shared with another process. Who
 # shares one gets another share of it once its own pace changes: by up to so many times these delays (as simulated).
 # From where on that is more than the model's error, it counts; and so do other processes on record with so much.
 SHARED_DELAYS = 4
 SHARED = MODEL_ERROR / SHARED_DELAYS
 # Threads that sleep for so much of the window matter to it, and so does who wakes them.
-MUCH_SLEPT = 0.05
+MUCH_SLEPT = SMALL
 # Where dependencies were dropped, since measured times contradict them, as many others may not be known.
 CHANCE = 3
 # Loading code and allocating take another time in every run (a real pair: a third less); so much of it is left open.
-LOADING_ERROR = 0.10
+LOADING_ERROR = NOTABLE
 # How wide, for its middle, a range is of which the prediction is high or medium confidence.
-NARROW, WIDE = 0.12, 0.25
+NARROW, WIDE = 0.12, QUARTER
 
 
 class Range(NamedTuple):
@@ -691,9 +691,9 @@ class Predictor:
         lost, operations = graph.links.launch < 0, max(graph.links.operations, 1)
         moved = lost & (self.timeline.trace.operations.kind == OpKind.MIGRATION)
         unlaunched, faulted = (np.count_nonzero(rows) / operations for rows in (lost & ~moved, moved))
-        if unlaunched > UNLAUNCHED_SHARE:
+        if unlaunched > NOTABLE:
             return f"{percent(unlaunched)} of the operations have no known launching call"
-        if faulted > UNLAUNCHED_SHARE:
+        if faulted > NOTABLE:
             return f"{percent(faulted)} of the operations are page migrations, and what waits for each is not on record"
         by_ns = graph.contradictions.by_ns
         rows = np.flatnonzero(by_ns)

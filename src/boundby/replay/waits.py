@@ -30,6 +30,7 @@ from boundby.model.arrays import (
 )
 from boundby.model.expressions import expression
 from boundby.model.intervals import Coverage
+from boundby.model.scale import HALF, SMALL
 from boundby.replay.events import CLOCK_ERROR_NS, MOST_CLOCK_ERROR_NS, Command, Edges, Events, Points
 from boundby.replay.streams import NEVER, NONE, USUAL_ARRIVAL_NS, StreamQueues
 from boundby.trace.tables import OpKind
@@ -54,11 +55,11 @@ MOST_FULL_LAG = 2
 # are not followed one by one: they would take most memory. A real trace with 804 streams has 80 for each.
 EDGES_PER_EVENT, LEAST_EDGES = 128, 200_000
 # Allocations of a kind of which more than this part returned before the device was done do not wait for it.
-CONTRADICTED_FRACTION = 0.05
+CONTRADICTED_FRACTION = SMALL
 # A slope (0: never waits, 1: always) is known if its standard error is below this.
 SLOPE_ERROR = 0.2
 # Who sleeps for so much of the time in which the device still works waits for it.
-MOSTLY_ASLEEP = 0.5
+MOSTLY_ASLEEP = HALF
 # Fewer allocations than this determine no slope.
 LEAST_ALLOCATIONS = 4
 

@@ -15,6 +15,7 @@ from boundby.attribution.timeline import Timeline
 from boundby.correlation.cpu_evidence import lifetime
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array, factorize, group_counts, is_in, median, unique
 from boundby.model.intervals import IntervalSet, contains, union
+from boundby.model.scale import HALF, MOST, QUARTER
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.os import SIGNALS, SLEEPS, WAKE_LIMIT_NS
 
@@ -27,16 +28,16 @@ SIGNAL_LIMIT_NS, SELDOM = 200_000, 4
 # Where no wake-up of the process shows how long it takes.
 USUAL_WAKE_NS = 10_000
 # A region is where a thread takes its batches if that many of the times it does lie in it.
-TAKING_FRACTION = 0.8
+TAKING_FRACTION = MOST
 # What was made is followed to where it was taken if so much of it was made before that.
-CONSISTENT_FRACTION = 0.5
+CONSISTENT_FRACTION = HALF
 # Where a thread works on without waiting for room, it has made one thing when it wakes who waits for it, give or take
 # so much of what one takes.
-SAME_FRACTION, NEVER_NS = 0.25, np.iinfo(np.int64).max
+SAME_FRACTION, NEVER_NS = QUARTER, np.iinfo(np.int64).max
 # A thread had made a thing before its first wait if it ran for so much of what one takes; of so many waits at least.
 FIRST_RUN, LEAST_ROUNDS = 0.75, 4
 # So much more may have been made than was taken.
-LEFT_OVER = 0.25
+LEFT_OVER = QUARTER
 # A condition wait shorter than this is a hand-over of a lock and not worth following.
 LEAST_WAIT_NS = 1_000
 
@@ -44,7 +45,7 @@ LEAST_WAIT_NS = 1_000
 LEAST_WAITED = 0.005
 
 # Whoever ends so much of a thread's waits is waited for; else it must end so many times as many as it would by chance.
-MOST, BEYOND_CHANCE = 0.5, 3
+BEYOND_CHANCE = 3
 
 _WAITS = ("lock", "condition")
 _HAND_OVER = "condition"  # the kind of wait that is surely for another thread
@@ -277,7 +278,7 @@ def _timed_out(trace: Trace, thread: Int64Array, name: Int32Array, length_ns: In
     for call in unique(calls[calls >= 0]).tolist():
         mine = np.flatnonzero(calls == call)
         usual = np.abs(length_ns[mine] - median(length_ns[mine])) <= WAKE_LIMIT_NS
-        found[mine] = usual & (np.count_nonzero(usual) > MOST * len(mine)) & (len(mine) >= LEAST_ROUNDS)
+        found[mine] = usual & (np.count_nonzero(usual) > HALF * len(mine)) & (len(mine) >= LEAST_ROUNDS)
     return found
 
 
@@ -292,7 +293,7 @@ def _beyond_chance(thread: Int64Array, name: Int32Array, waker: Int64Array, othe
         for number in unique(waker[mine & found]).tolist():
             told, waits = np.count_nonzero(mine & (waker == number)), np.count_nonzero(mine)
             by_chance = waits * min(WAKE_LIMIT_NS * rate[number], 1.0)
-            if told < MOST * waits and told < BEYOND_CHANCE * by_chance:
+            if told < HALF * waits and told < BEYOND_CHANCE * by_chance:
                 found &= ~(mine & (waker == number))
     return found
 

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from boundby.model.causes import CAUSE_KEYS
+from boundby.model.scale import HALF
 
 if TYPE_CHECKING:
     from boundby.results.report import RegionReport, Report
 
 _NS_PER_MS = 1e6
 #: A region that fills so much of the time is the program's step, if it repeats.
-_STEP_SHARE = 0.5
+_STEP_SHARE = HALF
 
 
 def flat(report: Report, prefix: str) -> dict[str, float]:

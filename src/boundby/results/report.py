@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from boundby.model.causes import BOUNDS
 from boundby.model.records import dataclass
+from boundby.model.scale import NEARLY_ALL
 from boundby.results.codec import (
     LATER,
     NO_COLUMN,
@@ -225,7 +226,7 @@ MemoryDone = Annotated[RegionMemory | None, LATER, NO_COLUMN, "Allocations; null
 
 
 #: Counters tell of some work alone where it fills so much of the samples' time; else other time is mixed in.
-UNMIXED = 0.90
+UNMIXED = NEARLY_ALL
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,13 @@ from boundby.model import stage
 from boundby.model.errors import OutOfBoundsError
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass, replace
+from boundby.model.scale import NOTABLE, SLIGHT
 from boundby.model.units import duration
 from boundby.results.report import SEVERITIES, Finding, NotChecked
 from boundby.rules.rule import DATA, GROUPS, Match, Rule
 
 # Shares of the window from which a saving is of high and of medium severity.
-HIGH_SHARE, MEDIUM_SHARE = 0.10, 0.03
+HIGH_SHARE, MEDIUM_SHARE = NOTABLE, SLIGHT
 MOST_EXAMPLES = 3
 # What these speak of is sure to save nothing where processes that make the input set the pace.
 BEHIND_INPUT = ("gpu_compute", "gpu_copy", "cuda_api", "sync", "streams")

@@ -18,6 +18,7 @@ from boundby.correlation.logical_threads import LogicalThreads
 from boundby.model.arrays import Int64Array, in_order, is_any, is_even, marked, median, pick, places, unique
 from boundby.model.intervals import IntervalSet, contains, union
 from boundby.model.records import replace
+from boundby.model.scale import NOTABLE, SMALL
 from boundby.structure.loop_detection import LEAST_LAUNCHES, Loop, find_loop
 from boundby.structure.phases import find_changes
 from boundby.trace.tables import OpKind, Trace
@@ -26,8 +27,7 @@ from boundby.trace.vocabulary.cuda import CallClass
 FOUND_DOMAIN = "boundby (found)"
 
 # A further loop, and a phase, must take this part of the launches (of the time) to be worth a name.
-LEAST_LOOP = 0.1
-LEAST_PHASE = 0.05
+LEAST_LOOP = NOTABLE
 _MOST_LOOPS = 4
 _FIRST_LOOKED_AT = 10_000
 # After the last iteration calls belong to it if they are done within so many times what usually follows an iteration.
@@ -220,7 +220,7 @@ def _phases(launches: _Launches, loops: list[Loop]) -> list[tuple[int, int]]:
 def _merge_short(launches: _Launches, bounds: list[int]) -> list[tuple[int, int]]:
     """Runs too short to be a phase join the longer of their neighbours."""
     time = np.append(launches.start_ns, launches.end_ns.max(initial=0))
-    least = LEAST_PHASE * (int(time[-1]) - int(time[0]))
+    least = SMALL * (int(time[-1]) - int(time[0]))
     while len(bounds) > 2:
         length = np.diff(time[np.array(bounds)])
         short = int(np.argmin(length))

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from boundby.model.arrays import median, places, ranked, sorted_distinct, unique
 from boundby.model.records import dataclass
+from boundby.model.scale import HALF, MOST, NEARLY_ALL, QUARTER, SLIGHT
 
 Ints = npt.NDArray[np.int64]
 
@@ -26,7 +27,7 @@ LEAST_ITERATIONS = 3
 # A clock's distances lie within this factor of their median, but for so many of them (checkpoints, evaluations).
 LENGTH_FACTOR = 1.75
 OUTLIERS = 0.15
-LEAST_IN_TURN = 0.25  # of the clocks of a loop
+LEAST_IN_TURN = QUARTER  # of the clocks of a loop
 GRAM_SIZES = (1, 2, 4, 8)
 _MOST_LEVELS = 16  # candidates looked at; the true one stands out by its many clocks
 _LEAST_SUPPORT = 0.002  # clocks times occurrences, of the most that any level has: less comes about by chance
@@ -37,20 +38,19 @@ _MOST_LEADERS = 8  # clocks at the begin of an iteration that stand in for each 
 LEAST_LAUNCHES = 16  # in all iterations together: fewer may look alike by chance
 # Iterations are alike if they hold this part of what most of them hold, and if this part of them is what most hold.
 ALIKE = 0.7
-ALIKE_EACH = 0.5  # asked of each iteration, if 0.7 is asked of the median
-MOST = 0.8  # so many of the iterations must be so
+ALIKE_EACH = HALF  # asked of each iteration, if 0.7 is asked of the median
 LEAST_COVERAGE = 0.35  # of the launches looked at: less is an episode, not what the program does
 # An outer loop that adds at most so much to alike rounds of an inner one is an artefact (a log line every 30 steps).
 ADDED_LAUNCHES = 2
-ADDED_FRACTION = 0.03  # of an inner iteration
-WHOLE = 0.8  # of an iteration: one
+ADDED_FRACTION = SLIGHT  # of an inner iteration
+WHOLE = MOST  # of an iteration: one
 LONGER_PAUSE = 1.5  # times as long
 _TELLING_SIZES = (1, 2, 4, 8, 16, 32)
 _CHANCE = 32  # grams of random tokens must be so much more numerous than places in an iteration
 _MOST_REFERENCES = 8  # clocks that are tried as the one that all others are set against
 
 # Clocks whose spacings lie within this factor tell of one loop: an outer one holds two inner iterations or more.
-SAME_LOOP = 0.8
+SAME_LOOP = MOST
 # Of those the one that holds most launches is taken, among such with this part of the best support or more.
 WELL_SUPPORTED = 1 / 2
 # A first tick that stands before the loop: less than this part of the other clocks are heard in its iteration, and less
@@ -59,9 +59,9 @@ HEARD, RIGHT_PLACE = 0.6, 0.3
 _JITTER, _JITTER_PARTS = 2, 50
 # A place belongs to an iteration if this part of the iterations hold the same token there; one that differs is passed
 # over if more than as many as this agree after it.
-AGREE, _DISAGREE_COST = 0.5, 2
+AGREE, _DISAGREE_COST = HALF, 2
 # One launch over and over is a loop only if the host waits in nearly every round.
-WAITS_EACH_ROUND = 0.9
+WAITS_EACH_ROUND = NEARLY_ALL
 
 
 class Grams:

@@ -14,6 +14,7 @@ import numpy as np
 
 from boundby.model.arrays import Int64Array, median
 from boundby.model.expressions import expression
+from boundby.model.scale import HALF, NOTABLE
 from boundby.trace.vocabulary.ranges import is_step
 
 # First instances that take so many times the median are warm-up: ordinary steps differ by less.
@@ -21,9 +22,9 @@ SLOWER = 1.5
 # At most this part of all instances is warm-up: later ones that differ are variance.
 MOST_WARM_UP_SHARE = 0.34
 # The last of them count only while their excess is this share of the largest: beside 50 ms, 0.1 ms is nothing.
-LEAST_EXCESS = 0.1
+LEAST_EXCESS = NOTABLE
 # A step holds more than this of what is launched: two regions cannot both.
-MOST_OF_IT = 0.5
+MOST_OF_IT = HALF
 MOST_NAMED = 4
 _NO_STEP = expression(r"warm[-_ ]?up|^MPI_(?:Init|Finalize)", re.IGNORECASE)
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from boundby.model.arrays import MISSING, Int32Array, Int64Array, factorize, median, unique
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass, replace
+from boundby.model.scale import HALF
 from boundby.native.events import Events
 from boundby.readers.kineto import about
 from boundby.readers.kineto.columns import (
@@ -88,9 +89,9 @@ _THREAD_NAME = expression(r"^thread -?\d+ \((.*)\)$")  # "thread 24270 (python)"
 _STEP = expression(r"^ProfilerStep#(\d{1,18})")
 #: A first or last step with less than this part of the others' calls and operators is one in which the recording began
 #: or ended, and no measure of a step.
-_WHOLE = 0.5
+_WHOLE = HALF
 #: Between steps whose numbers do not follow each other a schedule waited, if in so much of the time nothing began.
-_UNRECORDED = 0.5
+_UNRECORDED = HALF
 _HOST = 0  # device type of memory events: c10::DeviceType::CPU
 _NOBODY = 0xFFFFFFFF  # how CUPTI writes "no stream"
 _MOST_ID = 1 << 32

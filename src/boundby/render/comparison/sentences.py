@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, CAUSE_KEYS, SHORT_LABEL
 from boundby.model.expressions import expression
+from boundby.model.scale import NEGLIGIBLE, SMALL
 from boundby.model.scenarios import scenario_label
 from boundby.render.bars import FOLD_BELOW, Segment, segments
 from boundby.render.findings import NOTE, saves_range
@@ -26,11 +27,11 @@ from boundby.results.comparison import (
     Significance,
 )
 
-MIN_SHARE = 0.01  # of either run: regions and causes below it are left out of tables for people
+MIN_SHARE = NEGLIGIBLE  # of either run: regions and causes below it are left out of tables for people
 MAX_ROWS = 40
 MANY = 30  # instances that are not too few, but each much like the one before
 NEXT_TO_NOTHING = 10  # so many times as long as before: the work lay elsewhere then
-ONE_RUN = 0.05  # two runs of one program differ by as much: a smaller change of the whole is none without a test
+ONE_RUN = SMALL  # two runs of one program differ by as much: a smaller change of the whole is none without a test
 ALIKE = 0.005  # changes of less are told as "as long as before"
 FINDING_WORDS = {
     "new": "new",

@@ -20,6 +20,7 @@ from boundby.evidence.host_idleness import (
 from boundby.evidence.hotspots import PYTHON_CODE, short_symbol
 from boundby.evidence.initialization import rest_window, warm_regions
 from boundby.model.causes import Cause
+from boundby.model.scale import HALF
 from boundby.model.units import duration
 from boundby.rules.builtin._telling import (
     early_advice,
@@ -39,7 +40,7 @@ from boundby.structure.found import is_found
 # Operators that take less than this from launch to launch are the framework's own path, not somebody's loop.
 SHORT_NS = 1_000_000
 # Operators that hold this share of the time explain it.
-MOSTLY = 0.5
+MOSTLY = HALF
 MOST_NAMED = 3
 _ENGINE = "autograd::engine::evaluate_function: "
 DISPATCH = (

@@ -10,14 +10,14 @@ from boundby.evidence.context import RuleContext
 from boundby.model.arrays import unique
 from boundby.model.intervals import union
 from boundby.model.records import dataclass
+from boundby.model.scale import HALF, MOST
 from boundby.model.units import duration, percent, size
 from boundby.results.report import Example
 from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.tables import Direction, MemoryKind, OpKind
 
 # Ranges and calls are named if they cover this share of the start; a range gives way to one inside it that covers most.
-_MOST = 0.5
-_MOST_OF_RANGE = 0.8
+_MOST = HALF
 # What is uploaded after it was made on the CPU is a model, and no batch.
 _MODEL_BYTES = 50_000_000
 
@@ -62,7 +62,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     if in_cuda >= _MOST * startup:
         worst = int(rows[np.lexsort((rows, calls.start_ns[rows] - ends))][0])
         name, took = context.call_name(worst), int(context.call_ns(worst))
-        if took >= _MOST_OF_RANGE * in_cuda:
+        if took >= MOST * in_cuda:
             what = f": {duration(took)} of it in one {name}"
         else:
             what = f": {duration(in_cuda)} of it in CUDA calls, {duration(took)} in one {name}"
@@ -109,7 +109,7 @@ def _ranges(context: RuleContext, low: int, high: int) -> list[_Covering]:
         while True:
             inside = np.flatnonzero(parent == row)
             best = int(inside[np.lexsort((inside, -covered[inside]))][0]) if len(inside) else -1
-            if best < 0 or covered[best] < _MOST_OF_RANGE * covered[row]:
+            if best < 0 or covered[best] < MOST * covered[row]:
                 break
             row = best
         name = context.trace.names[ranges.name[row]]

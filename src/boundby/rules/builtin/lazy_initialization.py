@@ -25,6 +25,7 @@ from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass, replace
+from boundby.model.scale import MOST, NOTABLE
 from boundby.model.units import count, duration, percent
 from boundby.results.report import Example
 from boundby.rules.builtin._telling import rest_options
@@ -34,9 +35,9 @@ from boundby.trace.vocabulary.cuda import CallClass
 
 _COMPILES = expression(r"cuLink|nvrtc|nvJitLink")
 # If the longest call of each process holds so much, it happens once in each.
-_ONCE_SHARE = 0.8
+_ONCE_SHARE = MOST
 # What comes after the warm-up pays again if so much of it is initialization.
-PAYS_AGAIN = 0.1
+PAYS_AGAIN = NOTABLE
 
 
 @dataclass(frozen=True)

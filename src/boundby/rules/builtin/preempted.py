@@ -11,12 +11,13 @@ from boundby.evidence.feeders import is_child
 from boundby.model.arrays import is_any, median, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, Coverage, IntervalSet, intersect, subtract, union
+from boundby.model.scale import NOTABLE
 from boundby.model.units import count, duration, percent
 from boundby.results.report import Example
 from boundby.rules.rule import Match, Rule, Threshold
 
 # Who takes less is chance.
-LEAST_CORES = 0.1
+LEAST_CORES = NOTABLE
 # Who takes the cores, and what to do about it.
 _OWN, _CHILDREN, _OTHERS = "threads of its own process", "processes that it started", "other programs"
 _ADVICE = {

@@ -11,6 +11,7 @@ from boundby.evidence.device_work import device_work, kernel_name
 from boundby.model.arrays import is_even, pick, ranked, unique
 from boundby.model.intervals import Coverage, union
 from boundby.model.records import dataclass
+from boundby.model.scale import HALF, NEGLIGIBLE
 from boundby.model.units import count, duration
 from boundby.results.report import Example
 from boundby.rules.builtin._operations import OperationSet
@@ -25,9 +26,9 @@ RELEASE_NS = 6_000
 # Held up for less than this it would have taken as long to arrive.
 LEAST_HOLD_NS = 10_000
 # The default stream serialises only if the two sides (nearly) never run at once.
-MOST_OVERLAP = 0.01
+MOST_OVERLAP = NEGLIGIBLE
 # Explicit waits for events explain as much if there is one for so many operations.
-WAITS_SHARE = 0.5
+WAITS_SHARE = HALF
 _NEVER = np.iinfo(np.int64).min // 2
 
 

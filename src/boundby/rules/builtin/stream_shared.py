@@ -9,12 +9,13 @@ import numpy as np
 from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.device_work import device_work
 from boundby.model.arrays import ranked, unique
+from boundby.model.scale import HALF
 from boundby.model.units import count, duration
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.rule import Match, Rule, Threshold
 
 # Kernels with more blocks than this, a multiprocessor, take as long side by side.
-_SMALL = 0.5
+_SMALL = HALF
 
 
 def _check(context: RuleContext) -> Iterator[Match]:

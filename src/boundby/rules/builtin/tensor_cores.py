@@ -11,6 +11,7 @@ from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.device_work import device_work
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
+from boundby.model.scale import NOTABLE
 from boundby.model.units import counted, duration, percent
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.rule import Match, Rule, Threshold
@@ -51,7 +52,7 @@ _FALLBACK_SPEED_UP = (1.2, 3.0)
 # Here TF32 has no higher a peak rate than FP32: only 16 bits gain.
 _TF32_GAINS_LITTLE = ((8, 6), (8, 9), (12, 0))
 # TF32 was switched on if the products that use it take this part of the time of all.
-_TF32_IS_ON = 0.1
+_TF32_IS_ON = NOTABLE
 
 
 def _check(context: RuleContext) -> Iterator[Match]:

@@ -1,0 +1,17 @@
+"""How much is much: the one scale on which shares are judged, whatever they are shares of.
+
+A share of time, of bytes, of calls or of a set is negligible, slight, small, notable, a quarter, half, most or nearly
+all of its whole. Which of these a decision needs is part of the decision; how large each is, is settled here, once. A
+decision that needs a number between two of them depends on its tuning, and wants a better idea.
+"""
+
+from __future__ import annotations
+
+NEGLIGIBLE = 0.01  # nobody would change a program for it
+SLIGHT = 0.03  # repeated runs of one program differ by so much
+SMALL = 0.05  # seen in a picture, decides nothing
+NOTABLE = 0.1  # has to be named
+QUARTER = 0.25
+HALF = 0.5
+MOST = 0.8
+NEARLY_ALL = 0.9  # what is left is edges: starts, ends, launches
