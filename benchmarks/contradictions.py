@@ -13,10 +13,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import boundby
+from boundby.document import sentences
 from boundby.model.causes import BUSY_CAUSES, Cause
 from boundby.model.errors import UserError
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
-from boundby.render import sentences, terminal
+from boundby.render import terminal
 from boundby.results.report import DeviceReport, Report, WhatIf
 from boundby.rules.builtin import builtin
 

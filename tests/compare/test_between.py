@@ -8,9 +8,9 @@ import pytest
 
 import boundby
 from boundby.compare.between import compare
+from boundby.document.comparison_document import finding_figures, headline
 from boundby.model.causes import SHORT_LABEL
 from boundby.model.errors import SelectionError
-from boundby.render.comparison.sentences import finding_figures, headline
 from boundby.results import saved
 from boundby.results.comparison import FindingChange
 from boundby.results.report import AnalysisSummary, NotChecked, Report, Top

@@ -14,9 +14,10 @@ from rich.cells import cell_len
 
 from boundby.compare import gate
 from boundby.compare.between import compare
+from boundby.document import comparison_document
 from boundby.render import gate as report_gate
 from boundby.render import html
-from boundby.render.comparison import markdown, sentences, terminal
+from boundby.render.comparison import markdown, terminal
 from boundby.results import saved
 from boundby.results.comparison import SIGNIFICANCE, Comparison
 from boundby.results.gate import GateResult
@@ -110,14 +111,16 @@ def test_golden(name: str) -> None:
     golden.check(f"compare_{name}.md", markdown.render(comparison))
 
 
-@pytest.mark.parametrize("sort", ["time", *sentences.SORTS])
+@pytest.mark.parametrize("sort", ["time", *comparison_document.SORTS])
 def test_rows_can_be_few_and_sorted(sort: str) -> None:
     comparison = ALL["faster"]()
-    rows, left_out = sentences.regions(comparison, 2, sort)
+    rows, left_out = comparison_document.regions(comparison, 2, sort)
     assert len(rows) == 2
     assert "not among the 2 shown" in left_out
     if sort != "time":
-        weights = [sentences.SORTS[sort](row.change) for row in sentences.regions(comparison, sort=sort)[0]]
+        weights = [
+            comparison_document.SORTS[sort](row.change) for row in comparison_document.regions(comparison, sort=sort)[0]
+        ]
         assert weights == sorted(weights, reverse=True)
         assert all(row.depth == 0 for row in rows)
     assert rows[0].name in terminal.render(comparison, top=2, sort=sort)
@@ -187,7 +190,7 @@ def test_markdown_has_tables_that_hold(name: str) -> None:
     ],
 )
 def test_changes(fraction: float | None, text: str) -> None:
-    assert sentences.change(fraction) == text
+    assert comparison_document.change(fraction) == text
 
 
 def test_a_gate_in_every_form() -> None:

@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from boundby.document.bars import FOLD_BELOW, cells, letters, segments
 from boundby.model.causes import CAUSE_INFO, CAUSE_KEYS, OTHER
-from boundby.render.bars import FOLD_BELOW, cells, letters, segments
 from tests.support.reports import account
 
 ACCOUNTS = st.fixed_dictionaries({key: st.just(0) | st.integers(0, 10**13) for key in CAUSE_KEYS})

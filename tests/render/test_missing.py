@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from boundby.render.missing import not_captured
+from boundby.document.missing import not_captured
 from boundby.trace.facts import Captured
 from tests.support import reports
 

@@ -16,10 +16,10 @@ import pytest
 
 from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
+from boundby.document.glossary import TERMS
 from boundby.model.causes import CAUSE_KEYS, COLORS
 from boundby.plot_data import build_plot_data
 from boundby.render import page
-from boundby.render.glossary import TERMS
 from boundby.render.page import FOLDER
 from boundby.render.page.content import evidence
 from boundby.results.plot_data import PlotData

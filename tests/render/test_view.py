@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from boundby.render import sentences
-from boundby.render.view import MAX_ROWS, accounts, select
+from boundby.document import sentences
+from boundby.document.view import MAX_ROWS, accounts, select
 from boundby.results.report import AnalysisSummary, Coverage, FirstResponse, WhatIf
 from tests.support import reports
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import boundby
-from boundby.render import screen, sentences, view
+from boundby.document import sentences, view
+from boundby.render import screen
 from boundby.results.report import DeviceReport, Report
 from boundby.simulate.engine import simulate
 from boundby.simulate.export import write_export

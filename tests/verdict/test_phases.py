@@ -9,8 +9,8 @@ import pytest
 
 import boundby
 from boundby.claims.phases import change_of
+from boundby.document.sentences import phases
 from boundby.model.records import replace
-from boundby.render.sentences import phases
 from boundby.results.report import Phase, Window
 from boundby.simulate.engine import simulate
 from boundby.simulate.export import to_export

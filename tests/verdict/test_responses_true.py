@@ -12,12 +12,12 @@ import pytest
 from boundby import api
 from boundby.claims import first_responses, patterns
 from boundby.claims.first_responses import Subject, Told
+from boundby.document.sentences import window
 from boundby.evidence.host_idleness import ON_PURPOSE
 from boundby.evidence.wait_chains import Chain, Link
 from boundby.model.causes import CAUSES
 from boundby.model.intervals import IntervalSet
 from boundby.model.records import replace
-from boundby.render.sentences import window
 from boundby.results.report import DeviceReport, Finding, Report
 from boundby.rules.builtin import input as input_rules
 from boundby.simulate.case import Case

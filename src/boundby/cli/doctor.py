@@ -110,7 +110,7 @@ def _with_advice(check: Check, surface: Surface) -> Text:
 def _cell(text: str, style: str = "") -> Text:
     from rich.text import Text
 
-    from boundby.render.text import clean
+    from boundby.document.text import clean
 
     return Text(clean(text), style)
 

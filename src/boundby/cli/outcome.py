@@ -113,6 +113,6 @@ def _say(message: str, next_step: str, code: int) -> int:
 
 
 def _one_line(text: str) -> str:
-    from boundby.render.text import clean
+    from boundby.document.text import clean
 
     return clean(text)

@@ -412,6 +412,6 @@ def _ending(code: int) -> str:
 
 
 def _say(text: str) -> None:
-    from boundby.render.text import clean
+    from boundby.document.text import clean
 
     click.echo(f"boundby: {clean(text)}", err=True)

@@ -89,11 +89,11 @@ LEAST_TOLD = 0.005  # of the window: a named scenario that changes less says not
 
 def _table(answers: list[Answer], unreliable: str | None, surface: Surface, *, asked_for: bool) -> str:
     """``asked_for``: each scenario was named, and has its row whatever it says."""
+    from boundby.document.sentences import untrusted
     from boundby.model.causes import SHORT_LABEL
     from boundby.model.scenarios import SCENARIOS
     from boundby.model.units import change, duration, duration_range
     from boundby.render.face import Column, Face, fitting, natural, pad
-    from boundby.render.sentences import untrusted
 
     face = Face(surface.width, surface.color_system, surface.unicode)
     if unreliable:

@@ -115,7 +115,7 @@ def work_out(question: Question) -> Answer:
 def changed_since(before: str, report: Any) -> str:
     """What changed since an earlier Report, in two sentences."""
     from boundby import api
-    from boundby.render.comparison import sentences
+    from boundby.document import comparison_document
     from boundby.results import saved
     from boundby.results.report import Report
 
@@ -123,7 +123,7 @@ def changed_since(before: str, report: Any) -> str:
     told = [
         text
         for device in comparison.devices
-        for text in (sentences.headline(device, comparison), sentences.verdict(device))
+        for text in (comparison_document.headline(device, comparison), comparison_document.verdict(device))
     ]
     return " ".join(filter(None, told))
 

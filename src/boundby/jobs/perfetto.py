@@ -8,6 +8,7 @@ from typing import IO
 
 import numpy as np
 
+from boundby.document.text import region_name
 from boundby.jobs.meetings import Aligned, Clock
 from boundby.jobs.merge import choose
 from boundby.jobs.summary import RankSummary
@@ -15,7 +16,6 @@ from boundby.model.arrays import Int64Array
 from boundby.model.causes import CAUSES, SHORT_LABEL, Cause
 from boundby.render.job import name_of, told
 from boundby.render.perfetto_packets import Slices, Writer
-from boundby.render.text import region_name
 from boundby.results.job import JobReport
 
 STEPS, WORK, COLLECTIVES = 1, 2, 3

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from boundby.claims.limits import limit
+from boundby.document import findings, sentences, view
+from boundby.document.missing import not_captured
+from boundby.document.text import clean, region_name, shorten
 from boundby.model.expressions import expression
-from boundby.render import findings, sentences, view
-from boundby.render.missing import not_captured
-from boundby.render.text import clean, region_name, shorten
 from boundby.results.report import (
     Counters,
     DeviceReport,

@@ -14,10 +14,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from boundby.__about__ import __version__
+from boundby.document import findings
+from boundby.document.text import clean, region_name
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass
-from boundby.render import findings
-from boundby.render.text import clean, region_name
 from boundby.results.report import Finding, Report
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"

@@ -13,12 +13,12 @@ from typing import Any, Literal
 from rich.cells import cell_len, chop_cells
 from rich.text import Text
 
+from boundby.document.bars import Segment, cells
+from boundby.document.text import shorten
 from boundby.model import units
 from boundby.model.causes import info
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass
-from boundby.render.bars import Segment, cells
-from boundby.render.text import shorten
 
 DEFAULT_WIDTH = 100
 MIN_WIDTH = 40

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
+from boundby.document.text import clean, file_name
 from boundby.render.face import DEFAULT_WIDTH, DIM, MIN_WIDTH, ColorSystem, Face, pad
 from boundby.render.markdown import code, escape, table
-from boundby.render.text import clean, file_name
 from boundby.results.gate import GateResult, LimitResult
 
 UNTOLD = "cannot be told"

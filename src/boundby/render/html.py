@@ -64,7 +64,7 @@ def job(found: JobReport) -> str:
 
 def fragment(report: Report) -> str:
     """One ``<div>``: what ran, a sentence and a bar per device (or thread), the regions."""
-    from boundby.render import findings, sentences, view
+    from boundby.document import findings, sentences, view
 
     return (
         environment()
@@ -86,11 +86,11 @@ def fragment(report: Report) -> str:
 
 def comparison(found: Comparison, result: GateResult | None = None, *, is_page: bool = True) -> str:
     """A whole page, with a gate's result where there is one; or the same for notebooks, without the page around it."""
+    from boundby.document import comparison_document
     from boundby.render import gate
-    from boundby.render.comparison import sentences
 
-    rows, left_out = sentences.regions(found)
-    shown = {"comparison": found, "tell": sentences, "regions": rows, "left_out": left_out}
+    rows, left_out = comparison_document.regions(found)
+    shown = {"comparison": found, "tell": comparison_document, "regions": rows, "left_out": left_out}
     page = environment().get_template("comparison/page.html.j2")
     return page.render(**shown, gate=gate, result=result, page=is_page)
 
@@ -101,10 +101,10 @@ def environment() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup, escape
 
+    from boundby.document.bars import segments
+    from boundby.document.text import clean
     from boundby.model import units
     from boundby.model.causes import info
-    from boundby.render.bars import segments
-    from boundby.render.text import clean
 
     def tight(text: str) -> Markup:
         """The text, escaped, with every number kept beside its unit."""

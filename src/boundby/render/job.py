@@ -6,13 +6,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 
+from boundby.document.bars import cells, segments
+from boundby.document.text import clean, region_name, shorten
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, CAUSE_KEYS, COLORS, LETTER, SHORT_LABEL
 from boundby.model.records import dataclass
 from boundby.model.scale import HALF, NEGLIGIBLE, SMALL
 from boundby.render import markdown
-from boundby.render.bars import cells, segments
-from boundby.render.text import clean, region_name, shorten
 from boundby.results.job import JobReport, JobWhatIf, RankReport, Straggler
 from boundby.structure import ranks as mpi_ranks
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from boundby.document import findings, sentences, view
+from boundby.document.bars import letters, segments
+from boundby.document.missing import captured_by, not_captured
+from boundby.document.text import clean, region_name, shorten
+from boundby.document.view import Account
 from boundby.model import units
 from boundby.model.causes import LETTER
 from boundby.model.expressions import expression
-from boundby.render import findings, sentences, view
-from boundby.render.bars import letters, segments
-from boundby.render.missing import captured_by, not_captured
-from boundby.render.text import clean, region_name, shorten
-from boundby.render.view import Account
 from boundby.results.report import Report
 
 BAR_WIDTH = 60

@@ -12,12 +12,12 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from boundby.document import sentences
+from boundby.document.text import region_name
 from boundby.model import stage
 from boundby.model.arrays import Int64Array
 from boundby.model.causes import CAUSE_INFO
-from boundby.render import sentences
 from boundby.render.perfetto_packets import Slices, Value, Writer
-from boundby.render.text import region_name
 from boundby.trace.tables import NO_CORRELATION, Direction, MemoryKind, OpKind
 from boundby.trace.vocabulary.metrics import WORDS as METRIC_WORDS
 

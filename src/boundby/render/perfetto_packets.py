@@ -14,10 +14,10 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from boundby.document.text import clean
 from boundby.model.arrays import Int64Array
 from boundby.model.errors import UserError
 from boundby.model.intervals import first_free_lanes
-from boundby.render.text import clean
 
 BoolArray = npt.NDArray[np.bool_]
 Value = str | int | float | bool

@@ -10,11 +10,14 @@ from collections.abc import Sequence
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from boundby.document import findings, sentences, view
+from boundby.document.missing import not_captured
+from boundby.document.text import clean, part_name, region_name
+from boundby.document.view import Account, Row
 from boundby.model import units
 from boundby.model.causes import SHORT_LABEL
 from boundby.model.records import dataclass, replace
 from boundby.model.scale import SMALL
-from boundby.render import findings, sentences, view
 from boundby.render import terminal as parts
 from boundby.render.face import (
     DEFAULT_WIDTH,
@@ -27,9 +30,6 @@ from boundby.render.face import (
     natural,
     pad,
 )
-from boundby.render.missing import not_captured
-from boundby.render.text import clean, part_name, region_name
-from boundby.render.view import Account, Row
 from boundby.results.report import Finding, RegionReport, Report
 
 MOST_LINES = 40  # of 100 columns: a terminal of usual height

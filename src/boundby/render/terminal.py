@@ -7,12 +7,15 @@ from collections.abc import Mapping, Sequence
 
 from rich.text import Text
 
+from boundby.document import counters, findings, glossary, memory, sentences, view, work
+from boundby.document.bars import cells, segments
+from boundby.document.missing import captured_by, not_captured, not_read
+from boundby.document.text import clean, region_name
+from boundby.document.view import Account, Row
 from boundby.model import units
 from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS, OTHER
 from boundby.model.records import replace
 from boundby.model.scale import SMALL
-from boundby.render import counters, findings, glossary, memory, sentences, view, work
-from boundby.render.bars import cells, segments
 from boundby.render.face import (
     DEFAULT_WIDTH,
     DIM,
@@ -25,9 +28,6 @@ from boundby.render.face import (
     natural,
     pad,
 )
-from boundby.render.missing import captured_by, not_captured, not_read
-from boundby.render.text import clean, region_name
-from boundby.render.view import Account, Row
 from boundby.results.report import Check, Finding, Report, Top
 
 MAX_THREADS = 8

@@ -5,10 +5,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
+from boundby.document.text import clean, region_name, shorten
 from boundby.model import units
 from boundby.model.causes import CAUSE_KEYS, COLORS, LETTER, SHORT_LABEL
 from boundby.render import gate, markdown
-from boundby.render.text import clean, region_name, shorten
 from boundby.results.gate import GateResult
 from boundby.results.job import JobComparison, JobSide, RankChange, StragglerChange
 

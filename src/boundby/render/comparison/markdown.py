@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from boundby.document import comparison_document
+from boundby.document.comparison_document import RegionRow
 from boundby.model import units
 from boundby.model.causes import info
-from boundby.render.comparison import sentences
-from boundby.render.comparison.sentences import RegionRow
 from boundby.render.markdown import code, escape, table, warned
 from boundby.results.comparison import Comparison, DeviceChange
 
@@ -19,7 +19,7 @@ def render(comparison: Comparison) -> str:
         _sides(comparison),
         warned((doubt.message, doubt.code) for doubt in comparison.doubts),
         *(_device(device, comparison) for device in comparison.devices),
-        escape(sentences.significance_summary(comparison)),
+        escape(comparison_document.significance_summary(comparison)),
         _regions(comparison),
         _findings(comparison),
         _predictions(comparison),
@@ -30,13 +30,17 @@ def render(comparison: Comparison) -> str:
 def _sides(comparison: Comparison) -> str:
     rows = [
         (word, " · ".join((code(what), *(escape(part) for part in parts))))
-        for word, (what, *parts) in sentences.sides(comparison)
+        for word, (what, *parts) in comparison_document.sides(comparison)
     ]
     return table(("", "what ran"), "ll", rows)
 
 
 def _device(device: DeviceChange, comparison: Comparison) -> str:
-    lines = [f"### {escape(sentences.headline(device, comparison))}", "", escape(sentences.verdict(device))]
+    lines = [
+        f"### {escape(comparison_document.headline(device, comparison))}",
+        "",
+        escape(comparison_document.verdict(device)),
+    ]
     one, other = device.before, device.after
     if one is None or other is None:
         return "\n".join(lines).rstrip()
@@ -48,20 +52,20 @@ def _device(device: DeviceChange, comparison: Comparison) -> str:
             item.delta,
             item.change,
         )
-        for item in sentences.causes(one, other)
+        for item in comparison_document.causes(one, other)
     ]
     whole = (
         "**all**",
         units.duration(one.each_ns),
         units.duration(other.each_ns),
-        sentences.signed(other.each_ns - one.each_ns),
-        sentences.change(device.change),
+        comparison_document.signed(other.each_ns - one.each_ns),
+        comparison_document.change(device.change),
     )
     return "\n".join([*lines, "", table(("cause", "before", "after", "change", ""), "lrrrr", [*rows, whole])])
 
 
 def _regions(comparison: Comparison) -> str:
-    rows, left_out = sentences.regions(comparison)
+    rows, left_out = comparison_document.regions(comparison)
     if not rows:
         return ""
     heads = ("region", "inst", "before", "after", "change", "typical instance", "mostly", "bound by")
@@ -84,10 +88,10 @@ def _region(row: RegionRow) -> tuple[str, ...]:
 
 
 def _findings(comparison: Comparison) -> str:
-    rows = sentences.findings(comparison)
+    rows = comparison_document.findings(comparison)
     if not rows:
         return ""
-    lines = [f"#### Findings: {sentences.findings_summary(comparison)}", ""]
+    lines = [f"#### Findings: {comparison_document.findings_summary(comparison)}", ""]
     for row in rows:
         where = f"{code(row.where)}: " if row.where else ""
         figures = f"; {row.figures}" if row.figures else ""
@@ -98,7 +102,7 @@ def _findings(comparison: Comparison) -> str:
 def _predictions(comparison: Comparison) -> str:
     rows = [
         (escape(row.subject), escape(row.told), row.expected, row.measured, row.error)
-        for row in sentences.predictions(comparison)
+        for row in comparison_document.predictions(comparison)
     ]
     heads = ("of", "predicted before, for the part that was done", "predicted", "measured", "error")
     return f"#### Predictions\n\n{table(heads, 'llrrr', rows)}" if rows else ""

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from rich.text import Text
 
+from boundby.document import comparison_document
+from boundby.document.comparison_document import RegionRow
+from boundby.document.text import clean
 from boundby.model import units
 from boundby.model.records import replace
-from boundby.render.comparison import sentences
-from boundby.render.comparison.sentences import RegionRow
 from boundby.render.face import DEFAULT_WIDTH, DIM, MIN_WIDTH, STRONG, ColorSystem, Column, Face, fitting, natural, pad
-from boundby.render.text import clean
 from boundby.results.comparison import Comparison, DeviceChange
 
 GOOD, BAD = "green", "red"
@@ -51,7 +51,7 @@ def render(
 
 def _sides(comparison: Comparison, face: Face) -> list[Text]:
     lines: list[Text] = []
-    for word, parts in sentences.sides(comparison):
+    for word, parts in comparison_document.sides(comparison):
         told = " · ".join(parts) if face.unicode else ", ".join(parts)
         lines += face.wrapped(told, first=face.line((f"{word:<8}", STRONG)))
     return lines
@@ -66,14 +66,14 @@ def _doubts(comparison: Comparison, face: Face) -> list[Text]:
 
 
 def _device(device: DeviceChange, comparison: Comparison, face: Face) -> list[Text]:
-    lines = face.wrapped(sentences.headline(device, comparison), style=STRONG)
-    lines += face.wrapped(sentences.verdict(device))
+    lines = face.wrapped(comparison_document.headline(device, comparison), style=STRONG)
+    lines += face.wrapped(comparison_document.verdict(device))
     one, other = device.before, device.after
     if one is None or other is None:
         return lines
     lines.append(Text())
     room = face.width - 8 - 11
-    for bar in sentences.bars(one, other):
+    for bar in comparison_document.bars(one, other):
         painted = face.bar(bar.parts, max(round(room * bar.scale), 1))
         lines.append(face.line(pad(bar.word, 8), painted, f" {units.duration(bar.each_ns)}"))
     columns = [
@@ -83,7 +83,7 @@ def _device(device: DeviceChange, comparison: Comparison, face: Face) -> list[Te
         Column("CHANGE", 9, lambda row, _: row.delta, right=True),
         Column("", 7, lambda row, _: row.change, right=True),
     ]
-    lines += [Text(), face.heads(columns), *(face.row(columns, row) for row in sentences.causes(one, other))]
+    lines += [Text(), face.heads(columns), *(face.row(columns, row) for row in comparison_document.causes(one, other))]
     shares = (device.gpu_utilization_before, device.gpu_utilization_after)
     if None not in shares:
         busy = f"GPU busy {', then '.join(map(units.percent, shares))}"
@@ -94,11 +94,11 @@ def _device(device: DeviceChange, comparison: Comparison, face: Face) -> list[Te
 def _summary(comparison: Comparison, face: Face) -> list[Text]:
     if not comparison.devices and not comparison.regions:
         return face.wrapped("Neither report holds anything to compare.", style=STRONG)
-    return face.wrapped(sentences.significance_summary(comparison))
+    return face.wrapped(comparison_document.significance_summary(comparison))
 
 
 def _regions(comparison: Comparison, face: Face, top: int | None, sort: str) -> list[Text]:
-    rows, left_out = sentences.regions(comparison, top, sort)
+    rows, left_out = comparison_document.regions(comparison, top, sort)
     if not rows:
         return []
 
@@ -135,8 +135,8 @@ def _typical(row: RegionRow, width: int, face: Face) -> Text:
 
 
 def _findings(comparison: Comparison, face: Face, most: int) -> list[Text]:
-    rows = sentences.findings(comparison)
-    lines = [face.heading(f"FINDINGS: {sentences.findings_summary(comparison)}")] if rows else []
+    rows = comparison_document.findings(comparison)
+    lines = [face.heading(f"FINDINGS: {comparison_document.findings_summary(comparison)}")] if rows else []
     for row in rows[:most]:
         style = {"new": BAD, "worse": BAD, "resolved": GOOD, "improved": GOOD}.get(row.kind, "")
         mark = face.line(pad(face.painted(row.kind, style), 10), pad(face.fit(row.severity, 8), 8))
@@ -152,7 +152,7 @@ def _predictions(comparison: Comparison, face: Face, most: int) -> list[Text]:
         Column("MEASURED", 8, lambda row, _: row.measured, right=True),
         Column("ERROR", 7, lambda row, _: row.error, right=True),
     ]
-    rows = sentences.predictions(comparison)[:most]
+    rows = comparison_document.predictions(comparison)[:most]
     told = face.fit("made before, for the part that was done", face.width - 31)
     head = face.line(face.heads(columns), "  ", face.heading(told))
     lines = [head] if rows else []

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from boundby.document import view
 from boundby.model import units
 from boundby.model.causes import CAUSE_KEYS, OTHER, info
-from boundby.render import view
 from boundby.render.figures import style
 from boundby.results.report import Report
 

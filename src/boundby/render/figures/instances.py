@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from boundby.document.text import region_name
 from boundby.model import units
 from boundby.model.arrays import Int64Array
 from boundby.model.causes import info
 from boundby.render.figures import style
-from boundby.render.text import region_name
 from boundby.results.plot_data import Float64Array, InstanceSeries, PlotData, Spread
 from boundby.results.report import Report
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from boundby.document.bars import FOLD_BELOW, segments
+from boundby.document.view import Row, Selection, select
 from boundby.model import units
 from boundby.model.causes import CAUSE_KEYS, info
-from boundby.render.bars import FOLD_BELOW, segments
 from boundby.render.figures import style
-from boundby.render.view import Row, Selection, select
 from boundby.results.report import Report
 
 if TYPE_CHECKING:

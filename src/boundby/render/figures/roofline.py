@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import hypot
 from typing import TYPE_CHECKING
 
+from boundby.document import work
 from boundby.model.gpus import Gpu, find_gpu
-from boundby.render import work
 from boundby.render.figures import style
 from boundby.results.report import Report
 

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from boundby.document import sentences
+from boundby.document.text import clean, shorten
 from boundby.model import units
 from boundby.model.causes import info
 from boundby.model.errors import UserError
-from boundby.render import sentences
-from boundby.render.text import clean, shorten
 from boundby.results.plot_data import PlotData
 from boundby.results.report import Report
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from boundby.document import view
+from boundby.document.text import clean, part_name, shorten
 from boundby.model.arrays import Int64Array
 from boundby.model.causes import CAUSES, info
-from boundby.render import view
 from boundby.render.figures import style
-from boundby.render.text import clean, part_name, shorten
 from boundby.results.plot_data import AccountLane, CauseBins, Float64Array, PlotData, RangeLane
 from boundby.results.report import Report
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from boundby.document import sentences
+from boundby.document.text import clean
 from boundby.model.causes import BOUND_LABEL, OTHER
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, scenario_label
-from boundby.render import sentences
 from boundby.render.figures import style
-from boundby.render.text import clean
 from boundby.results.report import DeviceReport, Report, WhatIf
 
 if TYPE_CHECKING:

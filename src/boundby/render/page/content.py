@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from boundby import __about__
 from boundby.claims import patterns
+from boundby.document import counters, findings, glossary, memory, sentences, view, work
+from boundby.document.missing import captured_by, not_captured
+from boundby.document.text import clean, region_name
 from boundby.model import units
 from boundby.model.causes import CAUSE_INFO, HOST_MEANING, CauseInfo, info
 from boundby.model.expressions import expression
 from boundby.model.scenarios import scenario_label
-from boundby.render import counters, findings, glossary, memory, sentences, view, work
-from boundby.render.missing import captured_by, not_captured
-from boundby.render.text import clean, region_name
 from boundby.results.plot_data import Gap, PlotData
 from boundby.results.report import Finding, Report, WhatIf
 from boundby.rules.builtin import builtin

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from boundby.document import sentences
+from boundby.document.bars import Segment, segments
+from boundby.document.text import clean, region_name
+from boundby.document.view import Row, select, window_total
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, NOUN
-from boundby.render import sentences
-from boundby.render.bars import Segment, segments
-from boundby.render.text import clean, region_name
-from boundby.render.view import Row, select, window_total
 from boundby.results.report import Distribution, RegionReport, Report
 
 # Rows beyond these, those with the least share, are left out: they are some 2 kB each, and nobody reads them.

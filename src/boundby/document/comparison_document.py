@@ -6,16 +6,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from boundby.document.bars import FOLD_BELOW, Segment, segments
+from boundby.document.findings import NOTE, saves_range
+from boundby.document.sentences import bound_word, each_time, gpus
+from boundby.document.text import clean, file_name, part_name, region_name
+from boundby.document.view import NO_RANGE
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, CAUSE_KEYS, SHORT_LABEL
 from boundby.model.expressions import expression
 from boundby.model.scale import NEGLIGIBLE, SMALL
 from boundby.model.scenarios import scenario_label
-from boundby.render.bars import FOLD_BELOW, Segment, segments
-from boundby.render.findings import NOTE, saves_range
-from boundby.render.sentences import bound_word, each_time, gpus
-from boundby.render.text import clean, file_name, part_name, region_name
-from boundby.render.view import NO_RANGE
 from boundby.results.comparison import (
     Account,
     Comparison,

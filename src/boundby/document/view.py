@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from boundby.document import counters, sentences
+from boundby.document.bars import FOLD_BELOW, Segment, segments
+from boundby.document.text import clean, part_name
 from boundby.model import units
 from boundby.model.causes import HOST_MEANING, LETTER
 from boundby.model.records import dataclass
 from boundby.model.scale import NEGLIGIBLE
-from boundby.render import counters, sentences
-from boundby.render.bars import FOLD_BELOW, Segment, segments
-from boundby.render.text import clean, part_name
 from boundby.results.report import Card, Check, DeviceReport, FirstResponse, RegionReport, Report, Top, Verdict
 
 MOST_RANGES = 4  # of GPU numbers in a sentence

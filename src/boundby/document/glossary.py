@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
+from boundby.document import sentences
+from boundby.document.bars import FOLD_BELOW
 from boundby.model.causes import CAUSE_INFO, HOST_MEANING
 from boundby.model.records import dataclass
-from boundby.render import sentences
-from boundby.render.bars import FOLD_BELOW
 from boundby.results.report import Report
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from boundby.document.text import clean, file_name
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, MEANING, NOUN, SHORT_LABEL
 from boundby.model.records import dataclass
 from boundby.model.scale import NEARLY_ALL, NEGLIGIBLE, SMALL
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, scenario_label
-from boundby.render.text import clean, file_name
 from boundby.results.report import (
     NO_GPU_WORK,
     DeviceReport,

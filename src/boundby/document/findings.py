@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from boundby.document.text import clean
 from boundby.model import units
 from boundby.model.scale import NEGLIGIBLE
-from boundby.render.text import clean
 from boundby.results.report import Example, Finding, NotChecked, Report
 
 #: More would hide the best ones; the rest is counted, and shown where all were asked for.

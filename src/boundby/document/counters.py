@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from boundby.claims.limits import limit
+from boundby.document.text import clean
 from boundby.model import units
-from boundby.render.text import clean
 from boundby.results.report import Counters, DeviceReport, Report
 
 COLUMNS = ("kernel", "time", "SMs", "issue", "tensor", "DRAM", "PCIe", "alone")

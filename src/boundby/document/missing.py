@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from boundby.document.text import clean
 from boundby.model import units
 from boundby.model.records import dataclass
-from boundby.render.text import clean
 from boundby.results.report import Report
 from boundby.trace.facts import PYTORCH, UnreadTable
 
