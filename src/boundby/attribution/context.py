@@ -10,14 +10,16 @@ import numpy.typing as npt
 
 from boundby.attribution.host_state import HostState
 from boundby.attribution.projection import project
-from boundby.attribution.regions import Ownership
+from boundby.attribution.regions import ROOT, Ownership
 from boundby.correlation.correlate import Calls
 from boundby.correlation.logical_threads import LogicalThreads
-from boundby.model.arrays import Int32Array, Int64Array, pick, rows_of
+from boundby.model.arrays import Int32Array, Int64Array, as_rows, group_counts, group_sums, is_any, pick, rows_of
 from boundby.model.intervals import IntervalSet
 from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
+from boundby.structure.steps import Candidate
 from boundby.trace.tables import Operations, Trace
+from boundby.trace.vocabulary.cuda import CallClass
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,20 @@ class TraceContext:
     def projected(self) -> tuple[Int64Array, Int64Array]:
         """When each range begins and ends on the devices, by all operations (`project`)."""
         return project(self.trace, self.calls, self.ownership.regions, self.launch_range)
+
+    @cached_property
+    def step_candidates(self) -> list[Candidate]:
+        """Every region, the root with all time and launches."""
+        regions, ranges = self.ownership.regions, self.trace.ranges
+        instances = np.bincount(regions.of_range, minlength=len(regions))
+        time_ns = group_sums(regions.of_range, ranges.end_ns, len(regions), ranges.start_ns)
+        time_ns[ROOT] = int(time_ns[regions.parent == ROOT].sum())
+        launching = as_rows(is_any(self.calls.kind, (CallClass.LAUNCH, CallClass.BLOCKING_COPY)))
+        launches = regions.accumulate(group_counts(self.call_region[launching], len(regions)))
+        return [
+            Candidate(regions.path(number), *columns)
+            for number, columns in enumerate(zip(instances.tolist(), time_ns.tolist(), launches.tolist(), strict=True))
+        ]
 
     @property
     def launch_range(self) -> Int32Array:

@@ -11,16 +11,15 @@ from boundby.attribution.context import DeviceOperations, TraceContext
 from boundby.attribution.projection import project
 from boundby.attribution.regions import ROOT, Regions
 from boundby.correlation.clock import MOST_LATENCY_NS
-from boundby.model.arrays import Int64Array, as_rows, group_counts, is_any, pick, places, unique
+from boundby.model.arrays import Int64Array, pick, places, unique
 from boundby.model.errors import SelectionError, did_you_mean
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
 from boundby.model.units import duration
 from boundby.structure.found import is_found
-from boundby.structure.steps import Candidate, find_steps, likely_steps
+from boundby.structure.steps import find_steps, likely_steps
 from boundby.trace.tables import Trace
-from boundby.trace.vocabulary.cuda import CallClass
 
 _UNIT_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "": 1_000_000_000}
 _TIME = expression(r"^\s*([+-]?\d+(?:\.\d*)?|[+-]?\.\d+)\s*(ns|us|ms|s|)\s*$")
@@ -229,24 +228,8 @@ def _after_first(window: Window, context: TraceContext, operations: DeviceOperat
 
 def step_region(context: TraceContext) -> int | None:
     """The region that is plainly the step of the program; None: none is."""
-    candidates = step_candidates(context)
+    candidates = context.step_candidates
     return find_steps(candidates, candidates[ROOT])
-
-
-def step_candidates(context: TraceContext) -> list[Candidate]:
-    """Every region, the root with all time and launches."""
-    trace, regions = context.trace, context.ownership.regions
-    instances = np.bincount(regions.of_range, minlength=len(regions))
-    time_ns = np.zeros(len(regions), np.int64)
-    np.add.at(time_ns, regions.of_range, trace.ranges.end_ns - trace.ranges.start_ns)
-    launching = as_rows(is_any(context.calls.kind, (CallClass.LAUNCH, CallClass.BLOCKING_COPY)))
-    own = group_counts(context.call_region[launching], len(regions))
-    launches = regions.accumulate(own)
-    time_ns[ROOT] = int(time_ns[regions.parent == ROOT].sum())
-    return [
-        Candidate(regions.path(number), *columns)
-        for number, columns in enumerate(zip(instances.tolist(), time_ns.tolist(), launches.tolist(), strict=True))
-    ]
 
 
 def skipped_steps(window: Window, context: TraceContext) -> dict[int, npt.NDArray[np.intp]]:
@@ -302,7 +285,7 @@ def _step_ranges(window: Window, context: TraceContext) -> npt.NDArray[np.intp]:
     best = step_region(context)
     if best is not None:
         return np.flatnonzero(regions.of_range == best)
-    likely = likely_steps(step_candidates(context))
+    likely = likely_steps(context.step_candidates)
     if not likely:
         raise SelectionError("No range repeats, so there are no steps to skip.", "Choose the window by time instead.")
     raise SelectionError(

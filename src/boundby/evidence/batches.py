@@ -7,7 +7,7 @@ import numpy as np
 from boundby.attribution.timeline import DeviceTimeline
 from boundby.evidence.context import Int, RuleContext
 from boundby.evidence.device_work import device_work
-from boundby.model.arrays import pick
+from boundby.model.arrays import pick, scattered, spread
 from boundby.model.scale import MOST
 from boundby.model.step_function import NOTHING
 from boundby.trace.tables import Direction, OpKind
@@ -23,14 +23,14 @@ def batch_uploads(context: RuleContext, device: DeviceTimeline) -> Int:
     between one and the next, and less is read back than goes up (what the host makes of results is no input). Else 0.
     Shape (gaps,)."""
     table, gaps = context.operations, device.gaps
-    found = np.zeros(len(gaps), np.int64)
+    none = spread(0, len(gaps))
     if not len(gaps):
-        return found
+        return none
     operation = gaps.operation.astype(np.int64)
     is_upload = (table.kind == OpKind.MEMCPY) & (table.direction == Direction.HTOD) & (table.bytes >= LEAST_BATCH_BYTES)
     ends = np.flatnonzero(pick(is_upload, operation, False) & (operation != NOTHING))
     if len(ends) < LEAST_STEPS:
-        return found
+        return none
     rows, of_device = operation[ends], table.device == device.index
     kernels = np.flatnonzero(device_work(context).is_kernel & of_device)
     since = np.searchsorted(np.sort(table.start_ns[kernels]), table.start_ns[rows])
@@ -42,6 +42,5 @@ def batch_uploads(context: RuleContext, device: DeviceTimeline) -> Int:
     read_before = read[np.searchsorted(table.start_ns[back], table.start_ns[rows])]
     is_step = np.diff(read_before, prepend=read_before[:1]) < table.bytes[rows]
     if len(ends) < LEAST_STEPS or is_step.mean() < MOST:  # uploads come for other reasons
-        return found
-    found[ends] = table.bytes[rows]
-    return found
+        return none
+    return scattered(len(gaps), ends, table.bytes[rows])

@@ -29,6 +29,7 @@ from boundby.evidence.operators import is_operator
 from boundby.evidence.pace import external_pace
 from boundby.evidence.paging import paged
 from boundby.model.arrays import (
+    compact,
     group_counts,
     group_sums,
     in_order,
@@ -39,6 +40,7 @@ from boundby.model.arrays import (
     pick,
     ranked,
     spread,
+    taken,
     thin,
     unique,
 )
@@ -168,9 +170,9 @@ def host_pieces(context: RuleContext) -> HostPieces:
         chosen: list[Int] = [column[of_host].astype(np.int64) for column in own]
         if len(columns_of_starts[0]):
             chosen = [np.concatenate(pair) for pair in zip(chosen, columns_of_starts, strict=True)]
-        gap = device.gaps.at(chosen[0]) if len(chosen[0]) else chosen[0]
-        of_gap = (column[gap] for column in (_reads_back(context, device), batch_uploads(context, device)))
-        columns.append([*chosen, _next_call(context, device, chosen[1]), *of_gap])
+        of_gaps = compact(_reads_back(context, device)), compact(batch_uploads(context, device))
+        gap = spread(0, len(chosen[0])) if all(map(is_even, of_gaps)) else device.gaps.at(chosen[0])
+        columns.append([*chosen, _next_call(context, device, chosen[1]), *(taken(column, gap) for column in of_gaps)])
     regions = _user_regions(context)
     if not context.timeline.devices:
         columns += _of_threads(context, regions)
@@ -241,6 +243,8 @@ def _reads_back(context: RuleContext, device: DeviceTimeline) -> Bool:
     """Mask over a device's gaps: those between two pages that the host touched and so took back. A gap that is a phase
     of its own is what the host does before it touches the next one."""
     gaps = device.gaps
+    if not len(context.trace.page_events):
+        return spread(False, len(gaps), np.bool_)
     ends_it = pick(paged(context).read_back, gaps.operation, False)
     follows = np.append(False, ends_it[:-1])[: len(ends_it)]
     found: Bool = ends_it & follows & (gaps.length_ns < PHASE_SHARE * context.longest_window_ns)

@@ -10,6 +10,7 @@ import re
 
 import numpy as np
 
+from boundby.model.arrays import is_in, unique
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass
 from boundby.model.scale import HALF
@@ -95,8 +96,8 @@ def _look(trace: Trace) -> _Seen:
         return _Seen()
     stacks = trace.backtraces.load()
     frames = stacks.frames
-    binaries = {int(number): file_name(stacks.names[int(number)]) for number in np.unique(frames.module)}
-    symbols = sorted(stacks.names[int(number)] for number in np.unique(frames.symbol))
+    binaries = {int(number): file_name(stacks.names[int(number)]) for number in unique(frames.module)}
+    symbols = sorted(stacks.names[int(number)] for number in unique(frames.symbol))
     call = next((s for s in symbols if _CUDA_CALL.match(s) and classify_call(s) in _USES_THE_GPU), None)
     inside_ns, times = _inside(trace, stacks, {n for n, name in binaries.items() if _DRIVER_BINARY.match(name)})
     return _Seen(any(map(_GPU_LIBRARY.match, binaries.values())), call, inside_ns, times)
@@ -105,7 +106,7 @@ def _look(trace: Trace) -> _Seen:
 def _inside(trace: Trace, stacks: Backtraces, driver: set[int]) -> tuple[int, int]:
     """Of the main thread that is longest in the driver when the recording ends: since when, and in how many calls of
     the OS it was seen there since."""
-    in_driver = np.isin(stacks.frames.module, sorted(driver))[stacks.frame]
+    in_driver = is_in(stacks.frames.module, sorted(driver))[stacks.frame]
     of_stack = np.concatenate([[0], np.cumsum(in_driver)])
     is_inside = of_stack[stacks.first[1:]] > of_stack[stacks.first[:-1]]
     longest = (0, 0)

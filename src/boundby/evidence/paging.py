@@ -50,7 +50,7 @@ def paged(context: RuleContext) -> Paged:
         evictions += int((events.kind == Paging.EVICTED).sum())
         moves = np.flatnonzero((table.kind == OpKind.MIGRATION) & (table.device == device.index))
         for mask, kind in ((ahead, Paging.PREFETCHED), (read_back, Paging.READ_BACK)):
-            mask[moves[np.isin(table.start_ns[moves], events.start_ns[events.kind == kind])]] = True
+            mask[moves[is_in(table.start_ns[moves], events.start_ns[events.kind == kind])]] = True
     return Paged(np.concatenate(kernels), stalled_ns, faults, ahead, read_back, evictions)
 
 

@@ -14,7 +14,7 @@ from boundby.attribution.host_state import ELSEWHERE
 from boundby.attribution.regions import ROOT
 from boundby.attribution.segments import Segments
 from boundby.attribution.timeline import DeviceTimeline, Timeline, build_timeline, select
-from boundby.attribution.windows import parse_window, step_candidates
+from boundby.attribution.windows import parse_window
 from boundby.jobs.meetings import is_passing
 from boundby.jobs.messages import message_meetings, passing_messages
 from boundby.jobs.summary import UNKNOWN, Group, Meetings, Own, Piece, RankSummary, compact, fingerprint, queued_ready
@@ -370,7 +370,7 @@ def _regions(
     """Regions as far as ranks share them: their paths, the place of each of the trace's regions among them, and when
     each step begins on the device (without one: on the host)."""
     regions, trace = timeline.ownership.regions, timeline.trace
-    candidates = step_candidates(timeline)
+    candidates = timeline.step_candidates
     details = map(_is_detail, regions.name, regions.domain)
     named = [one._replace(path=()) if is_detail else one for one, is_detail in zip(candidates, details, strict=True)]
     step = find_steps(named, candidates[ROOT])

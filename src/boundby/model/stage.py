@@ -64,7 +64,8 @@ _current: ContextVar[_Stage | None] = ContextVar("stage", default=None)
 def resident() -> int:
     """Bytes of this process in memory; where the system does not tell, the most that there ever were."""
     try:
-        return int(_PAGES.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        with _PAGES.open("rb", buffering=0) as pages:
+            return int(pages.read(64).split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, AttributeError, IndexError):
         return _most_ever()
 

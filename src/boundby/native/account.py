@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import Int8Array, Int32Array, Int64Array, in_order, index_type
+from boundby.model.arrays import Int8Array, Int32Array, Int64Array, in_order, index_type, is_in
 from boundby.model.intervals import IntervalSet
 from boundby.model.library import int64, integers, run, struct
 from boundby.model.step_function import StepFunction
@@ -105,7 +105,7 @@ def divide(
         and all(len(time) == len(value) for time, value in columns)
         and len(blocked[0]) == len(blocked[1]) == len(blocked[2]) - 1
         and place.keys() >= {thread for thread, _ in others}
-        and bool(np.isin(waits["wait_owner"], list(place)).all())
+        and bool(is_in(waits["wait_owner"], place).all())
     )
     if not fits:
         raise ValueError("columns do not fit together")

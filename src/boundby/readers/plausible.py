@@ -21,6 +21,7 @@ from boundby.model.arrays import (
     factorize,
     grouped,
     in_order,
+    is_even,
     pick,
     places,
     unique,
@@ -76,13 +77,12 @@ def broken_calls(trace: Trace) -> BoolArray | None:
     calls inside, driver calls no driver calls: each kind has an order of its own); and single ones that begin before
     others of their process that were made earlier."""
     calls = trace.api
-    process = trace.process_of(calls.thread)
     broken = None
     if not _is_in_order((calls.thread,), calls.correlation, calls.start_ns, calls.end_ns):
         is_driver = np.array([name.startswith("cu") and not name.startswith("cuda") for name in trace.names] + [False])
         broken = _broken(calls, (calls.thread, pick(is_driver, calls.name, False)), calls.correlation)
     if len(unique(calls.thread)) > 1:
-        early = _broken(calls, (process,), calls.correlation, SINGLE_FRACTION, ends=False)
+        early = _broken(calls, (trace.process_of(calls.thread),), calls.correlation, SINGLE_FRACTION, ends=False)
         broken = _either(broken, None if early is None else _single_of_thread(early, calls.thread))
     return broken
 
@@ -111,7 +111,7 @@ def _either(*masks: BoolArray | None) -> BoolArray | None:
 
 def _single(broken: BoolArray) -> BoolArray | None:
     """Where these rows are single ones. More of them tell of clocks that run apart, and not of rows."""
-    count = int(broken.sum())
+    count = np.count_nonzero(broken)
     return broken if 0 < count <= max(SINGLE_FRACTION * len(broken), 1) else None
 
 
@@ -139,8 +139,8 @@ def _calls_of(trace: Trace, process: npt.NDArray[Any], correlation: Int64Array) 
     order = in_order(known)
     known = known[order]
     place = np.minimum(places(known, asked), len(known) - 1)
-    rows = np.arange(len(calls))[order][place]
-    return np.where((known[place] == asked) & (correlation != NO_CORRELATION), rows, -1)
+    is_known = (known[place] == asked) & (correlation != NO_CORRELATION)
+    return np.where(is_known, place if isinstance(order, slice) else order[place], -1)
 
 
 def _before_launch(trace: Trace, call: npt.NDArray[np.intp]) -> BoolArray:
@@ -183,6 +183,8 @@ def _waits(trace: Trace) -> Iterator[tuple[_Columns, _Columns, npt.NDArray[np.in
 
 def _is_of_one_device(columns: _Columns, device: npt.NDArray[Any]) -> BoolArray:
     """Of each row, whether all rows alike are of its device: else which device a call waits for is not told."""
+    if is_even(device):
+        return np.ones(len(device), bool)
     _, part = factorize(*columns)
     low, high = (np.full(len(part), fill, np.int64) for fill in (_NEVER, -1))
     np.minimum.at(low, part, device)
@@ -248,7 +250,7 @@ def _broken(
         if len(falls) == 0:
             continue
         bounds = np.concatenate(([0], edges, [len(rows)]))
-        for place in np.unique(np.searchsorted(bounds, falls + 1, side="right") - 1).tolist():
+        for place in unique(np.searchsorted(bounds, falls + 1, side="right") - 1).tolist():
             low, high = int(bounds[place]), int(bounds[place + 1])
             if low < high and (falls[(falls >= low) & (falls < high - 1)]).size:
                 found = out_of_order(at[low:high])

@@ -11,7 +11,7 @@ import numpy as np
 from boundby.attribution import segments
 from boundby.attribution.segments import Segments
 from boundby.attribution.timeline import DeviceTimeline, Timeline
-from boundby.model.arrays import Int8Array, Int32Array, Int64Array, is_any
+from boundby.model.arrays import Int8Array, Int32Array, Int64Array, is_any, unique
 from boundby.model.causes import BUSY_CAUSES, REMOVABLE
 from boundby.model.records import dataclass, fields
 from boundby.model.step_function import NOTHING, StepFunction, cut
@@ -45,7 +45,7 @@ def find_margins(timeline: Timeline, device: DeviceTimeline, first_ns: int, last
     pieces = Segments(*(getattr(pieces, column.name)[idle] for column in fields(Segments)))
     responsible = device.gaps.thread[device.gaps.at(pieces.start_ns)]
     ns, row, call = [np.empty(0, np.int64)], [np.empty(0, np.intp)], [np.empty(0, np.int64)]
-    for thread in np.unique(responsible).tolist():
+    for thread in unique(responsible).tolist():
         mine = np.flatnonzero(responsible == thread)
         start, end, place, of_piece = cut(pieces.start_ns[mine], pieces.end_ns[mine], _calls(timeline, thread))
         ns, row, call = [*ns, end - start], [*row, mine[place]], [*call, of_piece]

@@ -26,6 +26,7 @@ from boundby.model.arrays import (
     pick,
     places,
     running_maximum,
+    scattered,
     unique,
 )
 from boundby.model.expressions import expression
@@ -108,7 +109,7 @@ def find_waits(timeline: Timeline, points: Points, events: Events, queues: Strea
     length = end - start
     usual = _usual_launch(timeline, length, waiting)
     slot, queue_slot_lag, held = _queue_slots(timeline, queues, usual)
-    _hold_in_driver(timeline, Edges(who, what), slot, queue_slot_lag, held, usual)
+    queue_slot_lag = _hold_in_driver(timeline, Edges(who, what), slot, queue_slot_lag, held, usual)
     lag, cost = _lags(timeline, length, Edges(who, what), by_start, held, usual)
     if not holds.all():
         cost = np.where(holds, cost, length)
@@ -329,20 +330,18 @@ def _queue_slots(timeline: Timeline, queues: StreamQueues, usual: int) -> tuple[
     is_held = held[late] & (by_ns >= -usual) & (by_ns <= MOST_SLOT_LAG * usual)
     is_held |= is_full[late] & (by_ns <= MOST_FULL_LAG * (calls.end_ns[late] - calls.start_ns[late]))
     held[late] = is_held
-    lag_ns = np.zeros(len(calls), np.int64)
-    lag_ns[late[is_held]] = by_ns[is_held]
-    return slot, lag_ns, held
+    return slot, scattered(len(calls), late[is_held], by_ns[is_held]), held
 
 
 def _hold_in_driver(
     timeline: Timeline, waits: Edges, slot: Int32Array, lag_ns: Int64Array, held: BoolArray, usual: int
-) -> None:
+) -> Int64Array:
     """Calls that the driver holds while another thread waits launch once what that one waits for is done, as those do
-    that wait for room. Fills ``slot``, ``lag_ns`` and ``held``."""
+    that wait for room. Fills ``slot`` and ``held``; returns ``lag_ns`` with theirs."""
     held_with = timeline.host_state.held_with
     rows = np.flatnonzero(held_with >= 0)
     if not len(rows):
-        return
+        return lag_ns
     end_ns = timeline.trace.operations.end_ns
     last = np.full(len(held_with), NONE, np.int64)
     order = np.argsort(end_ns[waits.what], kind="stable")
@@ -350,7 +349,9 @@ def _hold_in_driver(
     what = last[held_with[rows]]
     by_ns = timeline.calls.end_ns[rows] - pick(end_ns, what, NEVER) - usual
     good = (what >= 0) & (by_ns >= 0)
+    lag_ns = lag_ns.copy()
     slot[rows[good]], lag_ns[rows[good]], held[rows[good]] = what[good], by_ns[good], True
+    return lag_ns
 
 
 def _queue_limit(depth: Int64Array, is_stuck: BoolArray) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from boundby.model.arrays import Int32Array, Int64Array, factorize, translated
+from boundby.model.arrays import Int32Array, Int64Array, factorize, is_any, translated, unique
 from boundby.model.units import size
 from boundby.readers.nsys.database import MISSING, Database
 from boundby.readers.nsys.declared import Reads
@@ -38,7 +38,7 @@ def memory_points(
     kind = translated(raw["memKind"], lambda code: kinds.get(code, -1), np.int8)
     kept = (device >= 0) & (kind == MemoryKind.DEVICE) & (raw["start"] != MISSING)
     kept &= (raw["bytes"] >= 0) & (raw["bytes"] < _MOST_BYTES)
-    kept &= np.isin(raw["memoryOperationType"], (_ALLOCATION, _RELEASE))
+    kept &= is_any(raw["memoryOperationType"], (_ALLOCATION, _RELEASE))
     kept &= translated(raw["globalPid"], identities.has_process, np.bool_)
     if not kept.any() or not threads:
         return MemoryPoints.empty()
@@ -51,7 +51,7 @@ def memory_points(
     block = block.astype(np.int64)
     delta = _deltas(raw, device, block)
     allocated = np.zeros(len(delta), np.int64)
-    for one in np.unique(device).tolist():
+    for one in unique(device).tolist():
         mine = device == one
         total = np.cumsum(delta[mine])
         allocated[mine] = total - min(int(total.min()), 0)  # what was there before the recording began
@@ -83,7 +83,7 @@ def _threads(start_ns: Int64Array, process: Int32Array, api: ApiCalls, threads: 
     """The thread of each event: that of the CUDA call which it lies in; else the first of its process."""
     found = np.full(len(start_ns), -1, np.int32)
     of_thread = np.array([thread.process for thread in threads], np.int64)
-    for number in np.unique(api.thread).tolist():
+    for number in unique(api.thread).tolist():
         rows = api.rows_of(number)
         begin, end = api.start_ns[rows], np.maximum.accumulate(api.end_ns[rows])
         last = np.searchsorted(begin, start_ns, side="right") - 1

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from boundby.model.arrays import MISSING, Int32Array, Int64Array, joined, translated
+from boundby.model.arrays import MISSING, Int32Array, Int64Array, joined, median, translated, unique
 from boundby.readers.nsys.database import Database, as_text
 from boundby.readers.nsys.declared import Reads
 from boundby.trace.tables import MetricSamples
@@ -61,10 +61,10 @@ def _table(device: Int32Array, raw: Raw) -> MetricSamples:
         columns[column] = np.minimum(sums, _MOST_PERCENT).astype(np.int8)
     start, device = raw["start"][first], device[first]
     end = np.empty_like(start)
-    for one in np.unique(device).tolist():
+    for one in unique(device).tolist():
         mine = np.flatnonzero(device == one)
         steps = np.diff(start[mine])
-        usual = int(np.median(steps)) if len(steps) else 0
+        usual = int(median(steps)) if len(steps) else 0
         end[mine] = start[mine] + np.append(np.where(steps > _LATE * usual, usual, steps), usual)
     table = MetricSamples(start_ns=start, end_ns=end, device=device, **columns)
     return table.take(end > start)
