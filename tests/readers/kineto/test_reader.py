@@ -368,3 +368,47 @@ def test_what_is_said_to_the_owner_of_an_amd_device_is_hips(tmp_path: Path) -> N
     assert "HIP_ENABLE_DEFERRED_LOADING=0" in found.advice[0]
     told = [one.because for one in report.devices[0].first_responses]
     assert told.count("no number of its own: it is part of the start above") == 2
+
+
+def test_calls_have_the_stacks_of_their_operators_in_old_traces(tmp_path: Path) -> None:
+    """PyTorch 1.8 to 1.11 tell of each operator where it was called from, and no Python functions."""
+    made = Kineto()
+    stack = "/opt/conda/lib/python3.8/site-packages/torch/_tensor.py(9): item;train.py(31): step;train.py(50): <module>"
+    made.event("Operator", "aten::item", 0, 100, args={"Call stack": stack})
+    made.event("Operator", "aten::_local_scalar_dense", 5, 90)
+    made.launch(10, 1, "cudaMemcpyAsync")
+    made.launch(20, 2, "cudaStreamSynchronize", 60)
+    made.launch(200, 3)
+    told = {"device": 0, "stream": 7, "correlation": 1, "bytes": 4}
+    made.event("Memcpy", "Memcpy DtoH (Device -> Pageable)", 30, 40, pid=0, tid=7, args=told)
+    made.kernel(210, 10, 3)
+    found = boundby.examine(made.write(tmp_path / "old.json"))
+    from boundby.evidence.operators import source_of
+
+    assert found.trace.captured.python_stacks
+    lines = [source_of(found.timeline, call) for call in range(3)]
+    assert lines == [("step (train.py:31)", "<module> (train.py:50)")] * 2 + [()]
+
+
+def test_modules_of_torchscript_are_regions_in_old_traces(tmp_path: Path) -> None:
+    made = Kineto()
+    top = "TOP(Net)::forward."
+    for step in range(2):
+        begin = 1_000 * step
+        made.event("user_annotation", f"ProfilerStep#{step}", begin, 900)
+        made.event(
+            "Operator", "aten::conv2d", begin + 10, 100, args={"Module Hierarchy": f"{top}conv1(Conv2d)::forward."}
+        )
+        hierarchy = f"{top}conv1(Conv2d)::forward.SELF(Conv2d)::_conv_forward."
+        made.event("Operator", "aten::convolution", begin + 20, 80, args={"Module Hierarchy": hierarchy})
+        made.event("Operator", "aten::relu", begin + 150, 50, args={"Module Hierarchy": top})
+        made.launch(begin + 160, step + 1)
+        made.kernel(begin + 180, 10, step + 1)
+        made.event("Operator", "aten::add_", begin + 400, 50)
+    report = boundby.analyze(made.write(tmp_path / "modules.json"))
+
+    instances = {"/".join(region.path): (region.instances, region.host.total_ns) for region in report.regions}
+    assert instances["ProfilerStep#*/Net"] == (2, 2 * 190_001)
+    assert instances["ProfilerStep#*/Net/conv1(Conv2d)/aten::conv2d/aten::convolution"] == (2, 160_000)
+    assert instances["ProfilerStep#*/Net/aten::relu"] == (2, 100_000)
+    assert "ProfilerStep#*/aten::add_" in instances

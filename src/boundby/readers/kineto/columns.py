@@ -101,6 +101,10 @@ class Columns:
         ]
         return np.array(numbers or [0], np.int32)[inverse.reshape(-1)]
 
+    def names_of(self, texts: list[str]) -> Int32Array:
+        """The number in ``names`` of each of these texts, which are no event's."""
+        return np.array([self._names.setdefault(text, len(self._names)) for text in texts], np.int32)
+
     def name_of(self, rows: npt.NDArray[Any], work: Callable[[str], str] = str) -> Int32Array:
         """The number in ``names`` of the name of each of these events; those without one are "(unnamed)"."""
         found = self.name(self.events.name[rows], work)

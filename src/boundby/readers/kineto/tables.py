@@ -21,7 +21,7 @@ from boundby.model.expressions import expression
 from boundby.model.records import dataclass, replace
 from boundby.model.scale import HALF
 from boundby.native.events import Events
-from boundby.readers.kineto import about
+from boundby.readers.kineto import about, called_from
 from boundby.readers.kineto.columns import (
     ANNOTATION,
     CALL,
@@ -41,6 +41,7 @@ from boundby.readers.kineto.columns import (
 from boundby.readers.kineto.device import devices_of, gpu_operations
 from boundby.readers.sanitize import Raw, sanitize
 from boundby.trace.facts import PYTORCH, Captured, Cycle, TraceWarning
+from boundby.trace.stacks import NO_BACKTRACES, LazyBacktraces
 from boundby.trace.tables import (
     NO_CORRELATION,
     ApiCalls,
@@ -68,6 +69,7 @@ ARGUMENTS = (
     *("Collective name", "In msg nelems", "Out msg nelems", "dtype", "Group size", "Seq"),
     *("In split size", "Out split size"),
     *("Process Group Name", "Process Group Description", "Process Group Ranks"),
+    *called_from.ARGUMENTS,
     *("kernel_file", "kernel_name", "num_warps", "num_stages", "kernel_kwargs"),
     *("Total Allocated", "Total Reserved", "Bytes", "Device Id", "Device Type", "Addr", "name"),
 )
@@ -145,6 +147,7 @@ def build(events: Events, shown: Path, path: str) -> Trace:
     of_device = raw.pop(OPERATIONS)
     device = gpu_operations(columns, of_device, process_of(of_device["correlationId"]))
     calls = _calls(columns, raw.pop(CALLS))
+    taken = called_from.call_stacks(columns, raw[RANGES], calls)
     ranges, arguments = _ranges(columns, raw.pop(RANGES))
     of_frames = raw.pop(FRAMES)
     frames = _intervals(columns, of_frames, of_frames["globalTid"])
@@ -177,7 +180,7 @@ def build(events: Events, shown: Path, path: str) -> Trace:
             nvtx=len(ranges) > 0,
             cuda_graphs=events.has("graph node id")
             or any("GraphLaunch" in names[name] for name in set(calls.name.tolist())),
-            python_stacks=len(frames) > 0,
+            python_stacks=len(frames) > 0 or taken is not None,
             shapes=len(arguments) > 0,
             memory=len(memory) > 0,
         ),
@@ -198,6 +201,7 @@ def build(events: Events, shown: Path, path: str) -> Trace:
         cycles=cycles,
         memory=memory,
         kernel_sources=_kernel_sources(columns),
+        backtraces=NO_BACKTRACES if taken is None else LazyBacktraces(lambda: taken),
     )
     return replace(trace, warnings=(*_of_cycles(trace), *trace.warnings))
 
@@ -411,6 +415,20 @@ def _ranges(columns: Columns, raw: Raw) -> tuple[Ranges, tuple[OperatorArguments
         sequence=columns.within("Sequence number", rows, 0, 1 << 62, -1),
     )
     found = tuple(OperatorArguments(*(texts[text] if text >= 0 else "" for text in row)) for row in distinct.tolist())
+    of_modules, modules = called_from.module_ranges(columns, raw)
+    if modules:
+        none = np.zeros(len(of_modules["name"]), bool)
+        table = table.and_more(
+            {
+                "start_ns": of_modules["start"],
+                "end_ns": of_modules["end"],
+                "thread": of_modules["globalTid"].astype(np.int32),
+                "name": columns.names_of(modules)[of_modules["name"]],
+                "domain": none.astype(np.int32),
+                "is_start_end": none,
+                "is_open": none,
+            }
+        )
     return table.sorted(columns.names), found
 
 
