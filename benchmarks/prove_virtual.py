@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.simulated import virtual_clock
 from benchmarks.simulated.virtual_clock import Float, Pipelines
 from boundby.experiment import conditions, cycles
-from boundby.experiment.cycles import Busy, DelayedPace
+from boundby.experiment.cycles import DelayedPace
 
 SHARES = (0.125, 0.25)
 PACE_ERROR = 0.01
@@ -75,7 +75,7 @@ def score(number: int, seed: int) -> Score:
             base[at],
             PACE_ERROR * base[at],
             list_of,
-            {part: Busy(ns[at], ns[at]) for part, ns in busy.items()},
+            {part: float(ns[at]) for part, ns in busy.items()},
             SHARES[-1] * base[at],
         )
         for part in conditions.PARTS:

@@ -8,7 +8,7 @@ import pytest
 from benchmarks import prove_virtual
 
 from boundby.experiment.conditions import DEVICE, HOST, INPUT, PARTS, conditions
-from boundby.experiment.cycles import BALANCED, OUTSIDE, SERIAL, Busy, DelayedPace, Fit, fit
+from boundby.experiment.cycles import BALANCED, OUTSIDE, SERIAL, DelayedPace, Fit, fit
 
 SHARES = (0.125, 0.25)
 
@@ -23,7 +23,7 @@ def _fit(cycles: Mapping[tuple[str, ...], float], busy: Mapping[str, float], err
         paces.append(
             DelayedPace(dict.fromkeys(condition.delayed, delay * 1e6), (pace - step) * 1e6, error * step * 1e6)
         )
-    known = {part: Busy(time * 1e6, time * 1e6) for part, time in busy.items()}
+    known = {part: time * 1e6 for part, time in busy.items()}
     return fit(step * 1e6, error * step * 1e6, paces, known, SHARES[-1] * step * 1e6)
 
 
@@ -64,10 +64,16 @@ def test_a_pace_set_from_outside_is_none_of_the_parts() -> None:
 
 def test_paces_that_tell_nothing_make_a_wide_interval() -> None:
     paces = [DelayedPace({HOST: 1e6}, 0.5e6, 4e6, 2), DelayedPace({INPUT: 1e6}, 0.5e6, 4e6, 2)]
-    unknown = Busy(0.0, 4e6, is_measured=False)
-    found = fit(4e6, 2e6, paces, {HOST: unknown, INPUT: unknown}, 1e6)
+    found = fit(4e6, 2e6, paces, {HOST: None, INPUT: None}, 1e6)
     assert all(worth.high - worth.low > 0.5 for worth in found.worth.values())
     assert max(found.likely.values()) < 0.95
+
+
+def test_work_that_was_not_measured_is_not_set_from_outside() -> None:
+    """Two parts nearly balanced, and 10 % of either that looked like waiting: the step grows by all of each delay."""
+    found = _fit({(HOST,): 5.5, (INPUT,): 5.4}, {HOST: 5.0, INPUT: 5.0}, error=0.03)
+    assert found.likely[OUTSIDE] < 0.2
+    assert found.worth[HOST].high > 0.2
 
 
 def test_the_same_measurement_gives_the_same_answer() -> None:

@@ -14,7 +14,7 @@ HOST_LATE = Condition((HOST,), 0.25)
 
 def _block(condition: Condition, pace_ns: float) -> Block:
     delays = dict.fromkeys(condition.delayed, condition.share * STEP_NS)
-    return Block(condition, pace_ns, 6, (pace_ns,) * 6, delays, 0.0, pace_ns, None, 0.0)
+    return Block(condition, pace_ns, 6, (pace_ns,) * 6, delays, 0.0, None)
 
 
 def _told(stretches: list[list[float]], **more: object) -> dict[str, object]:
@@ -24,8 +24,7 @@ def _told(stretches: list[list[float]], **more: object) -> dict[str, object]:
         "host_delay_ns": 0,
         "device_delay_ns": 0,
         "wait_ns": 0,
-        "cpu_ns": 0,
-        "fetched": [0, 0, 0, 0],
+        "fetched": [0, 0, 0],
         **more,
     }
 
@@ -73,11 +72,11 @@ def test_batches_that_arrive_together_are_one_observation() -> None:
 
 
 def test_the_delay_that_happened_counts() -> None:
-    told = _told([[0.0, 1.0e6, 2.0e6]], host_delay_ns=600_000, fetched=[4, 8_000_000, 400_000, 2_000_000])
+    told = _told([[0.0, 1.0e6, 2.0e6]], host_delay_ns=600_000, fetched=[4, 8_000_000, 2_000_000])
     block = read_block(told, Condition((HOST, INPUT), 0.25), 2)
     assert block is not None
     assert block.delay_ns == {HOST: 300_000, INPUT: 250_000}
-    assert (block.fetch_ns, block.fetch_cpu_ns) == (2_000_000, 100_000)
+    assert block.fetch_ns == 2_000_000
 
 
 def test_a_step_that_was_held_up_counts_for_nothing() -> None:

@@ -28,6 +28,7 @@ COMMANDS = {
     "measure": "boundby.cli.measure:measure",
     "plot": "boundby.cli.plot:plot",
     "profile": "boundby.cli.profile:profile",
+    "prove": "boundby.cli.prove:prove",
     "rules": "boundby.cli.rules:rules",
     "what-if": "boundby.cli.what_if:what_if",
     "simulate": "boundby.cli.simulate:simulate",

@@ -28,7 +28,9 @@ PARTICLES = 1200
 #: Steps of the sampler end when the effective number of particles has fallen to this share.
 _KEPT = HALF
 _MOVES = 4
-#: Share of sets in which a chain of parts, or a part, takes exactly what its work adds up to.
+#: Share of sets in which a chain of parts takes exactly what its work adds up to, or a part what was measured of it.
+#: The others leave it open: taking a batch from a queue is the host's work and looks like waiting, a thread that
+#: spins until something comes waits and looks like work.
 _EXACT = HALF
 #: How exactly the account knows a busy time, and how exactly a chain's length is the sum of its parts.
 _BUSY_ERROR = 0.02
@@ -57,15 +59,6 @@ class DelayedPace:
 
 
 @dataclass(frozen=True)
-class Busy:
-    """A part's own work a step: at least and at most. ``is_measured``: the most is likely what it is."""
-
-    low_ns: float
-    high_ns: float
-    is_measured: bool = True
-
-
-@dataclass(frozen=True)
 class Worth:
     """What a nanosecond is worth."""
 
@@ -87,16 +80,21 @@ class Fit:
 
 
 def fit(
-    step_ns: float, error_ns: float, paces: Sequence[DelayedPace], busy: Mapping[str, Busy], reach_ns: float
+    step_ns: float, error_ns: float, paces: Sequence[DelayedPace], busy: Mapping[str, float | None], reach_ns: float
 ) -> Fit:
-    """Weigh what lengths of cycles explain these paces. ``step_ns``: without a delay."""
+    """Weigh what lengths of cycles explain these paces.
+
+    ``step_ns`` is without a delay, ``busy`` what each part's own work takes a step, as it was measured (None: it was
+    not).
+    """
     parts = tuple(busy)
     random = np.random.default_rng(0)  # the same measurement gives the same answer
     problem = _Problem(parts, step_ns, error_ns, paces, [busy[part] for part in parts])
     state = _sample(problem, random)
     lengths, rounding = problem.lengths(state)
     now = _pace(lengths, rounding)
-    reach = {part: min(reach_ns, max(busy[part].high_ns, step_ns * _BUSY_ERROR)) for part in parts}
+    own = {part: reach_ns if measured is None else measured for part, measured in busy.items()}
+    reach = {part: min(reach_ns, max(own[part], step_ns * _BUSY_ERROR)) for part in parts}
     saved = {part: _saved(problem, lengths, rounding, now, part, reach[part] / step_ns) for part in parts}
     likely = _likely(problem, lengths, saved)
     best = max(parts, key=lambda part: float(np.mean(saved[part])))
@@ -174,7 +172,7 @@ class _Problem:
         step_ns: float,
         error_ns: float,
         paces: Sequence[DelayedPace],
-        busy: Sequence[Busy],
+        busy: Sequence[float | None],
     ) -> None:
         self.parts = parts
         number = len(parts)
@@ -183,9 +181,8 @@ class _Problem:
         #: shape (cycles, parts): which parts lie on which cycle; the first cycle is the outside's
         self.on = np.array([[float(at in row) for at in range(number)] for row in rows])
         self._chained = self.on[1 + number :]
-        self._low = np.array([one.low_ns for one in busy]) / step_ns
-        self._high = np.array([one.high_ns for one in busy]) / step_ns
-        self._exact = np.array([_EXACT if one.is_measured else 0.0 for one in busy])
+        self._measured = np.array([one or 0.0 for one in busy]) / step_ns
+        self._exact = np.array([0.0 if one is None else _EXACT for one in busy])
         delays = np.array([[pace.delay_ns.get(part, 0.0) for part in parts] for pace in paces]).reshape(-1, number)
         #: shape (paces, cycles)
         self._added = delays / step_ns @ self.on.T
@@ -201,8 +198,8 @@ class _Problem:
         parts, chains = len(self.parts), len(self.chains)
         own = np.where(
             random.random((number, parts)) < self._exact,
-            random.normal(self._high, _BUSY_ERROR * self._high + _MODEL_ERROR, (number, parts)),
-            random.uniform(self._low, np.maximum(self._high, self._low + _MODEL_ERROR), (number, parts)),
+            random.normal(self._measured, _BUSY_ERROR * self._measured + _MODEL_ERROR, (number, parts)),
+            random.uniform(0.0, 1.0, (number, parts)),
         )
         exact = random.random((number, chains)) < _EXACT
         sums = np.where(

@@ -30,10 +30,8 @@ class Block:
     spans_ns: tuple[float, ...]
     delay_ns: Mapping[str, float]
     wait_ns: float
-    cpu_ns: float
     fetch_ns: float | None
     """Of one batch, where it is fetched; None: none was."""
-    fetch_cpu_ns: float
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ def read_block(told: Mapping[str, Any], condition: Condition, each: int) -> Bloc
     if not len(grouped):
         return None
     steps = len(single)
-    batches, fetch, cpu, delay = told["fetched"]
+    batches, fetch, delay = told["fetched"]
     delays = {
         HOST: told["host_delay_ns"] / max(told["steps"], 1),
         INPUT: delay / batches / each if batches else 0.0,
@@ -88,9 +86,7 @@ def read_block(told: Mapping[str, Any], condition: Condition, each: int) -> Bloc
         tuple(single),
         {part: delays[part] for part in condition.delayed},
         told["wait_ns"] / max(told["steps"], 1),
-        told["cpu_ns"] / max(told["steps"], 1),
         fetch / batches if batches else None,
-        cpu / batches if batches else 0.0,
     )
 
 

@@ -1,4 +1,4 @@
-"""Run by every Python under ``boundby profile --torch-ops``, before its program: wait for torch, and be gone.
+"""Run by every Python under ``boundby profile --torch-ops`` and ``boundby prove``: wait, and be gone.
 
 A program sees nothing of this: its own ``sitecustomize`` runs, and ``sys.path`` and ``sys.modules`` are as without.
 No error here may reach it.
@@ -7,25 +7,39 @@ No error here may reach it.
 import os
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-def _wait_for_torch() -> None:
+
+def _hook_up() -> None:
+    """What the environment asks for: ranges and lines (``boundby profile``), or an experiment (``boundby prove``)."""
+    notes, folder = os.environ.get("BOUNDBY_TORCH_OPS"), os.environ.get("BOUNDBY_EXPERIMENT")
+    if not (notes or folder) or sys.version_info < (3, 10):
+        return
+    launcher = _load("_boundby_launcher", "..", "program")
+    if notes:
+        launcher.wait_for_torch(notes)
+    if folder:
+        when_imported = __import__("_boundby_launcher.watch", fromlist=["watch"]).when_imported
+        _load("_boundby_experiment", "..", "..", "..", "experiment", "inside").begin(folder, when_imported)
+
+
+def _load(name: str, *place: str) -> "Any":
+    """A package under a name of its own; boundby itself need not be installed here."""
     import importlib.util
 
-    notes = os.environ.get("BOUNDBY_TORCH_OPS")
-    if not notes or sys.version_info < (3, 10):
-        return
-    folder = os.path.join(os.path.dirname(_HERE), "program")  # noqa: PTH118, PTH120 (pathlib would be one import more)
+    folder = os.path.abspath(os.path.join(_HERE, *place))  # noqa: PTH100, PTH118 (pathlib would be one import more)
     spec = importlib.util.spec_from_file_location(
-        "_boundby_launcher",
+        name,
         os.path.join(folder, "__init__.py"),  # noqa: PTH118
         submodule_search_locations=[folder],
     )
     if spec is None or spec.loader is None:
-        return
-    package = importlib.util.module_from_spec(spec)
-    sys.modules["_boundby_launcher"] = package
+        raise ImportError(name)
+    package = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(package)
-    package.wait_for_torch(notes)
+    return package
 
 
 def _run_the_next_one() -> None:
@@ -45,7 +59,7 @@ def _run_the_next_one() -> None:
 _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
 
 try:
-    _wait_for_torch()
+    _hook_up()
 except Exception:
     if os.environ.get("BOUNDBY_DEBUG"):
         raise

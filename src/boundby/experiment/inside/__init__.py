@@ -1,0 +1,33 @@
+"""What runs inside the program under experiment: it delays parts in some blocks of steps, and notes how long steps are.
+
+Only Python's standard library: the program's own Python may have nothing else. Whatever fails in here ends the
+experiment, and never the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+FOLDER_VARIABLE = "BOUNDBY_EXPERIMENT"
+#: JSON: what holds for the whole run: ``run_on``, whether the program goes on to its end.
+SETTINGS_VARIABLE = "BOUNDBY_EXPERIMENT_SETTINGS"
+
+WhenImported = Callable[[str, Callable[[], None]], None]
+
+
+def begin(folder: str, when_imported: WhenImported) -> None:
+    """Hook up this process: as soon as the program imports what can be hooked up."""
+    import json
+    import os
+
+    from . import delayed_device, feeds, step_sources
+    from .conductor import Conductor, FolderPlanner
+    from .ledger import Ledger
+
+    ledger = Ledger(folder)
+    settings = json.loads(os.environ.get(SETTINGS_VARIABLE, "{}"))
+    conductor = Conductor(ledger, FolderPlanner(ledger), ends_program=not settings.get("run_on"))
+    conductor.kept.is_wanted = bool(settings.get("keeps"))
+    delayed_device.conductors.append(conductor)
+    step_sources.hook_up(conductor, when_imported)
+    feeds.hook_up(conductor, when_imported)

@@ -1,0 +1,363 @@
+"""Leads the program through the blocks of the plan: drain, begin empty, drop the first steps, count, end.
+
+Called where a step of the program ends and the next begins. While the program warms up it only notes when that was.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from .ledger import Ledger
+
+#: ``found`` -> a plan, or None while there is none yet.
+Planner = Callable[["dict[str, Any]"], "dict[str, Any] | None"]
+
+MOST_KEPT = 5_000  # times of boundaries while warming up
+TOLD_EVERY_NS = 50_000_000
+#: A block for which so many times its steps were run and did not count is given up.
+MOST_UNCOUNTED = 25
+WARMING, DRAINING, COUNTING, OVER = "warming", "draining", "counting", "over"
+#: Places of a step at which the host can be delayed.
+BEGIN, BETWEEN, END = "begin", "between", "end"
+
+
+class Kept:
+    """The last batches, which one removal gives instead of the loader's."""
+
+    MOST = 4
+
+    def __init__(self) -> None:
+        self.is_wanted = self.are_given = False
+        self._batches: list[Any] = []
+        self._given = 0
+
+    def keep(self, batch: Any) -> None:
+        if self.is_wanted:
+            self._batches = [*self._batches[1 - self.MOST :], batch]
+
+    def instead(self) -> list[Any]:
+        """One batch while they are given, else none."""
+        if not self.are_given or not self._batches:
+            return []
+        self._given += 1
+        return [self._batches[self._given % len(self._batches)]]
+
+
+class FolderPlanner:
+    """Tells what was found by the folder; who runs the experiment answers there."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._told_ns = 0
+
+    def __call__(self, found: dict[str, Any]) -> dict[str, Any] | None:
+        now = time.perf_counter_ns()
+        if now - self._told_ns < TOLD_EVERY_NS:
+            return None
+        plan = self._ledger.plan()
+        if plan is None:
+            self._ledger.say("found", **found)
+        self._told_ns = now
+        return plan
+
+
+class Conductor:
+    """The experiment in the process whose steps are looked at."""
+
+    def __init__(self, ledger: Ledger, planner: Planner, *, ends_program: bool) -> None:
+        self.ledger = ledger
+        self.kept = Kept()
+        self.device: Any = None
+        self.uses_gpu = False
+        self.feed: dict[str, Any] = {}
+        self.losses: list[Any] = []
+        self._planner = planner
+        self._ends_program = ends_program
+        self._pid: int | None = None
+        self._lock = threading.RLock()
+        self._state = WARMING
+        self._seen: dict[str, list[int]] = {}
+        self._threads: dict[str, int] = {}
+        self._places: set[str] = {BEGIN}
+        self._plan: dict[str, Any] = {}
+        self._source = ""
+        self._at = -1
+        self._host_delay_ns = 0
+        self._block: _Block | None = None
+        self._last_ns = 0
+
+    # what hooks ask and tell
+
+    @property
+    def is_here(self) -> bool:
+        """Whether steps of this process count; a fork of it is another process."""
+        return self._pid == os.getpid() and self._state != OVER
+
+    @property
+    def source(self) -> str:
+        """What marks the steps; empty while that is not decided."""
+        return self._source
+
+    @property
+    def holds(self) -> bool:
+        """Whether loaders shall ask for nothing more, so that they run empty."""
+        return self._state == DRAINING and self._pid == os.getpid()
+
+    @property
+    def is_starving(self) -> bool:
+        """Whether the steps have stopped for want of what is held back."""
+        patience = max(3 * int(self._plan.get("step_ns", 0)), 5_000_000)
+        return time.perf_counter_ns() - self._last_ns > patience
+
+    def boundary(self, source: str, now_ns: int | None = None) -> None:
+        """A step ends here, and the next begins."""
+        if self._state == OVER or (self._pid is not None and self._pid != os.getpid()):
+            return
+        if self._state != WARMING and source != self._source:
+            return
+        now = time.perf_counter_ns() if now_ns is None else now_ns
+        try:
+            self._boundary(source, now)
+        except Exception as error:
+            self._fail(error)
+        if self._state == OVER and self._at >= 0:
+            self._leave()
+
+    def place(self, where: str) -> None:
+        """The program is at a place of its step at which the host can be delayed."""
+        if self._pid != os.getpid():
+            return
+        self._places.add(where)
+        if self._host_delay_ns and self._plan.get("place") == where:
+            self._delay_host()
+
+    def waited(self, ns: int) -> None:
+        """The steps' thread has waited for a batch (or fetched it itself)."""
+        if self._block is not None and self._threads.get(self._source) == threading.get_ident():
+            self._block.wait_ns += ns
+
+    def loads(self, thread: int, **feed: Any) -> None:
+        """A loader is in use: ``kind`` and what is known of it. Its thread tells whether it loads beside the steps."""
+        if not self.feed:
+            self.feed = {"thread": thread, **feed}
+
+    def disturbed(self, whole_queue: bool) -> None:
+        """Another loader ran, or a new epoch began: the step does not count, nor do the next while the queue fills."""
+        if self._block is not None:
+            self._block.interrupt(int(self._plan["drop"]) if whole_queue else 1)
+
+    def is_apart(self, thread: int) -> bool:
+        """Whether a loader's thread is another one than the steps'."""
+        return self._threads.get(self._source) != thread
+
+    def is_empty(self) -> None:
+        """What was held back has run empty: the block begins now."""
+        with self._lock:
+            if self._state == DRAINING:
+                self._begin_block()
+
+    # the course
+
+    def _boundary(self, source: str, now: int) -> None:
+        with self._lock:
+            if self._state == WARMING:
+                self._warm_up(source, now)
+                return
+            block = self._block
+            self._last_ns = now
+            if self._state == DRAINING:
+                if not self._drains_by_itself():
+                    self._begin_block()
+            elif block is not None:
+                if self.device is not None:
+                    self.device.delay(block.device_delay_ns)
+                block.step(now, self.device)
+                if block.is_done:
+                    self._end_block()
+                elif block.uncounted > MOST_UNCOUNTED * (int(self._plan["count"]) + int(self._plan["drop"])):
+                    raise RuntimeError("epochs are too short: queues fill anew before a block is over")
+            if self._host_delay_ns and self._plan.get("place") == BEGIN and self._state == COUNTING:
+                self._delay_host()
+
+    def _warm_up(self, source: str, now: int) -> None:
+        if self._pid is None:
+            if not self.ledger.claim():
+                self._state = OVER
+                return
+            self._pid = os.getpid()
+            atexit.register(self._ended)
+        times = self._seen.setdefault(source, [])
+        times.append(now)
+        del times[:-MOST_KEPT]
+        self._threads[source] = threading.get_ident()
+        plan = self._planner(self._found())
+        if plan is None:
+            return
+        self._plan, self._source = plan, plan["source"]
+        self._next()
+
+    def _found(self) -> dict[str, Any]:
+        feed = dict(self.feed)
+        thread = feed.pop("thread", None)
+        return {
+            "times": self._seen,
+            "feed": feed,
+            "feed_is_apart": {source: thread != own for source, own in self._threads.items()},
+            "fetched": list(self.ledger.fetched()),
+            "device": None if self.device is None else self.device.name,
+            "uses_gpu": self.uses_gpu,
+            "places": sorted(self._places),
+            "losses": [_number(loss) for loss in self.losses],
+            "ranks": _ranks(),
+        }
+
+    def _drains_by_itself(self) -> bool:
+        """Whether a loader says when it is empty. One on the steps' own thread holds nothing."""
+        return bool(self.feed) and (self.feed["kind"] == "workers" or self.is_apart(self.feed["thread"]))
+
+    def _next(self) -> None:
+        """The next block, from the drain on."""
+        self._set_delays({})
+        self._at += 1
+        self._block = None
+        self._last_ns = time.perf_counter_ns()
+        if self._at == len(self._plan["blocks"]):
+            self.ledger.say("done", losses=[_number(loss) for loss in self.losses])
+            self._state = OVER
+            return
+        self._state = DRAINING
+
+    def _begin_block(self) -> None:
+        wanted = self._plan["blocks"][self._at]
+        if self.device is not None:
+            self.device.synchronize()
+        self.kept.are_given = bool(wanted["remedy"])
+        self._set_delays(wanted["delay_ns"])
+        self._block = _Block(
+            int(self._plan["drop"]),
+            int(self._plan["count"]),
+            self.ledger.fetched(),
+            int(wanted["delay_ns"].get("device", 0)),
+        )
+        self._last_ns = time.perf_counter_ns()
+        self._state = COUNTING
+
+    def _end_block(self) -> None:
+        block = self._block
+        assert block is not None
+        self._set_delays({})
+        if self.device is not None:
+            self.device.synchronize()
+        self.kept.are_given = False
+        told = block.told(self.device, self.ledger.fetched())
+        self.ledger.say("block", number=self._at, **told)
+        self._next()
+
+    def _set_delays(self, delays: dict[str, int]) -> None:
+        self._host_delay_ns = int(delays.get("host", 0))
+        self.ledger.input_delay_ns = int(delays.get("input", 0))
+
+    def _delay_host(self) -> None:
+        begin = time.perf_counter_ns()
+        time.sleep(self._host_delay_ns / 1e9)
+        if self._block is not None:
+            self._block.host_delay_ns += time.perf_counter_ns() - begin
+
+    def _fail(self, error: Exception) -> None:
+        self._state = OVER
+        self._set_delays({})
+        self.kept.are_given = False
+        self.ledger.say("problem", what=f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+        if os.environ.get("BOUNDBY_DEBUG"):
+            raise error
+
+    def _leave(self) -> None:
+        """The experiment is over: the program ends as it would by ``sys.exit()``, if that was asked for."""
+        self._at = -1
+        if self._ends_program and threading.current_thread() is threading.main_thread():
+            raise SystemExit(0)
+
+    def _ended(self) -> None:
+        if self._pid == os.getpid() and self._state != OVER:
+            self._state = OVER
+            self.ledger.say("found" if self._at < 0 else "ended", **(self._found() if self._at < 0 else {}))
+
+
+class _Block:
+    """Steps under one condition: stretches of them that nothing disturbed."""
+
+    def __init__(self, drop: int, count: int, fetched: Any, device_delay_ns: int) -> None:
+        self.device_delay_ns = device_delay_ns
+        self.host_delay_ns = self.wait_ns = 0
+        self.uncounted = 0
+        self._drop, self._count = drop, count
+        self._skipped = 0
+        self._fetched = fetched
+        self._stretches: list[list[Any]] = []
+        self._host_delays = self._waits = self._counted = 0
+        self._is_open = False
+
+    @property
+    def is_done(self) -> bool:
+        return self._counted >= self._count
+
+    def interrupt(self, skip: int) -> None:
+        """What the open step is part of does not count."""
+        self._is_open = False
+        self._skipped = min(self._skipped, max(0, self._drop - skip))
+
+    def step(self, now: int, device: Any) -> None:
+        """A step has ended."""
+        if self._is_open:
+            self._counted += 1
+            self._host_delays += self.host_delay_ns
+            self._waits += self.wait_ns
+            self._stretches[-1].append(now if device is None else device.mark())
+        else:
+            self.uncounted += 1
+            self._skipped += 1
+            if self._skipped >= self._drop:
+                self._is_open = True
+                self._stretches.append([now if device is None else device.mark()])
+        self.host_delay_ns = self.wait_ns = 0
+
+    def told(self, device: Any, fetched: Any) -> dict[str, Any]:
+        """What was measured. The device has done all its work."""
+        stretches = self._stretches
+        delayed = 0.0
+        if device is not None:
+            stretches = [[device.when_ns(mark) for mark in stretch] for stretch in stretches]
+            delayed = device.delayed_ns()
+        return {
+            "stretches": [stretch for stretch in stretches if len(stretch) > 1],
+            "steps": self._counted,
+            "host_delay_ns": self._host_delays,
+            "device_delay_ns": delayed,
+            "wait_ns": self._waits,
+            "fetched": list(fetched.since(self._fetched)),
+        }
+
+
+def _number(value: Any) -> Any:
+    """A loss as a plain number (its bits as text, so that nothing is lost)."""
+    try:
+        return float(value).hex()
+    except Exception:
+        return None
+
+
+def _ranks() -> int:
+    """Ranks of the job that this process is part of."""
+    distributed = sys.modules.get("torch.distributed")
+    try:
+        if distributed is not None and distributed.is_available() and distributed.is_initialized():
+            return int(distributed.get_world_size())
+    except Exception:
+        return 1
+    return 1

@@ -1,0 +1,235 @@
+"""Loaders: torch's DataLoader (main thread, workers, a thread of the program), and any iterable that was named as one.
+
+A batch is delayed where it is fetched. Before a block a loader runs empty: what it would ask for is put aside (the
+sampler is asked as ever, so that random numbers are drawn in the same order) and asked for at once when the block is
+begun. No worker is ever paused. A loader on a thread of its own waits before it fetches the next item until the steps
+starve.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from .conductor import Conductor
+from .delayed_device import wait_ns
+from .ledger import Ledger
+from .step_sources import LOADER
+
+#: How long a thread's loader sleeps between two looks whether the steps starve.
+LOOK_S = 0.0005
+WORKERS, DIRECT = "workers", "direct"
+
+
+def hook_up(conductor: Conductor, when_imported: Any) -> None:
+    """All loaders of this process, and the fetching in a worker, if that is what it is."""
+    when_imported("torch.utils.data._utils.fetch", lambda: _hook_fetchers(conductor.ledger))
+    when_imported("torch.utils.data.dataloader", lambda: _hook_loaders(conductor))
+    when_imported("boundby.annotate.iteration", lambda: _hook_annotated(conductor))
+
+
+def _hook_fetchers(ledger: Ledger) -> None:
+    module: Any = sys.modules["torch.utils.data._utils.fetch"]
+    for kind in (module._MapDatasetFetcher, module._IterableDatasetFetcher):
+        kind.fetch = _timed(kind.fetch, ledger)
+
+
+def _timed(fetch: Any, ledger: Ledger) -> Any:
+    @functools.wraps(fetch)
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        begin = time.perf_counter_ns()
+        batch = fetch(*args, **kwargs)
+        _fetched(ledger, begin)
+        return batch
+
+    return timed
+
+
+def _fetched(ledger: Ledger, begin_ns: int) -> None:
+    taken = time.perf_counter_ns() - begin_ns
+    delay = ledger.input_delay_ns
+    ledger.add(taken, wait_ns(delay) if delay > 0 else 0)
+
+
+class _Loaders:
+    """The DataLoader's iterators, numbered: their ids are used again from epoch to epoch."""
+
+    def __init__(self, conductor: Conductor) -> None:
+        self.conductor = conductor
+        self._number = 0
+        self._main: Any = None  # the loader of the program's steps: the one whose batch came first
+
+    def begun(self, iterator: Any, loader: Any) -> None:
+        """A pass over a loader has begun."""
+        self._number += 1
+        iterator._boundby_number = self._number
+        iterator._boundby_aside = []
+        iterator._boundby_loader = id(loader)
+        queue = vars(iterator).get("_data_queue")  # not there yet when the iterator is made
+        if queue is not None and not hasattr(queue, "_boundby_is_timed"):
+            queue._boundby_is_timed = True
+            self._time(queue)
+
+    def next(self, iterator: Any, inner: Any) -> Any:
+        """A batch is asked for."""
+        conductor = self.conductor
+        if _in_worker():
+            return inner(iterator)
+        conductor.boundary(LOADER)
+        workers = int(iterator._num_workers)
+        conductor.loads(
+            threading.get_ident(),
+            kind=WORKERS if workers else DIRECT,
+            workers=workers,
+            prefetch=int(getattr(iterator, "_prefetch_factor", 0) or 0),
+            number=iterator._boundby_number,
+        )
+        if conductor.is_here:
+            self._watch(iterator)
+        for batch in conductor.kept.instead():
+            return batch
+        batch = inner(iterator) if workers else self._timed(inner, iterator)
+        conductor.kept.keep(batch)
+        return batch
+
+    def _timed(self, wait: Any, *args: Any) -> Any:
+        begin = time.perf_counter_ns()
+        try:
+            return wait(*args)
+        finally:
+            self.conductor.waited(time.perf_counter_ns() - begin)
+
+    def _time(self, queue: Any) -> None:
+        """Count as waiting only the wait for a worker: to take a batch over is the host's own work."""
+        name = "_poll" if hasattr(queue, "_poll") else "get"  # of a pipe; with pinned memory of a thread
+        setattr(queue, name, functools.partial(self._timed, getattr(queue, name)))
+
+    def _watch(self, iterator: Any) -> None:
+        conductor = self.conductor
+        if self._main is None:
+            self._main = iterator._boundby_loader, iterator._boundby_number
+        loader, number = self._main
+        if iterator._boundby_loader != loader:
+            conductor.disturbed(whole_queue=False)
+        elif iterator._boundby_number != number:
+            self._main = loader, iterator._boundby_number
+            conductor.disturbed(whole_queue=True)
+        if not iterator._num_workers:
+            wait_until_released(conductor)
+        elif iterator._boundby_aside and _is_empty(iterator):
+            if iterator._boundby_loader == self._main[0]:
+                wait_until_released(conductor)
+                conductor.is_empty()
+            ask_for_what_was_put_aside(iterator)
+
+
+def wait_until_released(conductor: Conductor) -> None:
+    """On a loader's own thread: fetch nothing more until all is used up. The steps' thread holds nothing."""
+    while conductor.holds and conductor.is_apart(threading.get_ident()):
+        if conductor.is_starving:
+            conductor.is_empty()
+            return
+        time.sleep(LOOK_S)
+
+
+def _hook_loaders(conductor: Conductor) -> None:
+    module: Any = sys.modules["torch.utils.data.dataloader"]
+    base, many = module._BaseDataLoaderIter, module._MultiProcessingDataLoaderIter
+    loaders = _Loaders(conductor)
+    make, reset, put, get = base.__init__, base._reset, many._try_put_index, base.__next__
+
+    @functools.wraps(make)
+    def __init__(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        loaders.begun(self, loader)
+        make(self, loader, *args, **kwargs)
+
+    @functools.wraps(reset)
+    def _reset(self: Any, loader: Any, *args: Any, **kwargs: Any) -> Any:
+        loaders.begun(self, loader)
+        return reset(self, loader, *args, **kwargs)
+
+    @functools.wraps(put)
+    def _try_put_index(self: Any) -> Any:
+        if not conductor.holds or _in_worker():
+            return put(self)
+        try:
+            self._boundby_aside.append(self._next_index())
+        except StopIteration:
+            return None
+        return None
+
+    @functools.wraps(get)
+    def __next__(self: Any) -> Any:  # noqa: N807
+        return loaders.next(self, get)
+
+    base.__init__, base._reset, base.__next__ = __init__, _reset, __next__
+    many._try_put_index = _try_put_index
+    _put_index.append(put)
+
+
+_put_index: list[Any] = []
+
+
+def ask_for_what_was_put_aside(iterator: Any) -> None:
+    """All of it at once, as at the begin of an epoch."""
+    aside = iterator._boundby_aside
+    try:
+        while aside:
+            iterator._next_index = functools.partial(aside.pop, 0)
+            before = len(aside)
+            _put_index[0](iterator)
+            if len(aside) == before:
+                break
+    finally:
+        vars(iterator).pop("_next_index", None)
+
+
+def _is_empty(iterator: Any) -> bool:
+    return iterator._tasks_outstanding <= 0 and not any(len(info) > 1 for info in iterator._task_info.values())
+
+
+def _in_worker() -> bool:
+    worker: Any = sys.modules.get("torch.utils.data._utils.worker")
+    return worker is not None and worker._worker_info is not None
+
+
+class Feed:
+    """Any iterator as the program's loader: each item is fetched, and delayed, on the thread that asks for it."""
+
+    def __init__(self, items: Iterator[Any], conductor: Conductor) -> None:
+        self._items = items
+        self._conductor = conductor
+
+    def __iter__(self) -> Feed:
+        return self
+
+    def __next__(self) -> Any:
+        conductor = self._conductor
+        thread = threading.get_ident()
+        conductor.loads(thread, kind=DIRECT, workers=0, prefetch=0, number=0)
+        wait_until_released(conductor)
+        for kept in conductor.kept.instead():
+            return kept
+        begin = time.perf_counter_ns()
+        item = next(self._items)
+        _fetched(conductor.ledger, begin)
+        conductor.waited(time.perf_counter_ns() - begin)
+        conductor.kept.keep(item)
+        return item
+
+
+def _hook_annotated(conductor: Conductor) -> None:
+    """``annotate_loader`` says what the loader is."""
+    iteration: Any = sys.modules["boundby.annotate.iteration"]
+    marked = iteration._marked_items
+
+    @functools.wraps(marked)
+    def fed(items: Any, *args: Any) -> Any:
+        is_torch = any(kind.__name__ == "_BaseDataLoaderIter" for kind in type(items).__mro__)
+        return marked(items if is_torch else Feed(items, conductor), *args)
+
+    iteration._marked_items = fed

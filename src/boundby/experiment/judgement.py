@@ -1,0 +1,287 @@
+"""From paces to the result: the fit, the bound, what limits the answer, and whether the verdict by trace agrees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from boundby.experiment import cycles
+from boundby.experiment.conditions import BASE, DEVICE, HOST, INPUT
+from boundby.experiment.cycles import BALANCED, OUTSIDE, SERIAL
+from boundby.experiment.paces import LEAST_FREEDOM, Block, Difference, Paces, compare, student_quantile
+from boundby.experiment.planning import LARGE, Feed, Found, Plan
+from boundby.model import statistics
+from boundby.model.units import duration, percent, plural
+from boundby.results.proof import Estimate, MeasuredCondition, Proof, ProvenPart, Removal
+from boundby.results.report import DeviceReport, Report, ThreadReport, Verdict
+
+#: How probable an answer has to be for each word of confidence.
+_CONFIDENT = (("high", 0.95), ("medium", 0.8), ("low", 0.6))
+UNKNOWN = "unknown"
+#: An interval wider than this says little.
+WIDE = 0.5
+#: Steps of which the longest tenth takes so many times what the shortest tenth does are very different.
+UNEVEN = 2.0
+#: The machine changed if blocks without a delay differ by more than this between the two ends of the experiment.
+DRIFT = 0.10
+
+WHERE_HOST = {
+    "begin": "before the launches (where the step begins)",
+    "between": "between the launches (before the optimizer's)",
+    "end": "after the last launch (before what waits at the end of the step)",
+}
+#: Causes of the verdict by trace -> the parts that they stand for.
+PARTS_OF_CAUSE: Mapping[str, tuple[str, ...]] = {
+    "gpu_compute": (DEVICE,),
+    "gpu_comm": (DEVICE,),
+    "gpu_copy": (DEVICE, HOST),
+    "cpu": (HOST,),
+    "cuda_api": (HOST,),
+    "sync": (SERIAL, HOST, DEVICE),
+    "host_blocked": (INPUT,),
+}
+
+
+def judge(
+    command: str,
+    plan: Plan,
+    blocks: Sequence[Block | None],
+    report: Report | None = None,
+    removals: Sequence[Removal] = (),
+) -> Proof | None:
+    """What the blocks say so far; None: not even one condition was measured."""
+    paces = compare(blocks)
+    delayed = [one for one in paces.differences if one.condition.delayed]
+    if not delayed or not paces.base:
+        return None
+    found = plan.found
+    tried = {part for one in delayed for part in one.condition.delayed}
+    parts = tuple(part for part in found.parts if part in tried)
+    busy = {part: _busy(part, paces, found, report) for part in parts}
+    reach = LARGE * paces.step_ns
+    measured = [cycles.DelayedPace(one.delay_ns, one.value_ns, one.error_ns, one.freedom) for one in delayed]
+    fitted = cycles.fit(paces.step_ns, paces.error_ns, measured, busy, reach)
+    bound, confidence = _answer(fitted.likely)
+    beyond, _ = _answer(fitted.beyond)
+    doubts = tuple(_doubts(plan, paces, fitted, len([block for block in blocks if block is not None])))
+    if _is_shaky(paces) and confidence == "high":
+        confidence = "medium"
+    trace, agreement, because = _by_trace(report, bound, confidence, fitted, len(parts))
+    return Proof(
+        command=command,
+        steps=sum(block.steps for block in blocks if block is not None),
+        step_ns=round(paces.step_ns),
+        steps_by=told_source(found.source),
+        conditions=tuple(_conditions(paces)),
+        parts=tuple(_part(part, plan, paces, fitted, busy[part]) for part in parts),
+        bound=bound,
+        confidence=confidence,
+        bound_next=beyond if bound in parts and beyond not in (UNKNOWN, OUTSIDE) else None,
+        likely={name: round(share, 3) for name, share in fitted.likely.items()},
+        bound_by_trace=trace,
+        agreement=agreement,
+        agreement_because=because,
+        removals=(*_removals(paces, report), *removals),
+        doubts=doubts,
+    )
+
+
+def told_source(source: str) -> str:
+    """What marks the steps, for people."""
+    if source.startswith("nvtx:"):
+        return f"the NVTX range {source.split(':', 2)[2]!r}"
+    return {
+        "annotate.steps": "boundby.annotate.steps",
+        "ProfilerStep": "the profiler's step()",
+        "optimizer": "the optimizer's steps",
+        "loader": "the loader's batches",
+    }.get(source, source)
+
+
+def _answer(likely: Mapping[str, float]) -> tuple[str, str]:
+    best = max(likely, key=lambda name: likely[name])
+    for word, least in _CONFIDENT:
+        if likely[best] >= least:
+            return best, word
+    return UNKNOWN, "low"
+
+
+def _busy(part: str, paces: Paces, found: Found, report: Report | None) -> float | None:
+    """What was measured of a part's own time a step: in the process itself, of a device by the report."""
+    if part == INPUT:
+        each = found.feed.each if found.feed else 1
+        fetched = [block.fetch_ns / each for block in paces.base if block.fetch_ns is not None]
+        return statistics.median(fetched) if fetched else None
+    if part == DEVICE:
+        share = None if report is None or not report.devices else report.devices[0].gpu_utilization
+        return None if share is None else share * paces.step_ns
+    if found.device or (found.feed is not None and found.feed.kind == "thread"):
+        return None  # the host waits for those, too, where nobody sees it
+    return max(statistics.median([block.pace_ns - block.wait_ns for block in paces.base]), 0.0)
+
+
+def _conditions(paces: Paces) -> Iterator[MeasuredCondition]:
+    margin = paces.error_ns * student_quantile(paces.freedom)
+    level = paces.step_ns
+    yield MeasuredCondition(
+        delayed=(), delay_ns=0, blocks=len(paces.base), step_ns=_rounded(level - margin, level, level + margin)
+    )
+    for one in paces.differences:
+        middle = level + one.value_ns
+        yield MeasuredCondition(
+            delayed=one.condition.delayed,
+            delay_ns=round(float(np.mean(list(one.delay_ns.values()))) if one.delay_ns else 0.0),
+            blocks=one.blocks,
+            step_ns=_rounded(middle - one.margin_ns, middle, middle + one.margin_ns),
+            removed=one.condition.remedy,
+        )
+
+
+def _rounded(low: float, middle: float, high: float) -> tuple[float, float, float]:
+    return round(low), round(middle), round(high)
+
+
+def _part(part: str, plan: Plan, paces: Paces, fitted: cycles.Fit, busy_ns: float | None) -> ProvenPart:
+    worth = fitted.worth[part]
+    return ProvenPart(
+        part=part,
+        where=where(part, plan),
+        slope=_slope(part, paces),
+        saved_per_ns=Estimate(worth.value, worth.low, worth.high),
+        reach_ns=round(fitted.reach_ns[part]),
+        busy_ns=None if busy_ns is None else round(busy_ns),
+    )
+
+
+def where(part: str, plan: Plan) -> str:
+    """Where a part was delayed."""
+    if part == HOST:
+        return WHERE_HOST[plan.place]
+    if part == DEVICE:
+        return f"{plan.found.device}, on the stream of the step"
+    feed = plan.found.feed or Feed("main")
+    return {
+        "main": "the loader, on the thread of the steps",
+        "thread": "the loader, on a thread of its own",
+        "workers": f"the loader's {plural(feed.workers, 'worker')}",
+    }[feed.kind]
+
+
+def _slope(part: str, paces: Paces) -> Estimate:
+    alone = [one for one in paces.differences if one.condition.delayed == (part,)]
+    if not alone:
+        return Estimate(0.0, 0.0, 0.0)
+    largest = max(alone, key=lambda one: one.delay_ns[part])
+    delay = max(largest.delay_ns[part], 1.0)
+    value, margin = largest.value_ns / delay, largest.margin_ns / delay
+    return Estimate(round(value, 3), round(value - margin, 3), round(value + margin, 3))
+
+
+def _removals(paces: Paces, report: Report | None) -> Iterator[Removal]:
+    for one in paces.differences:
+        if one.condition.remedy:
+            measured = (round(-one.value_ns - one.margin_ns), round(-one.value_ns + one.margin_ns))
+            promised = promised_ns(report, one.condition.remedy, paces.step_ns)
+            yield Removal(id=one.condition.remedy, promised_ns=promised, measured_ns=measured)
+
+
+def promised_ns(report: Report | None, remedy: str, step_ns: float) -> tuple[float, float] | None:
+    """What a report promises for a remedy or scenario, a step: its share of the window, of this program's step."""
+    if report is None:
+        return None
+    for what_if in report.what_if:
+        if what_if.scenario == remedy and what_if.baseline_ns:
+            ends = (what_if.high_ns or what_if.predicted_ns, what_if.low_ns or what_if.predicted_ns)
+            low, high = (step_ns * (1 - end / what_if.baseline_ns) for end in ends)
+            return round(low), round(high)
+    accounts: list[DeviceReport | ThreadReport] = [*report.devices, *report.threads]
+    for device in accounts:
+        window = _window_ns(device)
+        for response in device.first_responses:
+            if response.id == remedy and response.saving_ns is not None and window:
+                low, high = (step_ns * saving / window for saving in response.saving_ns)
+                return round(low), round(high)
+    return None
+
+
+def _window_ns(account: DeviceReport | ThreadReport) -> int:
+    return sum(account.time.values())
+
+
+def _doubts(plan: Plan, paces: Paces, fitted: cycles.Fit, blocks: int) -> Iterator[str]:
+    found = plan.found
+    if blocks < len(plan.blocks):
+        yield f"The experiment ended early: {blocks} of {len(plan.blocks)} blocks."
+    if _is_shaky(paces):
+        yield "Too few blocks to tell how much they scatter: give more --steps."
+    if not found.is_steady:
+        yield f"The steps had not settled after {plural(found.warm_up_steps, 'step')} of warm-up."
+    short, long = np.quantile(paces.spans_ns, (0.1, 0.9))
+    if long > UNEVEN * short and not (found.feed and found.feed.each > 1):
+        yield (
+            f"Steps are of very different length: a tenth take less than {duration(short)}, a tenth more than "
+            f"{duration(long)}. The answer is about the middle half of them."
+        )
+    drift = _drift(paces.base)
+    if drift is not None and abs(drift) > DRIFT:
+        yield (
+            f"The load of the machine changed meanwhile: steps without a delay were {percent(abs(drift))} "
+            f"{'longer' if drift > 0 else 'shorter'} at the end than at the begin."
+        )
+    for part, worth in fitted.worth.items():
+        if worth.high - worth.low > WIDE:
+            yield f"The interval of {part} is too wide ({worth.low:.2f} to {worth.high:.2f}): give more --steps."
+    if found.feed is not None and found.feed.kind == "thread":
+        yield "The queue of the loader's thread was run empty by waiting until the steps starved."
+    if found.device is None:
+        yield "There is no device to delay here: what a device would be worth is not told."
+
+
+def _is_shaky(paces: Paces) -> bool:
+    return any(one.freedom < LEAST_FREEDOM or one.error_ns == 0 for one in paces.differences)
+
+
+def _drift(base: Sequence[Block]) -> float | None:
+    third = len(base) // 3
+    if not third:
+        return None
+    first, last = (statistics.median([block.pace_ns for block in part]) for part in (base[:third], base[-third:]))
+    return last / first - 1
+
+
+def verdict_by_trace(report: Report) -> tuple[str, Verdict] | None:
+    """The verdict on the device with the longest window, or on the thread with most time."""
+    accounts: list[DeviceReport | ThreadReport] = [*report.devices] or [*report.threads]
+    if not accounts:
+        return None
+    longest = max(accounts, key=_window_ns)
+    return longest.verdict.bound, longest.verdict
+
+
+def _by_trace(
+    report: Report | None, bound: str, confidence: str, fitted: cycles.Fit, parts: int
+) -> tuple[str | None, str | None, str]:
+    verdict = None if report is None else verdict_by_trace(report)
+    if verdict is None:
+        return None, None, ""
+    named, by_trace = verdict
+    causes = by_trace.mixed_of or (named,)
+    stands_for = {part for cause in causes for part in PARTS_OF_CAUSE.get(cause, ())}
+    worth = {part: value.value for part, value in fitted.worth.items()}
+    most = max(worth.values())
+    told = ", ".join(f"{part} {value:.2f}" for part, value in worth.items())
+    if not stands_for:
+        return named, "trace doubted", f"The trace names no part of the program; measured: {told}."
+    named_most = any(part in stands_for and value > most - WIDE / 2 for part, value in worth.items())
+    if (bound in stands_for or named_most) and bound not in (BALANCED, OUTSIDE, UNKNOWN):
+        return named, "agree", f"A millisecond saved is worth: {told}."
+    if bound == UNKNOWN or confidence == "low":
+        doubted = "both doubted" if by_trace.confidence == "low" else "experiment doubted"
+        return named, doubted, "The experiment is not sure: more --steps would tell."
+    if stands_for <= {DEVICE} and parts < 3 and DEVICE not in worth:
+        return named, "experiment doubted", "The experiment could not delay the device that the trace names."
+    return named, "trace doubted", f"Delays show otherwise; a millisecond saved is worth: {told}."
+
+
+__all__ = ["BASE", "Difference", "judge", "promised_ns", "told_source", "verdict_by_trace", "where"]

@@ -1,0 +1,236 @@
+"""Run a program under experiment as a child process, and watch it through the folder that its processes write to."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from boundby.capture.launcher import INJECTED
+from boundby.capture.profile import check_program
+from boundby.experiment import planning
+from boundby.experiment.inside import FOLDER_VARIABLE, SETTINGS_VARIABLE
+from boundby.experiment.paces import Block, read_block
+from boundby.experiment.planning import ExperimentError, Plan
+from boundby.model.records import dataclass
+from boundby.trace.facts import JobPlace
+
+Progress = Callable[[str, "float | None"], None]
+Say = Callable[[str], None]
+
+LOOK_S = 0.05
+#: How long a program may take to end once the experiment is over, before it is asked to.
+GRACE_S = 20.0
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked for."""
+
+    program: tuple[str, ...]
+    steps: int | None = None
+    place: str = "begin"
+    step_name: str | None = None
+    removals: tuple[str, ...] = ()
+    run_on: bool = False
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A program that has ended, and what was measured until then."""
+
+    exit_code: int
+    plan: Plan | None
+    blocks: tuple[Block | None, ...]
+    losses: tuple[float | None, ...]
+    told: Mapping[str, Any] | None
+    problem: str
+    was_interrupted: bool
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all blocks were run."""
+        return self.plan is not None and len(self.blocks) == len(self.plan.blocks)
+
+
+def run(wanted: Wanted, *, say: Say, progress: Progress) -> Ran:
+    """Run the program to the end of the experiment, or its own.
+
+    Raises:
+        ProgramError: there is no such program.
+        ExperimentError: there can be no experiment on it.
+    """
+    check_program(wanted.program)
+    place = JobPlace.in_environment(os.environ)
+    if (place.world_size or 1) > 1:
+        raise ExperimentError(
+            f"This is rank {place.rank} of a job of {place.world_size}: a delay here would hold up the others.",
+            "Run the program on one rank, or look at the job: boundby job.",
+        )
+    with tempfile.TemporaryDirectory(prefix="boundby-prove-") as folder:
+        child = subprocess.Popen(list(wanted.program), env=environment(os.environ, folder, wanted))
+        watched = _Watched(Path(folder), wanted, say, progress)
+        try:
+            with _interrupts() as interrupts:
+                _watch(child, watched, interrupts)
+        except BaseException:
+            _end(child)
+            raise
+        watched.look()
+        watched.close()
+        code = child.returncode
+        return Ran(
+            code if code >= 0 else 128 - code,
+            watched.plan,
+            tuple(watched.blocks),
+            tuple(watched.losses),
+            watched.told,
+            watched.problem,
+            bool(interrupts),
+        )
+
+
+def environment(env: Mapping[str, str], folder: str, wanted: Wanted) -> dict[str, str]:
+    """``env`` with the way into the program."""
+    path = os.pathsep.join(filter(None, (str(INJECTED), env.get("PYTHONPATH", ""))))
+    settings = {"run_on": wanted.run_on, "keeps": bool(wanted.removals)}
+    return {**env, "PYTHONPATH": path, FOLDER_VARIABLE: folder, SETTINGS_VARIABLE: json.dumps(settings)}
+
+
+class _Watched:
+    """What the folder says, read as it grows."""
+
+    def __init__(self, folder: Path, wanted: Wanted, say: Say, progress: Progress) -> None:
+        self._folder, self._wanted, self._say, self._progress = folder, wanted, say, progress
+        self._read = 0
+        self.plan: Plan | None = None
+        self.blocks: list[Block | None] = []
+        self.losses: list[float | None] = []
+        self.told: Mapping[str, Any] | None = None
+        self.problem = ""
+        self.is_done = False
+
+    def look(self) -> None:
+        """Read what was added."""
+        for line in self._lines():
+            kind = line.pop("kind")
+            if kind == "found" and self.plan is None:
+                self.told = line
+                self._try_plan(line)
+            elif kind == "block" and self.plan is not None:
+                self._add(line)
+            elif kind == "problem":
+                self.problem = line["what"]
+            elif kind == "done":
+                self.is_done = True
+                self._keep_losses(line)
+
+    def close(self) -> None:
+        """The program has ended."""
+        self._progress("", None)
+
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        try:
+            with (self._folder / "said").open("rb") as file:
+                file.seek(self._read)
+                data = file.read()
+        except OSError:
+            return
+        whole = data[: data.rfind(b"\n") + 1]
+        self._read += len(whole)
+        for line in whole.splitlines():
+            with contextlib.suppress(ValueError):
+                yield json.loads(line)
+
+    def _try_plan(self, told: dict[str, Any]) -> None:
+        self._keep_losses(told)
+        found = planning.look(told, named=self._wanted.step_name)
+        if found is None:
+            self._progress("warming up", None)
+            return
+        wanted = self._wanted
+        self.plan = planning.plan(
+            found,
+            wanted.steps,
+            place=wanted.place,
+            removals=wanted.removals,
+        )
+        planning.make_folder_ready(str(self._folder), self.plan)
+        self._say(costs(self.plan))
+
+    def _keep_losses(self, told: Mapping[str, Any]) -> None:
+        self.losses = [None if loss is None else float.fromhex(loss) for loss in told.get("losses", ())]
+
+    def _add(self, line: Mapping[str, Any]) -> None:
+        assert self.plan is not None
+        each = self.plan.found.feed.each if self.plan.found.feed else 1
+        self.blocks.append(read_block(line, self.plan.blocks[line["number"]], each))
+        self._progress("block by block", len(self.blocks) / len(self.plan.blocks))
+
+
+def costs(plan: Plan) -> str:
+    """What the experiment takes, before it begins."""
+    from boundby.experiment.judgement import told_source
+    from boundby.model.units import duration, plural
+
+    found = plan.found
+    different = len(set(plan.blocks))
+    feed = "" if found.feed is None else f", loader: {found.feed.kind}"
+    return (
+        f"steps by {told_source(found.source)}, {duration(found.step_ns)} each{feed}; "
+        f"{plural(different, 'condition')} in "
+        f"{len(plan.blocks)} blocks of {plan.count} steps: {plan.all_steps:,} steps, about {duration(plan.time_ns)}"
+    )
+
+
+def _watch(child: subprocess.Popen[bytes], watched: _Watched, interrupts: list[int]) -> None:
+    """Until the program has ended. It gets Ctrl-C itself; a second one ends it."""
+    asked = 0.0
+    while child.poll() is None:
+        watched.look()
+        if len(interrupts) > 1:
+            _end(child)
+        if watched.is_done and not watched._wanted.run_on:
+            asked = asked or time.monotonic()
+            if time.monotonic() - asked > GRACE_S:
+                _end(child)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(LOOK_S)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    if child.poll() is None:
+        child.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(GRACE_S / 4)
+        child.kill()
+        child.wait()
+
+
+@contextlib.contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """Count Ctrl-C instead of ending: what is known so far is told."""
+    seen: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        signal.signal(signal.SIGINT, lambda number, _frame: seen.append(number))
+    except ValueError:  # not the main thread: nobody sends it here
+        yield seen
+        return
+    try:
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def title(program: Sequence[str]) -> str:
+    """The command as it was typed."""
+    return shlex.join(program)
