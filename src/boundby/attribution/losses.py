@@ -38,7 +38,7 @@ from boundby.model.arrays import (
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, IntervalSet, clip, contains, union
 from boundby.model.records import dataclass, replace
-from boundby.model.scale import NEARLY_ALL, SMALL
+from boundby.model.scale import HABIT, NEARLY_ALL, SMALL
 from boundby.model.step_function import NOTHING, StepFunction, cut
 from boundby.trace.tables import NO_CORRELATION, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, Work, is_device_wide, plain_name, work_of_call
@@ -49,7 +49,7 @@ MOST_STREAMS = 16
 # A range that so much of its like launch in is one that launches: an instance without any lacks its records.
 USUALLY_LAUNCHES = NEARLY_ALL
 # Stretches of so many instances without a call, at the end of a region that launches, are no chance.
-LEAST_SILENT = 2
+LEAST_SILENT = HABIT
 # Of the numbers of a process's calls: where fewer are followed by one that is not on record, such a place is a sign. In
 # real traces it is up to 2 % (4 % of 24 calls) where all kinds of calls are recorded, 7 % and more where some are not.
 SELDOM = SMALL

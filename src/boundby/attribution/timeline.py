@@ -55,6 +55,7 @@ from boundby.model.errors import SelectionError
 from boundby.model.intervals import IntervalSet, clip, complement
 from boundby.model.nesting import close_leaks
 from boundby.model.records import dataclass, fields, replace
+from boundby.model.scale import HABIT
 from boundby.model.step_function import NOTHING
 from boundby.structure.found import add_found
 from boundby.structure.ranks import not_ended
@@ -63,7 +64,7 @@ from boundby.trace.tables import Direction, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, is_device_wide
 
 # Of fewer instances none is a step that an end can cut: a program's one phase begins and ends where it likes.
-LEAST_INSTANCES = 3
+LEAST_INSTANCES = HABIT
 # Operations that tell of a healthy clock that nothing of it is unshown.
 _TELLING = 1_000
 

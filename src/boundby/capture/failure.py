@@ -16,6 +16,7 @@ from boundby.capture.child import Finished
 from boundby.capture.folder import disk_full
 from boundby.capture.locate import Nsys, version_numbers
 from boundby.model.errors import InputError, OutputError, ToolError, UserError
+from boundby.model.scale import A_FEW_LINES
 
 if TYPE_CHECKING:
     from boundby.capture.flags import Options
@@ -39,7 +40,7 @@ _FAILED = re.compile(r"Exportation error|Failed to close database|disk is full")
 _WRITTEN_BY = re.compile(rb"NVIDIA [\w ]+ (?:Report|Stream) (\d{4}[.@][\d.@]+)")
 _HEADER_BYTES = 256
 #: How much of what nsys said goes into a message.
-_LINES_QUOTED = 3
+_LINES_QUOTED = A_FEW_LINES
 _QUOTED_CHARACTERS = 400
 #: Less room than this is none: the smallest report takes 0.2 MB, and nsys writes it twice.
 NO_ROOM_BYTES = 1 << 20

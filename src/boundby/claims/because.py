@@ -6,19 +6,19 @@ from collections.abc import Callable, Mapping
 
 from boundby.claims.bound import FIXED, IDLE_WORTH, LEAST_SAVING, Case, Decision, host_together_ns
 from boundby.model.causes import BUSY_CAUSES, SHORT_LABEL, Cause
-from boundby.model.scale import HALF, NEARLY_ALL, NOTABLE
+from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, NEARLY_ALL, NOTABLE
 from boundby.model.units import duration, percent
 from boundby.trace.vocabulary.os import MESSAGES
 
-LEAST_TOLD = 0.005  # less reads as "under 1 %"
+LEAST_TOLD = HARDLY  # less reads as "under 1 %"
 # Where the account's sync time is less than this part of what the replay saves, the waits cost the host its lead, and
 # what was lost shows as gaps later on.
 LEAD_LOST = HALF
 MUCH_FIXED = NOTABLE  # time that no change removes is told from a tenth on
 MANY = 100  # from here on without fractions
 MUCH_WAITING = NOTABLE  # a thread that waits less for a core is on a machine that others use, too
-MOST_PARTS = 3  # of host time that one clause names
-MOST_CALLS = 2  # that one clause names
+MOST_PARTS = A_FEW_LINES  # of host time that one clause names
+MOST_CALLS = A_FEW_LINES  # that one clause names
 COVERED = NEARLY_ALL  # of its time other work runs meanwhile: then that is why its removal gains nothing
 _WORK = {"gpu_compute": "kernels", "gpu_comm": "communication", "gpu_copy": "copies"}
 

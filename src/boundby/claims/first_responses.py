@@ -31,7 +31,7 @@ from boundby.model.causes import BOUND_LABEL, BUSY_CAUSES, Cause
 from boundby.model.expressions import expression
 from boundby.model.gpus import Gpu, all_gpus, find_gpu
 from boundby.model.records import dataclass, replace
-from boundby.model.scale import HALF, NOTABLE, QUARTER, SLIGHT, SMALL
+from boundby.model.scale import HABIT, HALF, NOTABLE, QUARTER, SLIGHT, SMALL
 from boundby.model.units import count, duration, percent, plural, size
 from boundby.replay.predictor import Predictor, Step
 from boundby.replay.questions import answer
@@ -61,7 +61,7 @@ SMALL_KERNEL_NS = 10_000  # longer ones are no matter of launching, and take lon
 SMALL_PIECE = 4 << 20  # bytes: from this on a copy reaches the link's rate
 WORTH_BUYING = 1.33  # times the peaks of the GPU in use
 # A timer on the host lies of a region with this share of the time whose work on the device takes so many times as long.
-TIMED_SHARE, LIES, LEAST_TIMED_NS, LEAST_INSTANCES = NOTABLE, 3.0, 100_000, 3
+TIMED_SHARE, LIES, LEAST_TIMED_NS, LEAST_INSTANCES = NOTABLE, 3.0, 100_000, HABIT
 MATRIX_SHARE = SMALL  # of kernel time: less is no model whose precision could be lowered
 UNSEEN_SHARE = NOTABLE  # of the window, from which waiting streams are worth a response of their own
 _HALF = (KernelKind.MATMUL_TENSOR, KernelKind.ATTENTION)

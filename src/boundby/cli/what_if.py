@@ -14,6 +14,7 @@ import click
 from boundby.cli import console, outcome
 from boundby.cli.console import View
 from boundby.cli.options import FILE, PLAIN, analysis_options, json_option, output_option, view_options
+from boundby.model.scale import HARDLY
 from boundby.options import AnalysisOptions
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def what_if(
 
 
 LEAST_NAME = 20  # cells
-LEAST_TOLD = 0.005  # of the window: a named scenario that changes less says nothing
+LEAST_TOLD = HARDLY  # of the window: a named scenario that changes less says nothing
 
 
 def _table(answers: list[Answer], unreliable: str | None, surface: Surface, *, asked_for: bool) -> str:

@@ -12,13 +12,13 @@ import numpy.typing as npt
 
 from boundby.model.arrays import Int64Array
 from boundby.model.records import dataclass
-from boundby.model.scale import HALF, NEGLIGIBLE
+from boundby.model.scale import HABIT, HALF, MANY, NEGLIGIBLE
 from boundby.model.units import percent
 
 # Fits between the clocks err by this much in healthy traces, so earlier starts are not evidence of a shift.
 CLOCK_NOISE_NS = 20_000
 # Fewer copies that hold their call say nothing of a clock that is ahead.
-LEAST_COPIES = 4
+LEAST_COPIES = HABIT
 # More than this fraction of operations starting before their launch is beyond noise and broken rows.
 SKEWED_FRACTION = NEGLIGIBLE
 # More than this fraction of such copies ending after their call is no row that is broken here or there.
@@ -26,7 +26,7 @@ AHEAD_FRACTION = HALF
 # The shift is taken from this quantile of (launch - start): the few beyond it are broken rows, not the clock.
 ROBUST_QUANTILE = 0.999
 # Of so many operations one starts within this of its call's end: in 30 real traces 170 us at most, mostly 10 us.
-LEAST_LAUNCHED, MOST_LATENCY_NS = 20, 300_000
+LEAST_LAUNCHED, MOST_LATENCY_NS = MANY, 300_000
 # The quickest operation of any healthy trace starts about this long after its launching call has begun.
 LEAST_LATENCY_NS = 2_000
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from boundby.model.causes import CAUSE_KEYS, OTHER, info
 from boundby.model.records import dataclass
+from boundby.model.scale import HARDLY
 
-FOLD_BELOW = 0.005  # causes that would read "<1 %" are folded into "other"
+FOLD_BELOW = HARDLY  # causes that would read "<1 %" are folded into "other"
 
 
 @dataclass(frozen=True)

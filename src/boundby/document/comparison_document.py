@@ -14,7 +14,7 @@ from boundby.document.view import NO_RANGE
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, CAUSE_KEYS, SHORT_LABEL
 from boundby.model.expressions import expression
-from boundby.model.scale import NEGLIGIBLE, SMALL
+from boundby.model.scale import HARDLY, NEGLIGIBLE, SMALL, TABLE
 from boundby.model.scenarios import scenario_label
 from boundby.results.comparison import (
     Account,
@@ -28,11 +28,11 @@ from boundby.results.comparison import (
 )
 
 MIN_SHARE = NEGLIGIBLE  # of either run: regions and causes below it are left out of tables for people
-MAX_ROWS = 40
+MAX_ROWS = TABLE
 MANY = 30  # instances that are not too few, but each much like the one before
 NEXT_TO_NOTHING = 10  # so many times as long as before: the work lay elsewhere then
 ONE_RUN = SMALL  # two runs of one program differ by as much: a smaller change of the whole is none without a test
-ALIKE = 0.005  # changes of less are told as "as long as before"
+ALIKE = HARDLY  # changes of less are told as "as long as before"
 FINDING_WORDS = {
     "new": "new",
     "resolved": "resolved",
@@ -40,7 +40,7 @@ FINDING_WORDS = {
     "unchecked": "could not be checked",
 }
 TREND_WORDS = {"improved": "improved", "worse": "worse"}  # of those that remain
-MOST_TOLD = 40  # characters of what a finding was: more would hide what it is
+MOST_TOLD = TABLE  # characters of what a finding was: more would hide what it is
 _UNIT = expression(r"(?:%|[num]?s|[kMGT]?B(?:/s)?|min|h|x)[,;:.]?")
 _DIGITS = expression(r"\d+(?:[.,]\d+)*")
 

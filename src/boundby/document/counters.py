@@ -8,11 +8,12 @@ from typing import NamedTuple
 from boundby.claims.limits import limit
 from boundby.document.text import clean
 from boundby.model import units
+from boundby.model.scale import LIST
 from boundby.results.report import Counters, DeviceReport, Report
 
 COLUMNS = ("kernel", "time", "SMs", "issue", "tensor", "DRAM", "PCIe", "alone")
 #: Kernels and regions told, at most.
-MOST_ROWS = 8
+MOST_ROWS = LIST
 
 
 def told(device: DeviceReport) -> tuple[str, ...]:

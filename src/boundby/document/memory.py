@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from boundby.model import units
-from boundby.model.scale import SMALL
+from boundby.model.scale import LIST, SMALL
 from boundby.results.report import DeviceReport, MemoryPoint, RegionReport, Report
 from boundby.trace.vocabulary.ranges import BACKWARD
 
 #: Regions told, at most, and the least share of what they are told for.
-MOST_ROWS, LEAST_SHARE = 8, SMALL
+MOST_ROWS, LEAST_SHARE = LIST, SMALL
 BEFORE = "(before the recording)"
 PASSES = ("region", "forward", "backward", "backward/forward")
 

@@ -9,7 +9,7 @@ from boundby.document.text import clean, file_name
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, MEANING, NOUN, SHORT_LABEL
 from boundby.model.records import dataclass
-from boundby.model.scale import NEARLY_ALL, NEGLIGIBLE, SMALL
+from boundby.model.scale import A_FEW_LINES, HARDLY, NEARLY_ALL, NEGLIGIBLE, SMALL
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, scenario_label
 from boundby.results.report import (
     NO_GPU_WORK,
@@ -35,11 +35,11 @@ FOUND = (
 
 LONGEST_TITLE = 60  # a finding's own title: the saving stands before it, so that it is read
 _UNRECORDED = "records are missing: the trace does not show whether the device works, or why it is idle"
-WORTH_NAMING = 0.005  # of the window: below it a saving would read "0 %"
+WORTH_NAMING = HARDLY  # of the window: below it a saving would read "0 %"
 # A share of the run below this is told to a tenth of a percent.
 FINELY_BELOW = NEGLIGIBLE
 # Of what happens once, and of the window: a smaller part of it is not named.
-WORTH_A_NAME, MOST_PARTS = SMALL, 3
+WORTH_A_NAME, MOST_PARTS = SMALL, A_FEW_LINES
 # And of what comes on top of the bound's saving.
 WORTH_ADDING = NEGLIGIBLE
 

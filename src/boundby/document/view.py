@@ -13,14 +13,14 @@ from boundby.document.text import clean, part_name
 from boundby.model import units
 from boundby.model.causes import HOST_MEANING, LETTER
 from boundby.model.records import dataclass
-from boundby.model.scale import NEGLIGIBLE
+from boundby.model.scale import A_FEW_LINES, NEGLIGIBLE, TABLE
 from boundby.results.report import Card, Check, DeviceReport, FirstResponse, RegionReport, Report, Top, Verdict
 
-MOST_RANGES = 4  # of GPU numbers in a sentence
+MOST_RANGES = A_FEW_LINES  # of GPU numbers in a sentence
 EXTERNAL_PACE = "host_blocked.external-pace"  # the id of that response
 IN_FULL = 2  # more accounts than this are told together
 MOST_TOPS = 10  # names, over all devices
-MAX_ROWS = 40  # one screen: beyond it, only an explicit --min-share shows more
+MAX_ROWS = TABLE  # one screen: beyond it, only an explicit --min-share shows more
 NO_RANGE = "(no range)"
 NOTABLE_EXPOSED = 0.02  # of the window, that waits cost beyond what the bar calls sync
 # Where the first instance takes so many times the median, and the mean so many times: that is no usual time.

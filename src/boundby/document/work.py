@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from boundby.model import units
 from boundby.model.records import dataclass
-from boundby.model.scale import SLIGHT
+from boundby.model.scale import LIST, SLIGHT
 from boundby.results.report import RegionReport, Report, Work
 
 #: Regions with so much of the known kernel time are told, at most so many.
-LEAST_SHARE, MOST_ROWS = SLIGHT, 8
+LEAST_SHARE, MOST_ROWS = SLIGHT, LIST
 COLUMNS = ("region", "work", "rate", "traffic", "roofline")
 
 

@@ -10,11 +10,11 @@ from boundby.evidence.device_work import device_work
 from boundby.evidence.transfers import bandwidth_of, link_rate
 from boundby.model.arrays import median, ranked
 from boundby.model.records import dataclass
-from boundby.model.scale import HALF
+from boundby.model.scale import HABIT, HALF
 from boundby.trace.tables import Direction, OpKind
 
 # Fewer copies of one size are not chunks of one.
-LEAST_COPIES = 4
+LEAST_COPIES = HABIT
 # A copy that runs for so many times as long as its call hides it.
 RUNS_FOR = 4
 # Real programs reach no less than this part of the link's rate with such copies.

@@ -13,6 +13,7 @@ from boundby.model.causes import Cause
 from boundby.model.expressions import expression
 from boundby.model.intervals import EMPTY, IntervalSet, contains, union
 from boundby.model.records import dataclass
+from boundby.model.scale import MANY
 from boundby.trace.stacks import file_name
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.compilers import COMPILERS, is_compile_call, is_compiler_process
@@ -22,7 +23,7 @@ from boundby.trace.vocabulary.cuda import plain_name
 # a program's own.
 FLUSH_NS, FLUSH_BYTES = 50_000, 128 << 20
 # So often in a row one kernel and one fill take turns: do_bench runs each configuration dozens of times.
-LEAST_FLUSHES = 20
+LEAST_FLUSHES = MANY
 _FILL = expression(r"FillFunctor|memset", re.IGNORECASE)
 
 

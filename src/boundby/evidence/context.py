@@ -18,7 +18,7 @@ from boundby.evidence.operators import Operators, operators_of
 from boundby.model.arrays import MISSING, group_counts, group_sums, largest, marked, pick, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
-from boundby.model.scale import MOST, NEGLIGIBLE
+from boundby.model.scale import MANY, MOST, NEGLIGIBLE
 from boundby.model.step_function import NOTHING
 from boundby.model.units import count, duration
 from boundby.replay import Savings
@@ -39,7 +39,7 @@ PLACE_SHARE = MOST
 # Findings that save less of the window are not worth a reader's time; nor, where all are asked for, below the second.
 WORTH_SHARE, WORTH_SHARE_OF_ALL = NEGLIGIBLE, 0.001
 # More examples than this are never compared: the longest are enough.
-MOST_EXAMPLES = 20
+MOST_EXAMPLES = MANY
 
 
 class CannotCheckError(Exception):

@@ -48,7 +48,7 @@ from boundby.model.causes import Cause
 from boundby.model.expressions import expression
 from boundby.model.intervals import Coverage, IntervalSet, overlay, subtract, union
 from boundby.model.records import dataclass
-from boundby.model.scale import HALF, MOST, NEARLY_ALL, SMALL
+from boundby.model.scale import A_FEW_LINES, HABIT, HALF, LIST, MOST, NEARLY_ALL, SMALL
 from boundby.model.step_function import NOTHING
 from boundby.model.units import duration
 from boundby.replay.predictor import MODEL_ERROR
@@ -72,11 +72,11 @@ INPUT_NAME = expression(
 # are what every step does, and no phase.
 PHASE_SHARE, PHASE_ALIKE = SMALL, 3
 # What a reader takes in: more places than this stand as one, more functions are not named.
-MOST_PLACES, MOST_HOTSPOTS = 8, 3
+MOST_PLACES, MOST_HOTSPOTS = LIST, A_FEW_LINES
 # Pieces that are this much of a region's host time stand for all of it.
 MOST_OF = NEARLY_ALL
 # Between two steps: of at least so many, and in this share of them, else it is no matter of each step.
-LEAST_STEPS, MOST_STEPS = 4, HALF
+LEAST_STEPS, MOST_STEPS = HABIT, HALF
 # A thread that sleeps for this share of the time between two of its calls does nothing of its own there.
 SLEPT_THROUGH = MOST
 

@@ -23,17 +23,18 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.records import dataclass
+from boundby.model.scale import MANY
 
 # Devices give processes slices of time of about 0.5 to 5 ms; jitter of kernels stays far below.
 LEAST_SLICE_NS = 400_000
 # A launch that is older than this when the operation before it ends was waited for by nobody.
 LAUNCHED_BEFORE_NS = 20_000
 # Kernels of one name and grid: so many tell what is usual.
-LEAST_ALIKE = 20
+LEAST_ALIKE = MANY
 # Lengths within this ratio count as one; the commonest two hold this share of all, where slices are the reason.
 WITHIN, CONCENTRATED = 1.2, 0.4
 # So many interruptions, of so many kinds of kernels, are no chance, and no property of one kernel's data.
-LEAST_INTERRUPTIONS, LEAST_KINDS = 20, 5
+LEAST_INTERRUPTIONS, LEAST_KINDS = MANY, 5
 # Kernels are compared over this many parts of the time; each kind counts in parts where it came so often.
 PARTS, LEAST_IN_PART = 10, 5
 # A part of the time is slow where the kinds that run there take this much longer than in the fastest, as most kinds do.

@@ -12,6 +12,7 @@ from boundby.evidence.device_work import device_work, stream_order
 from boundby.model.arrays import is_any, pick
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass
+from boundby.model.scale import HABIT
 from boundby.trace.tables import GpuFacts
 from boundby.trace.vocabulary.kernels import MATMULS, KernelKind
 
@@ -19,11 +20,11 @@ from boundby.trace.vocabulary.kernels import MATMULS, KernelKind
 # dtype and layout copies, and where softmax is written out its own steps.
 MOST_BETWEEN = 10
 # A softmax written out takes a maximum, exponentials and a sum, a kernel or two apart.
-WRITTEN_OUT = 4
+WRITTEN_OUT = HABIT
 # An update of one parameter by Adam takes at most so many elementwise kernels on either side of its addcdiv.
 UPDATE_REACH = 10
 # Fewer elementwise kernels in a row are no chain: two may well be unrelated.
-SHORTEST_CHAIN = 3
+SHORTEST_CHAIN = HABIT
 
 WARP = 32  # threads
 REGISTER_UNIT = 256  # registers are given out to warps in units of this, since Kepler

@@ -27,14 +27,14 @@ from boundby.model.arrays import (
 )
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
-from boundby.model.scale import MOST
+from boundby.model.scale import HABIT, MOST
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
 
 # So many launches in a row, seen before, are the same code running again; fewer are met by chance.
 GRAM = 8  # a power of two
 # A sequence is worth a graph if it came at least so often ...
-LEAST_TIMES = 3
+LEAST_TIMES = HABIT
 # ... and holds so many launches.
 LEAST_LAUNCHES = 10
 # Graphs of more launches than this are cut: a loop of one kernel has no natural length.

@@ -12,10 +12,10 @@ from boundby.evidence.feeders import SATURATED
 from boundby.model.arrays import median, unique
 from boundby.model.intervals import Coverage, IntervalSet, union
 from boundby.model.records import dataclass
-from boundby.model.scale import HALF, MOST, QUARTER
+from boundby.model.scale import HALF, MANY, MOST, QUARTER
 
 # Fewer arrivals do not tell a clock from chance.
-LEAST_ARRIVALS = 30
+LEAST_ARRIVALS = MANY
 # A step takes as long as the work in it and what that waits for, so that it varies by as much as the work does. A
 # period that varies by less than this part of it keeps to something else.
 FOLLOWS = QUARTER

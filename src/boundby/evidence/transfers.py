@@ -13,7 +13,7 @@ from boundby.evidence.device_work import device_work
 from boundby.model.arrays import compact, is_any, scattered, unique
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass
-from boundby.model.scale import SMALL
+from boundby.model.scale import HABIT, SMALL
 from boundby.trace.tables import Direction, MemoryKind, OpKind
 
 # Below this a copy is latency, not bandwidth: a scalar, a flag, an index.
@@ -21,7 +21,7 @@ LEAST_BYTES = 1 << 16
 # From this on a copy reaches the link's rate; shorter ones are partly set-up.
 LARGE_BYTES = 4 << 20
 # Data that goes out and comes back so often does so in every step.
-LEAST_RETURNS = 3
+LEAST_RETURNS = HABIT
 RETURN_BYTES = 1 << 20
 # No host writes faster than this, so that data which is sent sooner was there before: it is what came out, or waited.
 HOST_BYTES_PER_NS = 20.0

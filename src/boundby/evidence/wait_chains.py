@@ -14,7 +14,7 @@ from boundby.evidence.context import CannotCheckError, Rows, RuleContext, once
 from boundby.evidence.waits import kinds_of_waits, largest_kinds, untold_waits, waits_of
 from boundby.model.arrays import unique
 from boundby.model.records import dataclass
-from boundby.model.scale import SMALL
+from boundby.model.scale import HARDLY, SMALL
 from boundby.model.units import duration
 
 # Links of a chain: each asks for a replay of every kind that is left.
@@ -22,7 +22,7 @@ MOST_LINKS = 4
 # A chain ends where this part of what all waits cost is gone.
 MOST_OF = 0.95
 # A wait is harmless if the host stands this part of the window in it, and without it the program takes as long.
-STANDS, COSTS = SMALL, 0.005
+STANDS, COSTS = SMALL, HARDLY
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from boundby.model.arrays import (
 from boundby.model.expressions import expression
 from boundby.model.intervals import EMPTY, Coverage, union
 from boundby.model.records import dataclass
-from boundby.model.scale import HALF, QUARTER
+from boundby.model.scale import A_FEW_LINES, HALF, LIST, QUARTER
 from boundby.model.step_function import NOTHING
 from boundby.model.units import duration
 from boundby.results.report import Example
@@ -49,13 +49,13 @@ _FREES = expression(r"^cu(?:da)?(?:Free(?:Host|Array)?|MemFree(?:Host)?|HostUnre
 # copy itself is the matter, and rules on copies speak of it.
 AHEAD_SHARE = HALF
 # Of the groups of one rule at most so many are replayed, largest first: the rest are small beside them.
-MOST_GROUPS = 8
+MOST_GROUPS = LIST
 # Waits share what they cost: without its neighbours one may save more than its own time. Ask from this part of the
 # least saving worth telling on.
 ASK_SHARE = QUARTER
 # Kinds of waits that are tried for a chain of them, and the longest trace: each asks for replays.
 MOST_KINDS, MOST_CALLS = 5, 3_000_000
-MOST_EXAMPLES = 3
+MOST_EXAMPLES = A_FEW_LINES
 MOST_LOOKED_AT = 256  # waits of a group whose lines are looked up
 
 

@@ -19,7 +19,7 @@ from boundby.jobs.summary import RankSummary, merged
 from boundby.model.arrays import BoolArray, Int64Array, ranked
 from boundby.model.causes import BUSY_CAUSES, CAUSES, Cause
 from boundby.model.records import dataclass, replace
-from boundby.model.scale import HALF, MOST, NOTABLE, SLIGHT
+from boundby.model.scale import HABIT, HALF, LIST, MOST, NOTABLE, SLIGHT
 
 Float = npt.NDArray[np.float64]
 #: Nobody is accused of less than this share of the job's time, as it is without those accused before: ordinary devices
@@ -47,7 +47,7 @@ SLOW_LINK = 1.25
 _AT_ONCE = 16
 _MOST_STEPS = 64
 #: Fewer steps tell no habit from an exception.
-FEW_STEPS = 3
+FEW_STEPS = HABIT
 #: Who is named saves at least so much: less is shown as nothing.
 LEAST_NAMED_SHARE = 0.001
 _MAD = 1.4826
@@ -55,7 +55,7 @@ _MAD = 1.4826
 _LASTING = (Cause.UNATTRIBUTED, Cause.DEVICE_WAIT)
 _IS_BUSY = np.isin(np.arange(len(CAUSES)), BUSY_CAUSES)
 #: So many of the largest parts (a cause in a region) are taken out of all ranks, each by itself.
-_MOST_PARTS = 8
+_MOST_PARTS = LIST
 _MOST_CHANCES, _MOST_ROUNDS = 3, 8
 #: Exceptions explain what even steps would save where they hold this much of it.
 _EXPLAINS = MOST

@@ -15,13 +15,13 @@ import numpy.typing as npt
 from boundby.jobs.chain import Chain
 from boundby.jobs.meetings import Matched
 from boundby.model.arrays import BoolArray, Int64Array, factorize, pick, ranked
-from boundby.model.scale import NOTABLE
+from boundby.model.scale import HABIT, NOTABLE
 from boundby.native.chain import NONE
 
 Float = npt.NDArray[np.float64]
 _ALONE = -1
 #: Places differ by chance where the variance between their means is up to so many times that within them explains.
-_BY_CHANCE = 3.0
+_BY_CHANCE = HABIT
 #: Steps begin together where ranks' begins lie within this share of the most that any of them idles before.
 _TOGETHER_SHARE = NOTABLE
 

@@ -17,7 +17,7 @@ from boundby.measure.errors import MeasureError, TargetError
 from boundby.measure.latencies import Run, machine, title_of
 from boundby.measure.options import Options
 from boundby.measure.results import METHOD_MEANING, SYNCHRONISED, WALL, BatchPoint, Machine, Mistake, Throughput
-from boundby.model.scale import NOTABLE
+from boundby.model.scale import HABIT, NOTABLE
 from boundby.model.units import duration
 
 #: How exactly the largest size that does is found: to this part of it.
@@ -32,7 +32,7 @@ MAX_BATCH = 2**20
 _LATENCY_BUDGET_S = 0.4
 _BATCHES_NS = 200_000_000
 _BEST_NS = 1_000_000_000
-_LEAST_BATCHES = 3
+_LEAST_BATCHES = HABIT
 #: The best size's longer run and the search's shorter one agree within this; else it is run again, so often in all, and
 #: the middle one counts: a run that something disturbed is no headline.
 AGREE = NOTABLE

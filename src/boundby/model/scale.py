@@ -15,3 +15,13 @@ QUARTER = 0.25
 HALF = 0.5
 MOST = 0.8
 NEARLY_ALL = 0.9  # what is left is edges: starts, ends, launches
+HARDLY = 0.005  # vanishes in rounding
+
+# Of counts.
+HABIT = 3  # once is an accident, twice may be chance
+MANY = 20  # chance has evened out
+
+# Of what a reader takes in: names in a sentence, rows in a list, rows in a table.
+A_FEW_LINES = 3
+LIST = 8
+TABLE = 40

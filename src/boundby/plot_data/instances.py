@@ -17,19 +17,20 @@ from boundby.model.arrays import (
     quantile,
     unique,
 )
+from boundby.model.scale import TABLE
 from boundby.plot_data.index import RegionIndex
 from boundby.results.plot_data import InstanceSeries, Spread
 from boundby.stats.instances import lengths_of, projected
 from boundby.structure.steps import count_warm_up
 
 # Regions with a series of their own: those with the most time.
-MOST_REGIONS = 40
+MOST_REGIONS = TABLE
 # Instances drawn in all series together, and in one at least.
 MOST_INSTANCES = 16_000
 LEAST_INSTANCES = 200
 # Bars of a histogram. Instances beyond the quantile go to one last bar, so that a single outlier leaves the rest
 # readable.
-BARS = 40
+BARS = TABLE
 LAST_BAR_FROM = 0.99
 LEAST_FOR_LAST_BAR = 100  # instances: of fewer, one is more than that 1 %
 

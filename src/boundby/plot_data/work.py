@@ -22,6 +22,7 @@ from boundby.model.arrays import (
 )
 from boundby.model.causes import Cause
 from boundby.model.records import replace
+from boundby.model.scale import LIST
 from boundby.plot_data.ranges import grouped, groups_of, resolution_for
 from boundby.results.plot_data import WorkLane
 from boundby.trace.tables import Direction, MemoryKind, OpKind
@@ -31,7 +32,7 @@ from boundby.trace.vocabulary.kernels import kernel_label
 # Operations and calls kept apart, in all lanes together: some 20 characters each in a page.
 MOST_WORK = 24_000
 # Lanes beyond these, those with the least time, are left out: a page of them is not read.
-MOST_STREAMS, MOST_CALLING = 16, 8
+MOST_STREAMS, MOST_CALLING = 16, LIST
 # Labels beyond these, those with the least time, are told as OTHER.
 MOST_LABELS = 600
 OTHER = "(one of many short ones)"

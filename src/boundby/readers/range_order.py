@@ -14,6 +14,7 @@ import numpy.typing as npt
 from boundby.model.arrays import BoolArray, Int64Array, factorize, grouped, unique
 from boundby.model.expressions import expression
 from boundby.model.nesting import do_nest
+from boundby.model.scale import HABIT
 from boundby.readers.ascending import out_of_order
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.ranges import fold_names, is_step
@@ -21,7 +22,7 @@ from boundby.trace.vocabulary.ranges import fold_names, is_step
 #: Where ranges of one thread cross more often, they do not nest.
 MOST_CROSSINGS = 8
 #: So many ranges must be in order for each that is not.
-LEAST_IN_ORDER = 3
+LEAST_IN_ORDER = HABIT
 _DIGITS = expression(r"0*(\d+)")
 
 

@@ -15,6 +15,7 @@ from boundby.document import findings, sentences, view
 from boundby.document.missing import not_captured
 from boundby.document.text import clean, region_name, shorten
 from boundby.model.expressions import expression
+from boundby.model.scale import HARDLY
 from boundby.results.report import (
     Counters,
     DeviceReport,
@@ -32,7 +33,7 @@ MOST_CHARACTERS = 4_000
 MOST_TOKENS = 1_350  # by `tokens`, up to 5 % too low on briefs of real traces: fewer than 1,500 in truth
 LONGEST_PATH = 200  # characters
 MOST_TEXT = 160  # characters of one sentence
-LEAST_SHARE = 0.005
+LEAST_SHARE = HARDLY
 Json = dict[str, Any]
 # What a tokenizer of o200k_base or cl100k_base takes for one token, or nearly: a word, three digits, a run of signs.
 _PIECE = expression(r"[A-Z]?[a-z]+|[A-Z]+|\d{1,3}|[^\x00-\x7f]+|[^\w\s]+|_|\n")

@@ -18,6 +18,7 @@ from boundby.document import findings
 from boundby.document.text import clean, region_name
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass
+from boundby.model.scale import A_FEW_LINES
 from boundby.results.report import Finding, Report
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -25,7 +26,7 @@ LEVELS = {"high": "warning", "medium": "warning", "low": "note", "note": "note"}
 #: Folders that hold no code of the program.
 SKIPPED = frozenset({".git", ".venv", "venv", "node_modules", "__pycache__", "site-packages", "boundby-out"})
 MOST_FILES = 50_000
-MOST_PLACES = 3
+MOST_PLACES = A_FEW_LINES
 _PLACE = expression(r"^(?:.*[( ])?([^ ()]+\.py):([0-9]+)\)?(?: .*)?$")
 
 

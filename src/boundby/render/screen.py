@@ -17,7 +17,7 @@ from boundby.document.view import Account, Row
 from boundby.model import units
 from boundby.model.causes import SHORT_LABEL
 from boundby.model.records import dataclass, replace
-from boundby.model.scale import SMALL
+from boundby.model.scale import A_FEW_LINES, LIST, SMALL, TABLE
 from boundby.render import terminal as parts
 from boundby.render.face import (
     DEFAULT_WIDTH,
@@ -32,10 +32,10 @@ from boundby.render.face import (
 )
 from boundby.results.report import Finding, RegionReport, Report
 
-MOST_LINES = 40  # of 100 columns: a terminal of usual height
-MOST_FINDINGS = 3
+MOST_LINES = TABLE  # of 100 columns: a terminal of usual height
+MOST_FINDINGS = A_FEW_LINES
 MOST_TOPS = 5
-MOST_ENDED = 8  # of how a program ended: the sentence, its own lines, when
+MOST_ENDED = LIST  # of how a program ended: the sentence, its own lines, when
 LEAST_ROWS, MOST_ROWS = 2, 12
 TWIN = 0.97  # of the time of the row above: a region in it with as many instances repeats that row
 DEEP = 3  # regions below this depth are left to --full

@@ -15,7 +15,7 @@ from boundby.document.view import Account, Row
 from boundby.model import units
 from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS, OTHER
 from boundby.model.records import replace
-from boundby.model.scale import SMALL
+from boundby.model.scale import LIST, SMALL
 from boundby.render.face import (
     DEFAULT_WIDTH,
     DIM,
@@ -30,9 +30,9 @@ from boundby.render.face import (
 )
 from boundby.results.report import Check, Finding, Report, Top
 
-MAX_THREADS = 8
+MAX_THREADS = LIST
 MAX_WARNINGS = 6
-MOST_PAYLOADS = 8  # regions, those with most of the time: as many as the tables of memory show
+MOST_PAYLOADS = LIST  # regions, those with most of the time: as many as the tables of memory show
 MOST_OWN_LINES = 4  # of what the program itself said: the line of code that failed, and its caller's
 MIN_NAME = 12  # cells for regions' names
 WITH_SUMS = 50  # cells from which on the table of sums by region is shown

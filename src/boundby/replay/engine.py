@@ -9,12 +9,13 @@ import numpy.typing as npt
 
 from boundby.model.arrays import Int32Array, Int64Array, compact, factorize, in_order, pick
 from boundby.model.records import replace
+from boundby.model.scale import HARDLY
 from boundby.native.forward import NEVER, NONE, Costs, Links, Pass, Spans, Windows, find_late, forward, in_turns, spans
 from boundby.replay.device_concurrency import find_exclusions
 from boundby.replay.graph import Graph
 
 # The rules by which streams take turns hold if no operation moves by more than this part of the whole.
-TURNS_ERROR = 0.005
+TURNS_ERROR = HARDLY
 
 
 def calibrate(graph: Graph) -> Graph:

@@ -27,7 +27,7 @@ from boundby.model.arrays import (
 from boundby.model.causes import REMOVABLE, Cause
 from boundby.model.intervals import clip, union
 from boundby.model.records import replace
-from boundby.model.scale import NEGLIGIBLE, NOTABLE, QUARTER, SMALL
+from boundby.model.scale import HABIT, HARDLY, NEGLIGIBLE, NOTABLE, QUARTER, SMALL
 from boundby.model.units import percent
 from boundby.native.forward import AT_ONCE, NEVER, NONE, Column, Costs, Less, Spans, Windows
 from boundby.replay.build import build_graph
@@ -55,7 +55,7 @@ from boundby.trace.tables import OpKind
 # When more than this share of the window is delay that no dependency explains, predictions are not to be trusted.
 UNEXPLAINED_SHARE = NOTABLE
 # A replay breaks a law of physics if it does so by more than this part of the window; by so much, it is not trusted.
-LAW_SLACK, LAW_LIMIT = 0.005, SMALL
+LAW_SLACK, LAW_LIMIT = HARDLY, SMALL
 # Ready work waits so long for nothing on record: somebody else has a share of the device, and of what would be saved.
 SHARED_WAIT = NOTABLE
 # Dependencies that the measured times deny for more than this share of the window leave nothing to replay.
@@ -77,7 +77,7 @@ SHARED = MODEL_ERROR / SHARED_DELAYS
 # Threads that sleep for so much of the window matter to it, and so does who wakes them.
 MUCH_SLEPT = SMALL
 # Where dependencies were dropped, since measured times contradict them, as many others may not be known.
-CHANCE = 3
+CHANCE = HABIT
 # Loading code and allocating take another time in every run (a real pair: a third less); so much of it is left open.
 LOADING_ERROR = NOTABLE
 # How wide, for its middle, a range is of which the prediction is high or medium confidence.

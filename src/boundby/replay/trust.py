@@ -31,6 +31,7 @@ from boundby.model.arrays import (
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, contains, union
 from boundby.model.records import dataclass
+from boundby.model.scale import HABIT, MANY
 from boundby.replay.graph import Graph
 from boundby.results.report import Doubt, Window
 from boundby.trace.vocabulary.cuda import CallClass
@@ -38,9 +39,9 @@ from boundby.trace.vocabulary.cuda import CallClass
 # A sync returns so soon after what it waits for, on a busy machine too; what is more was something else.
 MOST_RETURN_NS = 30_000
 # A call that waits for nothing known may have waited if it took so many times as long as others on a busy device.
-LONG_CALL, LEAST_LONG_CALL_NS = 20, 200_000
+LONG_CALL, LEAST_LONG_CALL_NS = MANY, 200_000
 # The shortest of so many collectives of one size tells what the transfer takes.
-LEAST_ALIKE = 4
+LEAST_ALIKE = HABIT
 # A window is looked at in so many spans of equal length; one is held up from outside if that takes so much of it.
 SPANS, HELD_UP = 50, 0.02
 # Doubts below this share of the window are not told.

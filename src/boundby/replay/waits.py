@@ -31,7 +31,7 @@ from boundby.model.arrays import (
 )
 from boundby.model.expressions import expression
 from boundby.model.intervals import Coverage
-from boundby.model.scale import HALF, SMALL
+from boundby.model.scale import HABIT, HALF, SMALL
 from boundby.replay.events import CLOCK_ERROR_NS, MOST_CLOCK_ERROR_NS, Command, Edges, Events, Points
 from boundby.replay.streams import NEVER, NONE, USUAL_ARRIVAL_NS, StreamQueues
 from boundby.trace.tables import OpKind
@@ -62,7 +62,7 @@ SLOPE_ERROR = 0.2
 # Who sleeps for so much of the time in which the device still works waits for it.
 MOSTLY_ASLEEP = HALF
 # Fewer allocations than this determine no slope.
-LEAST_ALLOCATIONS = 4
+LEAST_ALLOCATIONS = HABIT
 
 
 class Waits(NamedTuple):

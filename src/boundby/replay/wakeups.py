@@ -15,7 +15,7 @@ from boundby.attribution.timeline import Timeline
 from boundby.correlation.cpu_evidence import lifetime
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array, factorize, group_counts, is_in, median, unique
 from boundby.model.intervals import IntervalSet, contains, union
-from boundby.model.scale import HALF, MOST, QUARTER
+from boundby.model.scale import HABIT, HALF, HARDLY, MOST, QUARTER
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.os import SIGNALS, SLEEPS, WAKE_LIMIT_NS
 
@@ -42,10 +42,10 @@ LEFT_OVER = QUARTER
 LEAST_WAIT_NS = 1_000
 
 # Pairs of threads of which one waits for the other for less of the window are not followed.
-LEAST_WAITED = 0.005
+LEAST_WAITED = HARDLY
 
 # Whoever ends so much of a thread's waits is waited for; else it must end so many times as many as it would by chance.
-BEYOND_CHANCE = 3
+BEYOND_CHANCE = HABIT
 
 _WAITS = ("lock", "condition")
 _HAND_OVER = "condition"  # the kind of wait that is surely for another thread

@@ -13,14 +13,14 @@ from boundby.model import stage
 from boundby.model.errors import OutOfBoundsError
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass, replace
-from boundby.model.scale import NOTABLE, SLIGHT
+from boundby.model.scale import A_FEW_LINES, NOTABLE, SLIGHT
 from boundby.model.units import duration
 from boundby.results.report import SEVERITIES, Finding, NotChecked
 from boundby.rules.rule import DATA, GROUPS, Match, Rule
 
 # Shares of the window from which a saving is of high and of medium severity.
 HIGH_SHARE, MEDIUM_SHARE = NOTABLE, SLIGHT
-MOST_EXAMPLES = 3
+MOST_EXAMPLES = A_FEW_LINES
 # What these speak of is sure to save nothing where processes that make the input set the pace.
 BEHIND_INPUT = ("gpu_compute", "gpu_copy", "cuda_api", "sync", "streams")
 _MOOT = "what is on record says nothing of how the program runs"

@@ -19,11 +19,11 @@ import numpy.typing as npt
 
 from boundby.model.arrays import median, places, ranked, sorted_distinct, unique
 from boundby.model.records import dataclass
-from boundby.model.scale import HALF, MOST, NEARLY_ALL, QUARTER, SLIGHT
+from boundby.model.scale import HABIT, HALF, MOST, NEARLY_ALL, QUARTER, SLIGHT
 
 Ints = npt.NDArray[np.int64]
 
-LEAST_ITERATIONS = 3
+LEAST_ITERATIONS = HABIT
 # A clock's distances lie within this factor of their median, but for so many of them (checkpoints, evaluations).
 LENGTH_FACTOR = 1.75
 OUTLIERS = 0.15

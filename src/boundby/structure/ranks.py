@@ -9,7 +9,7 @@ import numpy as np
 from boundby.model import units
 from boundby.model.arrays import is_any, unique
 from boundby.model.records import dataclass
-from boundby.model.scale import NOTABLE
+from boundby.model.scale import A_FEW_LINES, NOTABLE
 from boundby.trace.facts import TraceWarning
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.mpi import WAITING, MessageKind, sends
@@ -17,7 +17,7 @@ from boundby.trace.vocabulary.mpi import WAITING, MessageKind, sends
 #: A last call that takes less of the time since MPI_Init was cut by the recording's end, not by the program's.
 STUCK_SHARE = NOTABLE
 #: So many ranks that did not come to the end are told one by one.
-MOST_TOLD = 4
+MOST_TOLD = A_FEW_LINES
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 
 from boundby.model.arrays import Int64Array, median
 from boundby.model.expressions import expression
-from boundby.model.scale import HALF, NOTABLE
+from boundby.model.scale import A_FEW_LINES, HALF, NOTABLE
 from boundby.trace.vocabulary.ranges import is_step
 
 # First instances that take so many times the median are warm-up: ordinary steps differ by less.
@@ -25,7 +25,7 @@ MOST_WARM_UP_SHARE = 0.34
 LEAST_EXCESS = NOTABLE
 # A step holds more than this of what is launched: two regions cannot both.
 MOST_OF_IT = HALF
-MOST_NAMED = 4
+MOST_NAMED = A_FEW_LINES
 _NO_STEP = expression(r"warm[-_ ]?up|^MPI_(?:Init|Finalize)", re.IGNORECASE)
 
 

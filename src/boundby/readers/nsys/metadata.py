@@ -10,6 +10,7 @@ import numpy as np
 
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass
+from boundby.model.scale import LIST
 from boundby.readers.nsys import callchains, constructs
 from boundby.readers.nsys.database import Database
 from boundby.readers.nsys.declared import Reads
@@ -29,7 +30,7 @@ _NOISE = expression(
 _NOT_PERMITTED = expression(r"(?:context switch|thread sched|sampling)[^.]*(?:permi|paranoid|privilege|denied)", re.I)
 _NO_COUNTERS = expression(r"ERR_NVGPUCTRPERM|insufficient privilege", re.IGNORECASE)
 _NVTX_TRAP = "payload extension is incompatible"
-_MOST_DIAGNOSTICS = 8  # more of them hide the rest of the page
+_MOST_DIAGNOSTICS = LIST  # more of them hide the rest of the page
 
 
 _PAIRS = ("name", "value")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from boundby.document.text import clean, region_name, shorten
 from boundby.model import units
 from boundby.model.causes import CAUSE_KEYS, COLORS, LETTER, SHORT_LABEL
+from boundby.model.scale import HARDLY
 from boundby.render import gate, markdown
 from boundby.results.gate import GateResult
 from boundby.results.job import JobComparison, JobSide, RankChange, StragglerChange
@@ -15,7 +16,7 @@ from boundby.results.job import JobComparison, JobSide, RankChange, StragglerCha
 #: Of more ranks, those that changed most.
 MOST_RANKS = 16
 #: Parts of less than this share of a step are not worth a line.
-_LEAST_SHARE = 0.005
+_LEAST_SHARE = HARDLY
 _STATUS = {"resolved": "Gone", "new": "New", "stays": "Stays"}
 
 

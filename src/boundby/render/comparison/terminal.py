@@ -11,13 +11,14 @@ from boundby.document.comparison_document import RegionRow
 from boundby.document.text import clean
 from boundby.model import units
 from boundby.model.records import replace
+from boundby.model.scale import LIST
 from boundby.render.face import DEFAULT_WIDTH, DIM, MIN_WIDTH, STRONG, ColorSystem, Column, Face, fitting, natural, pad
 from boundby.results.comparison import Comparison, DeviceChange
 
 GOOD, BAD = "green", "red"
 LEAST_NAME = 18  # cells for regions' names before columns are left out
 LONGEST_CELL = 28
-MAX_PREDICTIONS = 8
+MAX_PREDICTIONS = LIST
 MAX_FINDINGS = 12
 LEGEND = (
     "BEFORE, AFTER: the account's time per instance. TYPICAL: change of the median instance where it is significant, "

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 from boundby.document import view
 from boundby.model import units
 from boundby.model.causes import CAUSE_KEYS, OTHER, info
+from boundby.model.scale import TABLE
 from boundby.render.figures import style
 from boundby.results.report import Report
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MOST_ROWS = 40  # more devices or threads than this are told by number
+MOST_ROWS = TABLE  # more devices or threads than this are told by number
 
 
 @style.of_report

@@ -11,6 +11,7 @@ from boundby.document.text import region_name
 from boundby.model import units
 from boundby.model.arrays import Int64Array
 from boundby.model.causes import info
+from boundby.model.scale import A_FEW_LINES
 from boundby.render.figures import style
 from boundby.results.plot_data import Float64Array, InstanceSeries, PlotData, Spread
 from boundby.results.report import Report
@@ -23,7 +24,7 @@ MOST_REGIONS = 4
 USUAL, FAR = 0.9, 4.0  # an axis ends where nine of ten instances do, if the longest takes four times that
 ALIKE = 0.7  # of the longest: where all take more, the axis need not begin at nought
 ARROW = 0.94  # of the axis: where arrows to what lies beyond it stand
-MOST_TOLD = 3  # instances beyond the axis that are given with their duration
+MOST_TOLD = A_FEW_LINES  # instances beyond the axis that are given with their duration
 FEWEST_BARS = 6
 FEWEST = 3  # instances that make a distribution worth a look
 HOST, PROJECTED = style.FAINT, info("gpu_compute").color

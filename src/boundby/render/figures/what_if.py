@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from boundby.document import sentences
 from boundby.document.text import clean
 from boundby.model.causes import BOUND_LABEL, OTHER
+from boundby.model.scale import A_FEW_LINES
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, scenario_label
 from boundby.render.figures import style
 from boundby.results.report import DeviceReport, Report, WhatIf
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_PANELS = 3  # devices with bars of their own; of more, each is a dot
+MOST_PANELS = A_FEW_LINES  # devices with bars of their own; of more, each is a dot
 TITLE = "What the window would take without each cost, predicted by replay"
 #: scenario -> the cause it removes, for its colour
 CAUSE_OF = {scenario: cause for cause, scenario in SCENARIO_OF_CAUSE.items()}

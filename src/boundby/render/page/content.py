@@ -14,13 +14,14 @@ from boundby.document.text import clean, region_name
 from boundby.model import units
 from boundby.model.causes import CAUSE_INFO, HOST_MEANING, CauseInfo, info
 from boundby.model.expressions import expression
+from boundby.model.scale import A_FEW_LINES
 from boundby.model.scenarios import scenario_label
 from boundby.results.plot_data import Gap, PlotData
 from boundby.results.report import Finding, Report, WhatIf
 from boundby.rules.builtin import builtin
 from boundby.structure.steps import SLOWER
 
-BEST_FINDINGS = 3
+BEST_FINDINGS = A_FEW_LINES
 MOST_GAPS_LISTED = 25
 LONG_PATH = 48
 

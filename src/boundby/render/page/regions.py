@@ -11,12 +11,13 @@ from boundby.document.text import clean, region_name
 from boundby.document.view import Row, select, window_total
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, NOUN
+from boundby.model.scale import HARDLY
 from boundby.results.report import Distribution, RegionReport, Report
 
 # Rows beyond these, those with the least share, are left out: they are some 2 kB each, and nobody reads them.
 MOST_ROWS = 300
 # Rows below this share, of the account and of the host's time alike, start hidden.
-SMALL_SHARE = 0.005
+SMALL_SHARE = HARDLY
 
 Fact = tuple[str, str]
 

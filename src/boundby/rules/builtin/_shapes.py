@@ -12,6 +12,7 @@ from boundby.evidence.context import Int, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
 from boundby.evidence.kernels import WARP
 from boundby.model.arrays import pick, unique
+from boundby.model.scale import A_FEW_LINES
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.rule import Threshold
 from boundby.trace.tables import OpKind
@@ -21,7 +22,7 @@ KERNEL_NS = Threshold("kernel_ns", 20_000, "ns", "Shorter kernels are limited by
 FILL = Threshold("fill_fraction", 0.5, "blocks per multiprocessor", "Above half, filling the rest gains little.")
 ALONE = Threshold("alone_fraction", 0.9, "fraction", "Kernels that run together fill the GPU together.")
 # So many different shapes are shown as evidence.
-_MOST_SHAPES = 5
+_MOST_SHAPES = A_FEW_LINES
 
 
 @once

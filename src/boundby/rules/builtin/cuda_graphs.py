@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from boundby.evidence.context import RuleContext
 from boundby.evidence.launches import Launches, Part
 from boundby.model.causes import BUSY_CAUSES, Cause
-from boundby.model.scale import NEARLY_ALL
+from boundby.model.scale import A_FEW_LINES, NEARLY_ALL
 from boundby.model.units import count, duration, percent
 from boundby.rules.builtin._launches import COUNT, launched
 from boundby.rules.rule import Match, Rule, Threshold
@@ -15,7 +15,7 @@ from boundby.rules.rule import Match, Rule, Threshold
 # Sequences of one kind stand for all launches that repeat if they hold this share of them.
 MOST_OF_ALL = NEARLY_ALL
 # So many kinds of sequences are shown as evidence.
-_MOST_KINDS = 5
+_MOST_KINDS = A_FEW_LINES
 
 _WITH_RANKS = (
     "DistributedDataParallel under graphs: wrap the model in a side stream, run at least 11 steps before the capture, "

@@ -9,12 +9,13 @@ import numpy as np
 from boundby.attribution.regions import ROOT
 from boundby.evidence.context import RuleContext
 from boundby.evidence.device_work import busy_of_devices, device_work
+from boundby.model.scale import A_FEW_LINES
 from boundby.model.units import duration, percent
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.rule import Match, Rule, Threshold, note
 
 # Kinds of unused GPUs that are named.
-MOST_NAMED = 3
+MOST_NAMED = A_FEW_LINES
 
 
 def _check(context: RuleContext) -> Iterator[Match]:

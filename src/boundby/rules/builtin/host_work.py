@@ -20,7 +20,7 @@ from boundby.evidence.host_idleness import (
 from boundby.evidence.hotspots import PYTHON_CODE, short_symbol
 from boundby.evidence.initialization import rest_window, warm_regions
 from boundby.model.causes import Cause
-from boundby.model.scale import HALF
+from boundby.model.scale import A_FEW_LINES, HALF
 from boundby.model.units import duration
 from boundby.rules.builtin._telling import (
     early_advice,
@@ -41,7 +41,7 @@ from boundby.structure.found import is_found
 SHORT_NS = 1_000_000
 # Operators that hold this share of the time explain it.
 MOSTLY = HALF
-MOST_NAMED = 3
+MOST_NAMED = A_FEW_LINES
 _ENGINE = "autograd::engine::evaluate_function: "
 DISPATCH = (
     "This is the framework's way from operator to launch (Python, autograd, dispatch): fewer and larger operators "

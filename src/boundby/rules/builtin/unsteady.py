@@ -11,11 +11,12 @@ from boundby.evidence.initialization import warm_regions
 from boundby.evidence.operators import is_operator
 from boundby.evidence.repetition import Repeated, repeated_regions
 from boundby.model.arrays import factorize, median, quantile, ranked
+from boundby.model.scale import HABIT
 from boundby.model.units import count, duration, percent
 from boundby.rules.rule import Match, Rule, Threshold
 
 # So many instances of each kind of work, on average, tell a kind from an odd one.
-LEAST_OF_KIND = 2
+LEAST_OF_KIND = HABIT
 _FEW: tuple[str, ...] = ("Record more steps: the account is of these few, and one odd step distorts it",)
 _DIFFERENT = (
     "Look at a slow and a fast one separately: boundby analyze --window START:END with the times of the examples",

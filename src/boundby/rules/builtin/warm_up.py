@@ -12,13 +12,14 @@ from boundby.evidence.context import RuleContext
 from boundby.evidence.initialization import warm_regions
 from boundby.evidence.repetition import Repeated, repeated_regions, setup_inside
 from boundby.model.arrays import median
+from boundby.model.scale import HABIT
 from boundby.model.units import count, duration, duration_range
 from boundby.rules.rule import Match, Rule, Threshold
 from boundby.structure.steps import SLOWER
 
 # Each third of what follows is shorter than the one before by this factor, where the work itself shrinks; a third has
 # so many instances.
-SHRINKS, LEAST_THIRD = 1.05, 3
+SHRINKS, LEAST_THIRD = 1.05, HABIT
 
 
 def _check(context: RuleContext) -> Iterator[Match]:

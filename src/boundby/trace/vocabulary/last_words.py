@@ -14,12 +14,13 @@ from typing import NamedTuple
 
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass
+from boundby.model.scale import LIST
 from boundby.trace.stacks import is_user_python
 
 FAILED, INTERRUPTED = "failed", "interrupted"
 LONGEST_WORDS = 200  # characters: a screen has two lines for them
 LONGEST_LINE = 160  # characters of a line that is kept
-MOST_LINES = 8  # that are kept: a traceback's last frames and the error
+MOST_LINES = LIST  # that are kept: a traceback's last frames and the error
 _LONGEST_READ = 2_000  # characters of a line: what errors say stands before that
 SIGINT, SIGTERM = 2, 15
 _BY_SIGNAL = 128  # and the signal's number: the exit status of whom a signal ended
