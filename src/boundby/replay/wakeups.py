@@ -6,6 +6,7 @@ often as not, then goes to sleep itself. The capture names no locks; who it was 
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -14,8 +15,8 @@ import numpy.typing as npt
 from boundby.attribution.timeline import Timeline
 from boundby.correlation.cpu_evidence import lifetime
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array, factorize, group_counts, is_in, median, unique
-from boundby.model.intervals import IntervalSet, contains, union
-from boundby.model.scale import HABIT, HALF, HARDLY, MOST, QUARTER
+from boundby.model.intervals import EMPTY, IntervalSet, complement, contains, intersect, subtract, union
+from boundby.model.scale import HALF, HARDLY, MOST, NEGLIGIBLE, QUARTER
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.os import SIGNALS, SLEEPS, WAKE_LIMIT_NS
 
@@ -43,9 +44,6 @@ LEAST_WAIT_NS = 1_000
 
 # Pairs of threads of which one waits for the other for less of the window are not followed.
 LEAST_WAITED = HARDLY
-
-# Whoever ends so much of a thread's waits is waited for; else it must end so many times as many as it would by chance.
-BEYOND_CHANCE = HABIT
 
 _WAITS = ("lock", "condition")
 _HAND_OVER = "condition"  # the kind of wait that is surely for another thread
@@ -210,9 +208,17 @@ class _Thread(NamedTuple):
 
     number: int
     asleep: IntervalSet
-    life: tuple[int, int]
-    in_call: IntervalSet
+    rests: Int64Array  # when it fell asleep, or ended, having nothing more to do
+    awake: IntervalSet  # and not inside a CUDA call; nothing where nothing shows that it ran
     signals: Int64Array  # when it let others go, as far as that can be told from other times
+
+
+class _Told(NamedTuple):
+    """Waits that one thread seems to have ended, told in one way."""
+
+    waker: int
+    found: BoolArray  # per wait
+    seems: IntervalSet  # when it would seem to have ended a wait that ended then
 
 
 def _in_process(timeline: Timeline, members: list[int], rows: npt.NDArray[np.intp], sure: BoolArray) -> Wakeups:
@@ -222,51 +228,56 @@ def _in_process(timeline: Timeline, members: list[int], rows: npt.NDArray[np.int
     begin, end = table.start_ns[order], table.end_ns[order]
     others = [known for member in members if (known := _describe(timeline, member)) is not None]
     waker = np.full(len(order), -1, np.int64)
-    signal = np.zeros(len(order), np.int64)
+    signal, ways = np.zeros(len(order), np.int64), list[_Told]()
+
+    def tell(other: _Thread, found: BoolArray, at: Int64Array, seems: IntervalSet) -> None:
+        if (found & (thread != other.number)).any():
+            found = found & (thread != other.number)
+            waker[found], signal[found] = other.number, at[found]
+            ways.append(_Told(other.number, found, seems))
+
     # Best: a thread that signalled just before.
     for other in others:
-        place = np.searchsorted(other.signals, end - LEAST_WAKE_NS, side="right") - 1
-        gave = np.append(other.signals, 0)[place]
-        near = sure[order] & (place >= 0) & (gave >= begin) & (end - gave <= SIGNAL_LIMIT_NS) & (thread != other.number)
-        better = near & ((waker < 0) | (gave > signal))
-        waker[better], signal[better] = other.number, gave[better]
+        gave = _last_before(other.signals, end - LEAST_WAKE_NS)
+        near = sure[order] & (gave >= begin) & (end - gave <= SIGNAL_LIMIT_NS)
+        tell(other, near & (gave > signal), gave, _after(other.signals, LEAST_WAKE_NS, SIGNAL_LIMIT_NS))
     signalled = waker >= 0
     # Else a thread that itself fell asleep just before, or ended, having nothing more to do.
     for other in others:
-        rests = np.append(other.asleep.start[other.asleep.start < other.life[1]], other.life[1])
-        place = np.searchsorted(rests, end - LEAST_WAKE_NS, side="right") - 1
-        fell = rests[np.maximum(place, 0)]
-        near = (place >= 0) & (end - fell <= WAKE_LIMIT_NS) & (fell >= begin) & (thread != other.number)
-        better = near & ~signalled & ((waker < 0) | (fell > signal))
-        waker[better], signal[better] = other.number, fell[better]
+        fell = _last_before(other.rests, end - LEAST_WAKE_NS)
+        near = (end - fell <= WAKE_LIMIT_NS) & (fell >= begin) & ~signalled
+        tell(other, near & ((waker < 0) | (fell > signal)), fell, _after(other.rests, LEAST_WAKE_NS, WAKE_LIMIT_NS))
     told = waker >= 0
     usual = int(median((end - signal)[told])) if told.any() else USUAL_WAKE_NS
     # One that fell asleep longer before may have woken another, which woke this one as soon as it ran.
     late = told & ~signalled & (end - signal > LATE_WAKE * usual)
     for other in others if late.any() else ():
-        place = np.searchsorted(other.asleep.end, end - usual // 2, side="right") - 1
-        woke = np.append(other.asleep.end, 0)[place]
-        passed = late & (place >= 0) & (end - woke <= LATE_WAKE * usual) & (woke > begin) & (thread != other.number)
-        waker[passed], signal[passed] = other.number, woke[passed]
+        woke = _last_before(other.asleep.end, end - usual // 2)
+        passed = late & (end - woke <= LATE_WAKE * usual) & (woke > begin)
+        tell(other, passed, woke, _after(other.asleep.end, usual // 2, int(LATE_WAKE * usual)))
     # Else, or if that was long before, the only thread that was awake then and not inside a CUDA call.
-    awake = np.zeros(len(order), np.int64)
-    candidate = np.full(len(order), -1, np.int64)
     instant = end - usual
-    callers = set(unique(timeline.calls.thread).tolist())
-    for other in others:
-        evidence = timeline.host_state.evidence(other.number)
-        if other.number not in callers and evidence.on_cpu is None and evidence.shown is None:
-            continue  # nothing shows that it ran
-        runs = (thread != other.number) & (instant >= other.life[0]) & (instant < other.life[1])
-        runs &= (contains(other.asleep, instant) < 0) & (contains(other.in_call, instant) < 0)
-        awake += runs
-        candidate = np.where(runs, other.number, candidate)
     late &= end - signal > LATE_WAKE * usual
-    sole = (~told | late) & sure[order] & (awake == 1) & (instant > begin)
+    sole = (~told | late) & sure[order] & (instant > begin)
     sole &= ~_timed_out(timeline.trace, thread, table.name[order], end - begin)
-    waker[sole], signal[sole] = candidate[sole], instant[sole]
-    found = _beyond_chance(thread, table.name[order], waker, others)
+    for other in others if sole.any() else ():
+        alone = other.awake
+        for rival in others:
+            alone = subtract(alone, rival.awake) if rival is not other else alone
+        seems = IntervalSet(alone.start + usual, alone.end + usual)
+        tell(other, sole & (contains(alone, instant) >= 0), instant, seems)
+    found = _beyond_chance(thread << 32 | table.name[order], begin, end, waker, ways)
     return Wakeups(thread[found], begin[found], end[found], waker[found], signal[found])
+
+
+def _last_before(times: Int64Array, limit: Int64Array) -> Int64Array:
+    """The last of these times up to each limit; before all time if there is none."""
+    return np.append(-NEVER_NS, times)[np.searchsorted(times, limit, side="right")]
+
+
+def _after(times: Int64Array, least_ns: int, most_ns: int) -> IntervalSet:
+    """From so long after each of these times to so long after it."""
+    return union(times + least_ns, times + most_ns)
 
 
 def _timed_out(trace: Trace, thread: Int64Array, name: Int32Array, length_ns: Int64Array) -> BoolArray:
@@ -282,20 +293,38 @@ def _timed_out(trace: Trace, thread: Int64Array, name: Int32Array, length_ns: In
     return found
 
 
-def _beyond_chance(thread: Int64Array, name: Int32Array, waker: Int64Array, others: list[_Thread]) -> BoolArray:
-    """Which of the told waits to believe, by what was waited in (the call's name). A thread that polls falls asleep so
-    often that it seems to wake all others: it does so if it ends most of these waits, or many more than by chance."""
-    found = waker >= 0
-    rate = {known.number: len(known.asleep.start) / max(known.life[1] - known.life[0], 1) for known in others}
-    calls = unique(thread << 32 | name)
-    for call in calls.tolist():
-        mine = (thread << 32 | name) == call
-        for number in unique(waker[mine & found]).tolist():
-            told, waits = np.count_nonzero(mine & (waker == number)), np.count_nonzero(mine)
-            by_chance = waits * min(WAKE_LIMIT_NS * rate[number], 1.0)
-            if told < HALF * waits and told < BEYOND_CHANCE * by_chance:
-                found &= ~(mine & (waker == number))
+def _beyond_chance(
+    call: Int64Array, begin: Int64Array, end: Int64Array, waker: Int64Array, ways: list[_Told]
+) -> BoolArray:
+    """Which of the told waits to believe. ``call``: who waits in what. A thread that polls falls asleep so often that it
+    seems to end the waits of all others. One is believed if it ends most of a thread's waits in a call, or more of them
+    than by chance: than it would seem to end if they had ended at any other instant
+    of its waits."""
+    found = np.zeros(len(waker), bool)
+    for each in unique(call[waker >= 0]).tolist():
+        mine = np.flatnonzero(call == each)
+        waits = union(begin[mine], end[mine])
+        for number in unique(waker[mine]).tolist():
+            told = mine[waker[mine] == number]
+            if number < 0 or len(told) >= HALF * len(mine):
+                found[told] = number >= 0
+                continue
+            for way in ways:
+                seen = told[way.found[told]]
+                each_ns = way.seems.total / max(len(way.seems.start), 1)
+                by_chance = (intersect(way.seems, waits).total + each_ns) / max(waits.total + each_ns, 1)
+                if way.waker == number and _chance(len(seen), len(mine), by_chance) <= NEGLIGIBLE:
+                    found[seen] = True
     return found
+
+
+def _chance(count: int, of: int, share: float) -> float:
+    """How likely at least so many of them are, each of this chance, at most (Chernoff 1952)."""
+    seen = count / of
+    if seen <= share:
+        return 1.0
+    rest = (1 - seen) * math.log((1 - share) / (1 - seen)) if seen < 1 else 0.0
+    return math.exp(of * (seen * math.log(share / seen) + rest))
 
 
 def _describe(timeline: Timeline, thread: int) -> _Thread | None:
@@ -303,8 +332,11 @@ def _describe(timeline: Timeline, thread: int) -> _Thread | None:
     if life is None or not evidence.is_known:
         return None
     rows = timeline.calls.rows_of(thread)
+    rests = np.append(evidence.asleep.start[evidence.asleep.start < life[1]], life[1])
     in_call = union(timeline.calls.start_ns[rows], timeline.calls.end_ns[rows])
-    return _Thread(thread, evidence.asleep, life, in_call, _signals(timeline.trace, thread, life))
+    is_seen = len(in_call.start) > 0 or evidence.on_cpu is not None or evidence.shown is not None
+    awake = subtract(complement(evidence.asleep, *life), in_call) if is_seen else EMPTY
+    return _Thread(thread, evidence.asleep, rests, awake, _signals(timeline.trace, thread, life))
 
 
 def _signals(trace: Trace, thread: int, life: tuple[int, int]) -> Int64Array:
