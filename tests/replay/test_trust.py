@@ -92,12 +92,12 @@ def test_which_work_comes_first_is_left_open() -> None:
     assert not graph.takes_turns
     change = Step(Without(("sync", "cuda_api", "cpu")), predictor.everywhere)
     costs = change.change(graph, graph.costs, change.scope)
-    otherwise, unchanged = replay_otherwise(graph, costs), replay_otherwise(graph, graph.costs)
+    otherwise, unchanged = (replay_otherwise(graph, each, predictor._windows) for each in (costs, graph.costs))
     assert otherwise is not None
     assert unchanged is not None
     [predicted] = predictor.windows(change)
     [found] = predictor.between([predicted], change)
-    lengths = [int(end.max() - start.min()) for start, end in (otherwise, unchanged)]
+    lengths = [int(one.last[0] - one.first[0]) for one in (otherwise, unchanged)]
     other = predicted + (lengths[0] - predicted) - (lengths[1] - predictor.measured_ns[0])
     assert found.low_ns <= max(other, predictor.devices[0].busy.total)
     assert min(other, predictor.measured_ns[0]) <= found.high_ns

@@ -154,10 +154,10 @@ static inline int need(int32_t *slot, int32_t *spare, int64_t *free, int64_t *us
 
 /* A slot for the times of each node and operation, from its event to the last one that needs them, looked for from the
    last event on. How many slots that takes; -1 where an event needs what happens only after it in the order, or does not
-   happen once. Slots: all -1. */
+   happen once. Slots: -1; of the first ``used`` those whose times are asked for in the end, -2 - slot. */
 EXPORT int64_t boundby_slots(const Links *l, const int32_t *order, int64_t events, int64_t nodes, int64_t rows,
-                             const Slots *s) {
-  int64_t free = 0, used = 0, made = 0;
+                             const Slots *s, int64_t used) {
+  int64_t free = 0, made = 0;
 #define NEED(column, which) ((which) < 0 || need((column) + (which), s->spare, &free, &used))
 #define NEED_NODE(which) NEED(s->node, which)
 #define NEED_ROW(which) NEED(s->row, which)

@@ -274,32 +274,35 @@ def forward(links: Links, costs: Costs, order: Int32Array, *, calibrates: bool =
     return one_pass
 
 
-def assign_slots(links: Links, order: Int32Array) -> tuple[Int32Array, Int32Array, int] | None:
-    """Of each node and of each operation its slot, and how many there are; None where an event needs what happens only
+def assign_slots(links: Links, order: Int32Array, told: Int32Array) -> tuple[Int32Array, Int32Array, int] | None:
+    """Of each node and of each operation its slot, and how many there are; ``told``: nodes whose slots hold their times
+    in the end. None where an event needs what happens only
     after it in the order, or does not happen in it once."""
     nodes, rows = links.nodes, links.operations
     node, row = (np.full(size, NONE, np.int32) for size in (nodes, rows))
+    node[told] = -2 - np.arange(len(told))
     slots = struct("Slots", {"spare": np.empty(nodes + rows, np.int32), "node": node, "row": row})
-    count = run("boundby_slots", links.structure, order, len(order), nodes, rows, slots)
+    count = run("boundby_slots", links.structure, order, len(order), nodes, rows, slots, len(told))
     return None if count < 0 else (node, row, count)
 
 
 class Windows(NamedTuple):
     """Of each operation the window that it counts for, of ``size``; NONE: of none. Those that are told themselves have
-    -2 - n (the n-th)."""
+    -2 - n (the n-th), and so are these ``nodes``."""
 
     of: Int32Array
     size: int
+    nodes: Int32Array
 
     @property
     def told(self) -> int:
         """How many are told themselves."""
         return max(-1 - int(self.of.min(initial=NONE)), 0)
 
-    def spans(self, start: Int64Array, end: Int64Array) -> Spans:
-        """Of a pass whose times are there."""
+    def spans(self, start: Int64Array, end: Int64Array, begun: Int64Array) -> Spans:
+        """Of a pass whose times are there: of operations, and when nodes begin."""
         first, last = np.full(self.size, -NEVER), np.full(self.size, NEVER)
-        found = Spans(first, last, np.zeros((self.told, 2), np.int64))
+        found = Spans(first, last, np.zeros((self.told, 2), np.int64), begun[self.nodes])
         for number in range(self.size):
             rows = as_rows(self.of == number)
             found.first[number], found.last[number] = start[rows].min(initial=-NEVER), end[rows].max(initial=NEVER)
@@ -310,11 +313,12 @@ class Windows(NamedTuple):
 
 class Spans(NamedTuple):
     """The earliest start and the latest end in each window, shape (windows,); of operations that are told themselves
-    both times, shape (operations, 2)."""
+    both times, shape (operations, 2), and when nodes begin that are, shape (nodes,)."""
 
     first: Int64Array
     last: Int64Array
     kept: Int64Array
+    begun: Int64Array
 
 
 def _is_wide() -> bool:
@@ -419,11 +423,12 @@ class _AtOnce:
             "is_wide": _is_wide(),
         }
         run("boundby_forward_many", links.structure, struct("Many", many))
+        begun = many["times"].reshape(places, 2, at_once)[node_slot[windows.nodes], 0]
         at = [
             np.where(np.abs(time) < -NEVER, time.astype(np.int64) + links.origin_ns, time.astype(np.int64))
-            for time in (many["first"], many["last"], many["kept"])
+            for time in (many["first"], many["last"], many["kept"], begun)
         ]
-        return [Spans(at[0][:, n], at[1][:, n], at[2][:, :, n]) for n in range(len(self.members))]
+        return [Spans(at[0][:, n], at[1][:, n], at[2][:, :, n], at[3][:, n]) for n in range(len(self.members))]
 
 
 def _address(column: Int64Array | Int32Array | ByteArray | None) -> int:
@@ -453,7 +458,7 @@ def spans(
                 parts.append(part)
             else:
                 one = forward(links, each, order)
-                found[number] = windows.spans(one.start, one.end)
+                found[number] = windows.spans(one.start, one.end, one.call_start)
     for part in parts:
         found |= dict(zip(part.members, part.spans(links, order, slots, windows), strict=True))
     return [found[number] for number in range(len(found))]

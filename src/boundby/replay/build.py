@@ -116,7 +116,7 @@ def _put_together(timeline: Timeline) -> Graph:
         unexplained_delay_ns=compact(np.zeros(len(table), np.int64)),
         duration_ns=table.end_ns - table.start_ns,
     )
-    disagreements = nodes.disagreements
+    disagreements, edges = nodes.disagreements, nodes.edges
     kind, wait_is_open, call_row = nodes.kind, compact(on_node.is_open), _next_call(nodes)
     pieces = {name: getattr(nodes, name) for name in ("piece_ns", "piece_cause", "piece_region")}
     of_node = nodes.piece_node
@@ -139,6 +139,7 @@ def _put_together(timeline: Timeline) -> Graph:
         is_communication=table.is_communication,
         op_region=timeline.launch_region,
         disagreements=disagreements,
+        edges=edges,
         **pieces,
     )
 

@@ -99,7 +99,7 @@ def replay_spans(graph: Graph, costs: Iterable[Costs], windows: Windows) -> list
     """When the operations of each window begin and end with each of these costs; each with a pass of its own, or of
     AT_ONCE of them where one order is good for all."""
     if graph.takes_turns or graph.slots is None:  # worked out before there are costs, which take memory as well
-        return [windows.spans(*replay(graph, each)) for each in costs]
+        return [windows.spans(one.start, one.end, one.call_start) for one in (_outcome(graph, each) for each in costs)]
     return spans(graph.links, graph.costs, costs, graph.order, graph.slots, windows)
 
 
@@ -119,13 +119,13 @@ def run_ahead_ns(graph: Graph, costs: Costs) -> int:
     return max(int(ahead.max()), 0)
 
 
-def replay_otherwise(graph: Graph, costs: Costs) -> tuple[Int64Array, Int64Array] | None:
+def replay_otherwise(graph: Graph, costs: Costs, windows: Windows) -> Spans | None:
     """The same with streams that take their turns as work becomes ready, where the rules for that do not give the
     measured times back: which of the two holds after a change is open. None: no streams share a device, or they do."""
     if graph.takes_turns or len(graph.links.lane_first) == 0:
         return None
     outcome = _in_turns(graph, costs)
-    return outcome.start, outcome.end
+    return windows.spans(outcome.start, outcome.end, outcome.call_start)
 
 
 def _measured_order(graph: Graph) -> Int32Array:

@@ -15,6 +15,7 @@ from boundby.model.causes import Cause
 from boundby.model.records import dataclass
 from boundby.native.forward import Costs, Links, Pieces, assign_slots, follow
 from boundby.replay.agreement import Disagreement
+from boundby.replay.host_nodes import NO_EDGES, WindowEdges
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
 
@@ -60,6 +61,7 @@ class Graph:
     piece_region: Int32Array
     contradictions: Contradictions = field(default_factory=Contradictions)
     disagreements: tuple[Disagreement, ...] = ()  # with the account, about what threads did
+    edges: WindowEdges = NO_EDGES
     takes_turns: bool = False  # where streams share a device, the order follows from the times; else it stays
 
     @cached_property
@@ -70,7 +72,7 @@ class Graph:
     @cached_property
     def slots(self) -> tuple[Int32Array, Int32Array, int] | None:
         """Where several replays at once keep their times; None: the order cannot be gone through event by event."""
-        return assign_slots(self.links, self.order)
+        return assign_slots(self.links, self.order, self.edges.node)
 
     @cached_property
     def pieces(self) -> Pieces:

@@ -6,7 +6,7 @@ A node is a CUDA call, or an instant without length: where a thread begins, wake
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +50,18 @@ NEVER = np.iinfo(np.int64).min // 2
 LONGEST_PIECE_NS = np.iinfo(np.int32).max
 
 
+class WindowEdges(NamedTuple):
+    """Where devices' windows begin and end on the host, which is at work there while the device idles: instants of the
+    thread that is responsible then. Columns of equal length."""
+
+    device: Int64Array
+    time_ns: Int64Array
+    node: Int32Array
+
+
+NO_EDGES = WindowEdges(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int32))
+
+
 @dataclass(frozen=True)
 class HostNodes:
     """Nodes ordered by chain and start; columns of equal length, then the pieces of the intervals before them."""
@@ -68,6 +80,7 @@ class HostNodes:
     piece_cause: Int8Array
     piece_region: Int32Array
     disagreements: tuple[Disagreement, ...]  # with the account
+    edges: WindowEdges
 
 
 def find_host_nodes(timeline: Timeline) -> HostNodes:
@@ -83,6 +96,7 @@ def find_host_nodes(timeline: Timeline) -> HostNodes:
     made = _outside_calls(timeline, given.maker, given.made)
     taken = np.maximum(_outside_calls(timeline, given.taker, given.taken), made)
     begins = _beginnings(timeline, linked)
+    edges, responsible = _edges(timeline, leader)
     thread, start, end, until, row, kind, role = (
         joined(columns)
         for columns in zip(
@@ -92,19 +106,19 @@ def find_host_nodes(timeline: Timeline) -> HostNodes:
             _nodes(given.maker, made, 1),
             _nodes(given.taker, taken, 1),
             _nodes(linked, begins, 0),
+            _nodes(responsible, _outside_calls(timeline, responsible, edges.time_ns), 0),
             strict=True,
         )
     )
     chain = spread(int(leader[thread[0]]), len(thread)) if is_even(thread) else leader[thread]
     order, count = in_order(chain, start, end, role), len(chain)
     follows, lag = np.full(count, NONE, np.int32), np.zeros(count, np.int64)
-    of_wake = np.empty(0, np.int64)
+    of_wake = of_edge = np.empty(0, np.int64)
     if count > len(calls):  # else nobody wakes anybody
         rank = np.empty(count, np.int64)
         rank[order] = np.arange(count)
-        of_wake, of_signal, of_made, of_taken, _ = np.split(
-            rank[len(calls) :], np.cumsum([len(wakeups.thread), len(wakeups.thread), len(given.made), len(given.made)])
-        )
+        lengths = len(wakeups.thread), len(wakeups.thread), len(given.made), len(given.made), len(linked)
+        of_wake, of_signal, of_made, of_taken, _, of_edge = np.split(rank[len(calls) :], np.cumsum(lengths))
         follows[of_wake], lag[of_wake] = of_signal, wakeups.end - signal
         follows[of_taken], lag[of_taken] = of_made, np.minimum(given.lag, taken - made)
     chain, thread, until = narrow(chain[order]), narrow(thread[order]), until[order]
@@ -141,7 +155,22 @@ def find_host_nodes(timeline: Timeline) -> HostNodes:
         piece_cause=pieces.cause,
         piece_region=pieces.region,
         disagreements=disagreements,
+        edges=edges._replace(node=of_edge.astype(np.int32)),
     )
+
+
+def _edges(timeline: Timeline, leader: Int64Array) -> tuple[WindowEdges, Int64Array]:
+    """Those of threads of which a chain has calls, and whose they are; nodes are not known yet."""
+    callers = set(leader[unique(timeline.calls.thread)].tolist())
+    found: list[tuple[int, int, int]] = []
+    for device in timeline.devices:
+        for bound, instant in ((device.low_ns, device.low_ns), (device.high_ns, device.high_ns - 1)):
+            gap = int(device.gaps.at(np.array([instant]))[0])
+            if gap >= 0 and instant < device.gaps.end_ns[gap]:
+                thread = int(device.gaps.thread[gap])
+                found += [(device.index, bound, thread)] if thread >= 0 and int(leader[thread]) in callers else []
+    index, time_ns, thread = np.array(found, np.int64).reshape(-1, 3).T
+    return WindowEdges(index, time_ns, np.zeros(0, np.int32)), thread
 
 
 def _first_nodes(chain: npt.NDArray[Any]) -> npt.NDArray[np.intp]:

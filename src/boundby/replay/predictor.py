@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from boundby.attribution.timeline import Timeline
+from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.model import stage
 from boundby.model.arrays import (
     BoolArray,
@@ -22,6 +22,7 @@ from boundby.model.arrays import (
     group_sums,
     is_even,
     narrow,
+    pick,
     unique,
 )
 from boundby.model.causes import REMOVABLE, Cause
@@ -33,7 +34,6 @@ from boundby.native.forward import AT_ONCE, NEVER, NONE, Column, Costs, Less, Sp
 from boundby.replay.build import build_graph
 from boundby.replay.engine import replay_otherwise, replay_spans, run_ahead_ns
 from boundby.replay.graph import Graph
-from boundby.replay.margins import Margins, find_margins
 from boundby.replay.removals import (
     Change,
     Faster,
@@ -45,7 +45,6 @@ from boundby.replay.removals import (
     filled_regions,
     held_by_region,
     is_removal,
-    saved_ns,
     window_scope,
 )
 from boundby.replay.trust import Open, find_doubts, find_open, gap_before
@@ -147,6 +146,24 @@ def _outside(
     return _Outside(rows, np.maximum(low_ns - start[rows], 0), np.maximum(end[rows] - high_ns, 0))
 
 
+class _Edge(NamedTuple):
+    """A node that a window begins or ends with."""
+
+    place: int  # in the graph's edges
+    is_end: bool
+    offset_ns: int  # from the node to the edge
+
+
+def _edges_of(device: DeviceTimeline, graph: Graph) -> list[_Edge]:
+    edges, begin_ns = graph.edges, graph.links.node_begin_ns
+    offset_ns = edges.time_ns - pick(begin_ns, edges.node, 0)
+    found: list[_Edge] = []
+    for is_end, time_ns in enumerate((device.low_ns, device.high_ns)):
+        places = np.flatnonzero((edges.device == device.index) & (edges.time_ns == time_ns)).tolist()
+        found += [_Edge(place, bool(is_end), int(offset_ns[place])) for place in places]
+    return found
+
+
 class Predictor:
     """Predicts the windows of all devices of a timeline after changes to the costs of its graph.
 
@@ -174,8 +191,8 @@ class Predictor:
         self._streams = [self._stream[rows] for rows in self._rows]
         self.floors_ns: list[int] = []
         self.floors_ns = [self._floor_ns(self.graph.costs.duration_ns, number) for number in range(len(self._rows))]
-        self._ends_ns = [int(end[rows].max(initial=0)) for rows in self._rows]
-        self._windows = Windows(np.full(len(start), NONE, np.int32), len(self.devices))
+        self._edges = [_edges_of(device, self.graph) for device in self.devices]
+        self._windows = Windows(np.full(len(start), NONE, np.int32), len(self.devices), self.graph.edges.node)
         self._kept: list[slice] = []
         for number, (rows, outside) in enumerate(zip(self._rows, self._outside, strict=True)):
             begin = self._kept[-1].stop if self._kept else 0
@@ -183,16 +200,12 @@ class Predictor:
             self._windows.of[rows] = number
             self._windows.of[outside.row] = -2 - np.arange(begin, begin + len(outside.row))
         # What the window holds before its first and after its last operation follows from the account.
-        spans = self._windows.spans(start, end)
+        spans = self._windows.spans(start, end, self.graph.links.node_begin_ns)
         bounds = self._bounds_ns(spans)
+        self._ends_ns = [last for _, last in bounds]
         self.rest_ns = [
             length_ns - max(last - first, 0) for length_ns, (first, last) in zip(self.measured_ns, bounds, strict=True)
         ]
-        self._margins: dict[int, Margins] = {
-            number: find_margins(timeline, device, *bounds[number])
-            for number, device in enumerate(self.devices)
-            if self.rest_ns[number]
-        }
         low, high = min(device.low_ns for device in self.devices), max(device.high_ns for device in self.devices)
         self.everywhere = window_scope(self.graph, low, high)
         self._known: dict[Name, list[int]] = {}
@@ -244,40 +257,27 @@ class Predictor:
     @cached_property
     def _absent(self) -> Collection[str]:
         """Causes of which there is nothing."""
-        of_margins = {Cause(cause).key for found in self._margins.values() for cause in unique(found.cause).tolist()}
-        return absent(self.graph, self.everywhere) - of_margins
+        return absent(self.graph, self.everywhere)
 
     def held_ns(self) -> FloatArray:
         """How much of each of REMOVABLE there is to remove in each region, shape (regions, causes)."""
-        regions = len(self.timeline.ownership.regions)
-        held_ns = held_by_region(self.graph, self.everywhere, regions)
-        return held_ns + sum(margins.by_region(regions) for margins in self._margins.values())
+        return held_by_region(self.graph, self.everywhere, len(self.timeline.ownership.regions))
 
     def filled(self) -> BoolArray:
         """Which regions hold anything that can be removed. Shape (regions,)."""
-        found = filled_regions(self.graph, self.everywhere, len(self.timeline.ownership.regions))
-        for margins in self._margins.values():
-            found[margins.region] = True
-        return found
-
-    def _margins_saved_ns(self, steps: Sequence[Step]) -> list[int]:
-        """By how much shorter these changes make what each window holds before and after its operations."""
-        return [
-            saved_ns(self._margins[number], steps) if number in self._margins else 0
-            for number in range(len(self.devices))
-        ]
+        return filled_regions(self.graph, self.everywhere, len(self.timeline.ownership.regions))
 
     def _judged(self, steps: Sequence[Step], found: Sequence[_Length]) -> list[int]:
         """The windows of what was replayed, put right where it breaks a law."""
         is_less = all(is_removal(step.change) for step in steps)
-        lengths, begins_sooner, margins_ns = [], False, self._margins_saved_ns(steps)
+        lengths, begins_sooner = [], False
         for number, (measured, (length, floor, later)) in enumerate(zip(self.measured_ns, found, strict=True)):
             floor += self.rest_ns[number]
             self._note("shorter than its busiest stream", floor - length, measured)
             if is_less:
                 # What came before the window may let it begin sooner, and last longer: no work ends later.
                 self._note("longer than measured", min(length - measured, later), measured)
-            left = max(length, floor) - margins_ns[number]
+            left = max(length, floor)
             lengths.append(min(left, measured) if is_less else left)
             begins_sooner |= is_less and length > measured * (1 + MODEL_ERROR)
         if (name := self._name(steps)) is not None:
@@ -314,7 +314,7 @@ class Predictor:
             _Length(
                 self.rest_ns[number] + span_ns,
                 self._floor_below(span_ns, duration_ns, number),
-                max(int(found.last[number]), *found.kept[self._kept[number], 1].tolist(), 0) - self._ends_ns[number],
+                self._bounds_ns(found)[number][1] - self._ends_ns[number],
             )
             for number, span_ns in enumerate(self._spans_ns(found))
         ]
@@ -432,7 +432,7 @@ class Predictor:
         loading = LOADING_ERROR * self._loading_ns(costs)
         # Beyond what follows it does not matter how much has changed.
         most_ns = max(*(MODEL_ERROR * ns + loading for ns in predicted_ns), LEAST_BOUND * max(self.measured_ns))
-        changed_ns, margins_ns = self._changed_ns(costs, most_ns), self._margins_saved_ns(steps)
+        changed_ns = self._changed_ns(costs, most_ns)
         ranges = []
         for position, predicted in enumerate(predicted_ns):
             measured, rows = self.measured_ns[position], self._rows[position]
@@ -455,7 +455,7 @@ class Predictor:
             # Its work's time holds turns, too.
             is_order_open |= is_shared and changed_ns[position] > LEAST_BOUND * measured
             if self._shares_room and not self.graph.takes_turns:  # by what rule they share it is not known
-                is_order_open |= abs(measured - margins_ns[position] - predicted) > LEAST_BOUND * measured
+                is_order_open |= abs(measured - predicted) > LEAST_BOUND * measured
             low, high = min(low, max(other, busy)), max(high, min(other, measured))  # which work comes first is open
             if self._shares_room:  # more overlap than was measured may not be possible
                 high = max(high, min(busy, measured))
@@ -464,7 +464,7 @@ class Predictor:
             if not is_of_kernels and is_shared:
                 low = min(low, predicted - SHARED_DELAYS * delays_ns - turned_ns)
             high += max(int((measured - high) * min(CHANCE * self._dropped, 1.0)), 0)
-            error = round(min(MODEL_ERROR * predicted + loading, changed_ns[position] + margins_ns[position]))
+            error = round(min(MODEL_ERROR * predicted + loading, changed_ns[position]))
             floor = self._floor_ns(costs.duration_ns, position)
             if is_of_kernels or not is_shared:  # else kernels had a share, too: how much is open
                 low = max(low - error, min(predicted, floor))
@@ -509,16 +509,15 @@ class Predictor:
             waits = np.where(graph.wait_is_open & ~taken & steps[-1].scope.nodes, self.open.call_ns, 0)
             costs = costs.changed(call_ns=np.maximum(costs.call_ns - waits, 0))
         [found] = replay_spans(graph, [costs], self._windows)
-        parts = zip(self.rest_ns, self._spans_ns(found), self._margins_saved_ns(steps), strict=True)
-        return [rest_ns + span_ns - saved for rest_ns, span_ns, saved in parts]
+        return [rest_ns + span_ns for rest_ns, span_ns in zip(self.rest_ns, self._spans_ns(found), strict=True)]
 
     def _otherwise_ns(self, costs: Costs) -> list[int]:
         """By how much longer each device's window is where streams take turns by rules that the measured times do not
         follow, than where they keep their order; nothing where they follow them."""
-        otherwise = replay_otherwise(self.graph, costs)
+        otherwise = replay_otherwise(self.graph, costs, self._windows)
         if otherwise is None:
             return [0] * len(self.devices)
-        found = self._windows.spans(*otherwise), *replay_spans(self.graph, [costs], self._windows)
+        found = otherwise, *replay_spans(self.graph, [costs], self._windows)
         return [one - other for one, other in zip(*map(self._spans_ns, found), strict=True)]
 
     @cached_property
@@ -618,6 +617,9 @@ class Predictor:
             kept = found.kept[self._kept[number]]
             first = min(int(found.first[number]), int((kept[:, 0] + before_ns).min(initial=-NEVER)))
             last = max(int(found.last[number]), int((kept[:, 1] - after_ns).max(initial=NEVER)))
+            for place, is_end, offset_ns in self._edges[number]:
+                time_ns = int(found.begun[place]) + offset_ns
+                first, last = (first, max(last, time_ns)) if is_end else (min(first, time_ns), last)
             bounds_ns.append((first, last))
         return bounds_ns
 

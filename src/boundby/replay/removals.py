@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from functools import cached_property
 from typing import NamedTuple
 
@@ -18,7 +18,6 @@ from boundby.model.arrays import (
     Int64Array,
     blank,
     group_sums,
-    is_any,
     marked,
     median,
     pick,
@@ -29,7 +28,6 @@ from boundby.model.records import dataclass
 from boundby.model.scenarios import SCENARIOS
 from boundby.native.forward import Column, Costs, Less
 from boundby.replay.graph import Graph
-from boundby.replay.margins import Margins
 from boundby.replay.trust import Open
 from boundby.replay.waits import USUAL_RETURN_NS
 from boundby.trace.tables import OpKind
@@ -44,12 +42,11 @@ SUMMED_AT_ONCE = 1 << 17
 @dataclass(frozen=True, eq=False)
 class Scope:
     """Where costs are changed: masks over nodes, operations and pieces of the intervals between nodes (``find_pieces``:
-    not every change asks for these), and over the margins of a window (``of_margins``)."""
+    not every change asks for these)."""
 
     nodes: BoolArray
     operations: BoolArray
     find_pieces: Callable[[], BoolArray]
-    of_margins: Callable[[Margins], BoolArray]
     is_everything: bool = False  # all regions of the window
     is_whole: bool = False  # all of the graph
 
@@ -90,7 +87,6 @@ class Scope:
             self.of_nodes(pick(regions, graph.node_region, regions[0])),
             self.of_operations(pick(regions, graph.op_region, regions[0])),
             lambda: self.of_picked(pick(regions, graph.piece_region, regions[0])),
-            lambda margins: self.of_margins(margins) & regions[margins.region],
         )
 
     def selected(self, graph: Graph, calls: BoolArray | None, operations: BoolArray | None) -> Scope:
@@ -102,34 +98,29 @@ class Scope:
         if calls is not None and graph.call_row is not None:
             nodes = pick(calls, graph.call_row, False)
         rows = self.no_operations if operations is None else self.of_operations(operations)
-        of_margins = np.zeros(0, bool) if calls is None else calls
         return Scope(
             self.of_nodes(nodes),
             rows,
             lambda: self.of_picked(graph.of_pieces(nodes)),
-            lambda margins: self.of_margins(margins) & pick(of_margins, margins.call, False),
         )
 
 
 def window_scope(graph: Graph, low: int, high: int) -> Scope:
     """What lies in the window [low, high), or partly does. On the host it begins with the call that launched the first
-    operation that begins in it."""
+    operation that begins in it, or where the host is at work before that."""
     start = graph.links.start_ns
     operations = (start + np.maximum(graph.costs.duration_ns, 1) > low) & (start < high)
     if operations.all() and graph.links.launch.min(initial=0) >= 0:
         # Nothing is tied to the clock: what came before counts, too.
         nodes, pieces = np.ones(graph.links.nodes, bool), len(graph.piece_ns)
-        return Scope(nodes, operations, lambda: np.ones(pieces, bool), _all_margins, is_everything=True, is_whole=True)
+        return Scope(nodes, operations, lambda: np.ones(pieces, bool), is_everything=True, is_whole=True)
     launch = graph.links.launch[operations & (start >= low)]
     launch = launch[launch >= 0]
-    begin = int(graph.links.node_begin_ns[launch].min()) if len(launch) else low
+    edges = graph.edges.node[graph.edges.time_ns == low]
+    begin = int(graph.links.node_begin_ns[np.concatenate((launch, edges))].min(initial=high))
     calls = (graph.links.node_begin_ns >= begin) & (graph.links.node_begin_ns < high)
     after = calls & (graph.links.node_begin_ns > begin)
-    return Scope(calls, operations, lambda: graph.of_pieces(after), _all_margins, is_everything=True)
-
-
-def _all_margins(margins: Margins) -> BoolArray:
-    return np.ones(len(margins.ns), bool)
+    return Scope(calls, operations, lambda: graph.of_pieces(after), is_everything=True)
 
 
 @dataclass(frozen=True)
@@ -258,18 +249,6 @@ def changed_ns(
 def is_removal(change: Change) -> bool:
     """Whether nothing takes longer by it."""
     return change.factor >= 1 if isinstance(change, Faster | FasterHost) else isinstance(change, Without | WithoutOpen)
-
-
-def saved_ns(margins: Margins, steps: Iterable[tuple[Change, Scope]]) -> int:
-    """By how much shorter the margins of a window are after these changes, one after the other."""
-    left = np.ones(len(margins.ns))
-    for change, scope in steps:
-        if isinstance(change, Without):
-            mine = is_any(margins.cause, [cause for cause in REMOVABLE if cause.key in change.causes])
-            left[mine & scope.of_margins(margins)] = 0.0
-        elif isinstance(change, FasterHost):
-            left[(margins.cause == Cause.CPU) & scope.of_margins(margins)] /= change.factor
-    return round(float((margins.ns * (1 - left)).sum()))
 
 
 def _without_sync(graph: Graph, costs: Costs, scope: Scope) -> Costs:

@@ -296,10 +296,9 @@ def _timed_out(trace: Trace, thread: Int64Array, name: Int32Array, length_ns: In
 def _beyond_chance(
     call: Int64Array, begin: Int64Array, end: Int64Array, waker: Int64Array, ways: list[_Told]
 ) -> BoolArray:
-    """Which of the told waits to believe. ``call``: who waits in what. A thread that polls falls asleep so often that it
-    seems to end the waits of all others. One is believed if it ends most of a thread's waits in a call, or more of them
-    than by chance: than it would seem to end if they had ended at any other instant
-    of its waits."""
+    """Which of the told waits to believe. ``call``: who waits in what. A thread that polls falls asleep so often that
+    it seems to end the waits of all others. One is believed if it ends most of a thread's waits in a call, or more of
+    them than by chance: than it would seem to end if they had ended at any other of their instants."""
     found = np.zeros(len(waker), bool)
     for each in unique(call[waker >= 0]).tolist():
         mine = np.flatnonzero(call == each)
