@@ -261,13 +261,19 @@ def _in_process(timeline: Timeline, members: list[int], rows: npt.NDArray[np.int
     sole = (~told | late) & sure[order] & (instant > begin)
     sole &= ~_timed_out(timeline.trace, thread, table.name[order], end - begin)
     for other in others if sole.any() else ():
-        alone = other.awake
-        for rival in others:
-            alone = subtract(alone, rival.awake) if rival is not other else alone
+        alone = _alone(other, others)
         seems = IntervalSet(alone.start + usual, alone.end + usual)
         tell(other, sole & (contains(alone, instant) >= 0), instant, seems)
     found = _beyond_chance(thread << 32 | table.name[order], begin, end, waker, ways)
     return Wakeups(thread[found], begin[found], end[found], waker[found], signal[found])
+
+
+def _alone(thread: _Thread, others: list[_Thread]) -> IntervalSet:
+    """When it is the only one that is awake."""
+    alone = thread.awake
+    for other in others:
+        alone = subtract(alone, other.awake) if other is not thread else alone
+    return alone
 
 
 def _last_before(times: Int64Array, limit: Int64Array) -> Int64Array:
