@@ -27,13 +27,17 @@ from boundby.model.errors import UserError
 from boundby.model.records import replace
 from boundby.opening import open_trace
 from boundby.results.report import Report
-from boundby.trace.tables import Trace
+from boundby.trace.tables import OpKind, Trace
 
 _SAMPLES = Path(__file__).parents[1] / "sample_reports"
 MOST_OPERATIONS = 6_000
-#: These change what was run, or are right about a part of it.
-_NO_LOSS = {"window-cut", "clock-shifted", "one-time", "graph-rows"}
+#: These change what was run, or are right about a part of it: of a process that is gone from every table a report
+#: says as little as one of which it was no part.
+_NO_LOSS = {"window-cut", "clock-shifted", "one-time", "graph-rows", "process-lost"}
+#: Less than this part of the window is not held: it is no figure of any page, and no finding.
+LEAST_SHARE = 0.001
 _TABLES = ("operations", "api", "ranges", "os_calls", "schedule")
+_CAPTURED = {"schedule": "cpu_scheduling", "os_calls": "osrt", "ranges": "nvtx"}
 Damaged = Callable[[Trace, random.Random], Trace | None]
 
 
@@ -47,8 +51,8 @@ def _without(name: str) -> Damaged:
             captured = replace(captured, cuda_api=False)
         if name == "operations":
             captured = replace(captured, kernels=False, memcpy=False, cuda_graphs=False)
-        if name == "schedule":
-            captured = replace(captured, cpu_scheduling=False)
+        if name in _CAPTURED:  # as a reader tells them, of which no row is there
+            captured = replace(captured, **{_CAPTURED[name]: False})
         return replace(trace, captured=captured, **{name: table.take(np.zeros(len(table), bool))})
 
     return empty
@@ -70,12 +74,13 @@ DAMAGES: dict[str, Damaged] = {
 
 def broken_limits(report: Report) -> Iterator[str]:
     """Limits that this report breaks: each quantity at half of what it is."""
+    steps, window_ns = gate.step_of(report), max((device.window_ns for device in report.devices), default=0)
     for name, quantity in QUANTITIES.items():
         if quantity.needs_two or quantity.of_whole is None:
             continue
-        steps = gate.step_of(report)
+        least = {"ns": LEAST_SHARE * window_ns, "fraction": LEAST_SHARE}.get(quantity.unit, 0)
         values = [value for value in quantity.of_whole(report, steps).values() if value]
-        if values and (value := max(values) / 2) > 0:
+        if values and (value := max(values) / 2) > least / 2:
             unit = {"ns": " ns"}.get(quantity.unit, "")
             yield f"{name} <= {value:.6f}{unit}"
 
@@ -103,6 +108,9 @@ def run(paths: Sequence[Path], copies: int) -> Iterator[tuple[str, str, list[str
     for path in paths:
         try:
             trace = open_trace(path, None, lambda _stage, _part: None)
+            # No call starts a migration of managed memory: nothing else tells that there was one.
+            table = trace.operations
+            trace = replace(trace, operations=table.take(table.kind != OpKind.MIGRATION))
             if not 20 <= len(trace.operations) <= MOST_OPERATIONS:
                 continue
             limits = list(broken_limits(Analysis(trace).report))

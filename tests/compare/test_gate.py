@@ -14,7 +14,7 @@ from boundby.api import Analysis
 from boundby.capture.folder import last_words_of, not_recorded
 from boundby.compare import budget, gate
 from boundby.compare.between import compare
-from boundby.compare.known import Records, known
+from boundby.compare.known import ANY, Records, known
 from boundby.compare.quantities import QUANTITIES, listing
 from boundby.model.errors import InputError, UserError
 from boundby.opening import open_trace
@@ -198,6 +198,7 @@ def test_a_regression_that_cannot_be_told_is_not_passed_over() -> None:
     (result,) = held("regression <= 5 %", report=few, before=few).limits
     assert not result.kept
     assert "too few instances" in result.message
+    assert result.untold
     assert not held("step.regression <= 5 %", report=few, before=few).passed
 
 
@@ -411,6 +412,43 @@ def test_a_saved_finding_of_an_unknown_severity_is_refused(tmp_path: Path) -> No
     path.write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match="zzz"):
         api.load(path)
+
+
+@pytest.mark.parametrize(
+    ("quantity", "coverage", "low", "high"),
+    [
+        # The capture lost the calls of the last operations: whatever these were, they were more.
+        ("sync.count", Coverage(uncalled=3), 2, ANY),
+        ("api.per_ms", Coverage(uncalled=3), 0, ANY),
+        ("time.cpu", Coverage(uncalled=3), 0, ANY),
+        ("time.gpu_compute", Coverage(uncalled=3), 2, 2),  # what the device did is on record all the same
+        # Work was lost before the first on record: the window began up to so much earlier.
+        ("time", Coverage(launches=9, launches_lost=1, before_ns=1_000), 2, 1_002),
+        ("share.gpu_compute", Coverage(launches=9, launches_lost=1, before_ns=1_000), 1, 2),
+        ("time.gpu_copy", Coverage(launches=9, launches_lost=1, before_ns=1_000), 0, 1_002),
+        ("cpu_utilization", Coverage(launches=9, launches_lost=1, before_ns=1_000), 0, ANY),
+        ("gaps.longest", Coverage(launches=9, launches_lost=1, unrecorded_ns=7), 0, 9),
+        # Switches are missing: who slept is not told.
+        ("time.host_blocked", Coverage(is_cpu_thinned=True), 2, 402),
+    ],
+)
+def test_what_is_known_of_a_device_that_lost_records(
+    quantity: str, coverage: Coverage, low: float, high: float
+) -> None:
+    records = Records(coverage, 1_000, 1, {"cpu": 400, "host_blocked": 2, "gpu_compute": 598}, 9, is_device=True)
+    captured = Captured(cuda_api=True, kernels=True, osrt=True, cpu_scheduling=True, nvtx=True)
+    found = known(quantity, 2, records, captured)
+    assert found is not None
+    assert (found.low, found.high) == (low, high)
+
+
+def test_a_loop_that_was_found_is_the_step_only_by_its_name() -> None:
+    report = reports.sample()
+    found = replace(report, regions=tuple(replace(item, found=bool(item.path)) for item in report.regions))
+    with pytest.raises(gate.LimitError, match="no region is plainly the program's step"):
+        held("kernels.per_step <= 20", report=found)
+    name = "/".join(next(item.path for item in report.regions if item.path))
+    assert gate.step_of(found, name) is not None
 
 
 @pytest.mark.parametrize("name", ["without-operations", "without-api", "calls-end", "kernels-random", "syncs-orphaned"])

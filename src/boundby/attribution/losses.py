@@ -76,6 +76,7 @@ class Losses:
     unnumbered: tuple[IntervalSet, ...]  # per process: between calls whose numbers leave some out, where that is a sign
     calls_lost_fraction: tuple[float, ...]  # per process: of its calls that left other records
     waits_lost_fraction: tuple[float, ...]  # of these: of those that wait for streams or events
+    uncalled: tuple[int, ...]  # per process: operations and waits that were called after its last call on record
     silent_from_ns: tuple[int | None, ...]  # per process: its calls stop on record here, while its ranges go on
 
     def of_device(self, device: int) -> npt.NDArray[np.intp]:
@@ -117,7 +118,7 @@ def find_losses(trace: Trace, calls: Calls, region: npt.NDArray[np.int64]) -> Lo
     device_of_call = _devices(trace, calls)
     device = device_of_call[rows]
     begin, until, stream = _when(trace, calls, rows, device)
-    dark, fraction, of_waits = _dark(trace, calls)
+    dark, fraction, of_waits, uncalled = _dark(trace, calls)
     unnumbered = _unnumbered(trace, every=any(fraction))
     return Losses(
         expected,
@@ -133,6 +134,7 @@ def find_losses(trace: Trace, calls: Calls, region: npt.NDArray[np.int64]) -> Lo
         unnumbered,
         fraction,
         of_waits,
+        uncalled,
         _silences(trace, calls, region),
     )
 
@@ -259,10 +261,12 @@ def _next_end(calls: Calls, rows: npt.NDArray[np.intp], time: Int64Array, otherw
     return np.append(first, otherwise)[places(calls.start_ns[rows], time)]
 
 
-def _dark(trace: Trace, calls: Calls) -> tuple[tuple[IntervalSet, ...], tuple[float, ...], tuple[float, ...]]:
+def _dark(
+    trace: Trace, calls: Calls
+) -> tuple[tuple[IntervalSet, ...], tuple[float, ...], tuple[float, ...], tuple[int, ...]]:
     """Per process: when the calls were made whose operations or syncs are on record and they are not; which part of all
-    such calls these are, and of those that wait. Where all after (or before) some instant are missing, that is no part:
-    of the time that has calls nothing is.
+    such calls these are, and of those that wait; how many were made after the last one on record. Where all after (or
+    before) some instant are missing, that is no part: of the time that has calls nothing is.
 
     A process numbers its calls in order, so a lost one begins between the recorded ones of the numbers around it: after
     the one before has ended, if no other thread calls. One that launches ends before its work begins, unless it holds
@@ -273,7 +277,7 @@ def _dark(trace: Trace, calls: Calls) -> tuple[tuple[IntervalSet, ...], tuple[fl
     without = without[table.correlation[without] != NO_CORRELATION]
     holds = _may_hold(trace, calls)[without] if len(without) else np.empty(0, bool)
     api_process = trace.process_of(trace.api.thread)
-    dark, fractions, of_waits = [], [], []
+    dark, fractions, of_waits, uncalled = [], [], [], []
     for number in range(len(trace.processes)):
         of_process = table.process[without] == number
         orphans = without[of_process]
@@ -285,6 +289,7 @@ def _dark(trace: Trace, calls: Calls) -> tuple[tuple[IntervalSet, ...], tuple[fl
             dark.append(EMPTY)
             fractions.append(0.0)
             of_waits.append(0.0)
+            uncalled.append(len(wanted))
             continue
         ours = ours[np.argsort(trace.api.correlation[ours], kind="stable")]
         place = places(trace.api.correlation[ours], wanted)
@@ -301,7 +306,8 @@ def _dark(trace: Trace, calls: Calls) -> tuple[tuple[IntervalSet, ...], tuple[fl
         lost = int(within.sum())
         fractions.append(lost / max(lost + seen + int(((points.process == number) & ~syncs).sum()), 1))
         of_waits.append(int(within[len(orphans) :].sum()) / max(int(waits.sum()), 1))
-    return tuple(dark), tuple(fractions), tuple(of_waits)
+        uncalled.append(int(is_last.sum()))
+    return tuple(dark), tuple(fractions), tuple(of_waits), tuple(uncalled)
 
 
 def _unnumbered(trace: Trace, every: bool) -> tuple[IntervalSet, ...]:

@@ -101,7 +101,9 @@ class Case:
     #: open.
     open_ns: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     held_ns: Mapping[str, int] = field(default_factory=dict)  # of how much less: held up from outside of the trace
+    before_ns: int = 0  # how much earlier than the window lost work may have begun
     calls_lost_fraction: float = 0.0  # of the calls that left other records
+    uncalled: int = 0  # operations and waits that were called after the last call on record
     unseen_ns: int = 0  # idle on record, and at work by the GPU's counters
     silent_ns: int = 0  # from where its calls stop on record to the end of the trace, while ranges that call go on
     no_verdict: str | None = None  # of host time: why it says nothing about the program

@@ -178,7 +178,11 @@ def _device(
         launches_lost=len(missing),
         launches_lost_before=int((records.begin_ns[missing] < device.low_ns).sum()),
         lost_before_ns=clip(records.spans(device.index), trace.span_ns[0], device.low_ns).total,
+        before_ns=int((device.low_ns - records.begin_ns[missing]).max(initial=0))
+        if timeline.window.kind == "gpu"
+        else 0,
         calls_lost_fraction=_calls_lost(timeline.losses.calls_lost_fraction, processes),
+        uncalled=sum(timeline.losses.uncalled[number] for number in processes.tolist() if number >= 0),
         silent_ns=_silent_ns(timeline, processes),
         unseen_ns=unseen_ns(figures.device_counters.get(device.index), activity["gaps"].total_ns),
         open_ns=_open(told),
@@ -374,6 +378,9 @@ def _coverage(case: Case) -> Coverage:
         case.launches_lost,
         sum(case.lost_work.values()) + sum(case.lost_calls.values()),
         case.calls_lost_fraction,
+        case.uncalled,
+        case.before_ns,
+        case.is_cpu_thinned,
     )
 
 

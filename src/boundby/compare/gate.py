@@ -181,13 +181,16 @@ def check_job(limits: Sequence[Limit], job: JobReport, comparison: JobComparison
 
 
 def step_of(report: Report, glob: str | None = None) -> RegionReport | None:
-    """The region that is the program's step: the one named, else the one that plainly is; None where none is."""
+    """The region that is the program's step: the one named, else the one that plainly is; None where none is. A loop
+    that boundby found is the step only where it is named: with records missing it finds another one, and no word of
+    the program's tells them apart."""
     regions = [region for region in report.regions if region.path]
     if glob is not None:
         found = [region for region in regions if _matches(region.path, glob)]
         if not found:
             raise LimitError(f"No region matches {glob!r}, so there are no steps.", _some(report))
         return max(found, key=lambda region: (region.host.total_ns, region.path))
+    regions = [region for region in regions if not region.found]
     candidates = [step_candidate(region.path, [region]) for region in regions]
     number = find_steps(candidates, step_candidate((), [region for region in report.regions if not region.path]))
     return None if number is None else regions[number]
@@ -308,7 +311,17 @@ def _judge(
     """A limit is kept, or broken, only if it is so at both ends of what is known."""
     unit = limit.definition.unit
     if not values:
-        return LimitResult(limit.text, limit.optional, unit, nothing, (), limit.reason, skipped=limit.optional)
+        is_open = limit.definition.needs_two and limit.scope is None  # nothing could be tested: no change is known
+        return LimitResult(
+            limit.text,
+            limit.optional,
+            unit,
+            nothing,
+            (),
+            limit.reason,
+            untold=is_open and not limit.optional,
+            skipped=limit.optional,
+        )
     ends = {name: knowledge(name, value) for name, value in values.items()}
     measured = tuple(
         Measured(name, value, (end := ends[name]) is not None and limit.keeps(end.low) and _is_told(limit, end))

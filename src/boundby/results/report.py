@@ -551,11 +551,25 @@ class Coverage:
     calls_lost_fraction: Annotated[
         NonNegative, LATER, "Of the CUDA calls that left other records, the part that has none of its own."
     ] = 0.0
+    uncalled: Annotated[
+        Natural, LATER, "Operations and waits on record that were called after the last CUDA call on record."
+    ] = 0
+    before_ns: Annotated[
+        Natural, LATER, "Nanoseconds by which work whose records are missing may have begun before the window."
+    ] = 0
+    is_cpu_thinned: Annotated[
+        bool, LATER, "Context switches are missing: being on a CPU and asleep are not told apart."
+    ] = False
 
     @property
     def is_whole(self) -> bool:
-        """Nothing is known to be missing."""
-        return not self.launches_lost and not self.unrecorded_ns and not self.calls_lost_fraction
+        """Nothing is known to be missing of work and calls."""
+        return self.has_calls and not self.launches_lost and not self.unrecorded_ns
+
+    @property
+    def has_calls(self) -> bool:
+        """No CUDA call is known to be missing."""
+        return not self.calls_lost_fraction and not self.uncalled
 
 
 @dataclass(frozen=True)
