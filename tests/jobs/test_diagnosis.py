@@ -8,10 +8,11 @@ import pytest
 from benchmarks.simulated.jobs import length_ns, simulate
 from benchmarks.simulated.summaries import summaries
 
+from boundby.document.job_document import Look, document, nobody, shown
 from boundby.jobs.laws import broken
 from boundby.jobs.merge import merge
 from boundby.model.errors import InputError
-from boundby.render.job import Look, nobody, shown, terminal
+from boundby.render import to_terminal
 from tests.jobs.made import Job, Plant, accused, report
 
 CASES = [
@@ -187,7 +188,7 @@ def test_ranks_that_are_slow_alike_are_told_as_one() -> None:
     assert accused(found) == [("rank", (1, 4, 6), "gpu_compute")]
     assert found.stragglers[0].saving_ns > 0.15 * found.length_ns
     assert found.verdict.because.startswith("3 ranks come late")
-    assert "Rank 1, rank 4, rank 6 each take" in terminal(found)
+    assert "Rank 1, rank 4, rank 6 each take" in to_terminal.render(document(found))
 
 
 def test_a_rank_and_a_link_that_hide_each_other_are_both_told() -> None:
@@ -204,7 +205,7 @@ def test_ranks_are_shown_by_what_is_asked_for() -> None:
     assert shown(found, Look("others-wait", top=1))[0] == [7]
     assert len(shown(found, Look(full=True))[0]) == 20
     assert shown(found, Look("own"))[0][0] == 7
-    assert "3 OF 20 RANKS" in terminal(found, look=Look("waits", top=3))
+    assert "3 OF 20 RANKS" in to_terminal.render(document(found, Look("waits", top=3)))
 
 
 @pytest.mark.parametrize("stage", [0, 2])

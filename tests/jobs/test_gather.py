@@ -15,12 +15,12 @@ from click.testing import CliRunner
 from boundby import api
 from boundby.cli.job import add_pages
 from boundby.cli.main import cli, main
+from boundby.document.job_document import OUTLIERS
 from boundby.jobs import gather as gathering
 from boundby.jobs.gather import Answer, read_rank
 from boundby.jobs.merge import merge
 from boundby.model.errors import InputError
 from boundby.options import AnalysisOptions
-from boundby.render.job import OUTLIERS
 from boundby.results import saved
 from boundby.results.job import JobReport
 from tests.jobs.made import report

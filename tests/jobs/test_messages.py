@@ -8,7 +8,8 @@ import pytest
 from benchmarks.simulated.ranks import MS, Collective, Own, Recv, Send, Step, ranks
 
 from boundby import api
-from boundby.render.job import terminal
+from boundby.document.job_document import document
+from boundby.render import to_terminal
 from boundby.results.job import JobReport
 from tests.support.split import split
 
@@ -76,7 +77,7 @@ def test_a_deadlock_names_who_is_in_what(tmp_path: Path) -> None:
         (0, "MPI_Recv", True, 1),
         (1, "MPI_Recv", True, 0),
     ]
-    text = " ".join(terminal(report).split())
+    text = " ".join(to_terminal.render(document(report)).split())
     assert "did not end" in text
     assert "rank 0 is in MPI_Recv from rank 1 (tag 7, 16 B)" in text
     assert "no rank does what the others wait for" in text
@@ -89,7 +90,7 @@ def test_a_rank_that_dies_is_named(tmp_path: Path) -> None:
         (0, "MPI_Barrier", True),
         (1, "MPI_Allreduce", False),
     ]
-    assert "rank 1 ended outside of MPI, after MPI_Allreduce" in " ".join(terminal(report).split())
+    assert "rank 1 ended outside of MPI, after MPI_Allreduce" in " ".join(to_terminal.render(document(report)).split())
 
 
 def test_one_report_a_rank_gives_the_same_culprit(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ import pytest
 import boundby
 from boundby import api
 from boundby.capture.locate import Nsys
-from boundby.render.job import terminal
+from boundby.document.job_document import document
+from boundby.render import to_terminal
 from boundby.results.job import JobReport
 from tests.support.nsys import end_agent
 
@@ -105,7 +106,7 @@ def test_a_deadlock_names_what_each_rank_is_in(captured: Path) -> None:
 
     assert {(one.call, one.is_inside) for one in report.ended} == {("MPI_Recv", True)}
     assert len(report.ended) == 2
-    assert "no rank does what the others wait for" in " ".join(terminal(report).split())
+    assert "no rank does what the others wait for" in " ".join(to_terminal.render(document(report)).split())
 
 
 @pytest.mark.parametrize("captured", ["crash"], indirect=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from boundby import api
-from boundby.render.job import headline, told
+from boundby.document.job_document import headline, told
 from tests.support.split import split
 from tests.support.traces import trace_path
 

@@ -130,8 +130,8 @@ def add_pages(
     of its run, or beside its report under the same name; else one is made in a folder beside ``page``, by the workers
     that read the reports. None where there is none; the report's notes say so."""
     from boundby.capture.folder import HTML
+    from boundby.document import job_document as shown
     from boundby.jobs import gather
-    from boundby.render import job as shown
 
     folder = page.with_name(f"{page.stem}_ranks")
     path_of = dict(gather.find_reports(reports)[1])
@@ -208,15 +208,10 @@ def write_page(name: str, path: Path, options: AnalysisOptions, *, targets: Mapp
 
 def render(found: JobReport, kind: str, surface: Surface, links: Sequence[str | None] = (), sort: str = "rank") -> str:
     """The job in one of the formats that are text."""
-    from boundby.render import job as shown
+    from boundby.document.job_document import Look, document
+    from boundby.render import formats
     from boundby.results import saved
-
-    look = shown.Look(sort, surface.top, surface.full)
 
     if kind == "json":
         return saved.render(found)
-    if kind == "html":
-        return shown.html(found, links)
-    if kind == "markdown":
-        return shown.render_markdown(found, look)
-    return shown.terminal(found, width=surface.width, unicode=surface.unicode, look=look)
+    return formats.drawn(document(found, Look(sort, surface.top, surface.full), links), kind, surface)

@@ -131,10 +131,11 @@ def changed_since(before: str, report: Any) -> str:
 def of_job(traces: Sequence[str], question: Question) -> str:
     """Who holds up whom, of all ranks."""
     from boundby import api
-    from boundby.render import job
+    from boundby.document.job_document import document
+    from boundby.render import to_terminal
 
     found = api.job(traces, workers=1 if len(traces) <= 4 else None)
-    return job.terminal(found, width=question.width, unicode=question.unicode).rstrip("\n")
+    return to_terminal.render(document(found), width=question.width, unicode=question.unicode).rstrip("\n")
 
 
 def _plain(record: Question | Answer) -> dict[str, Any]:

@@ -8,13 +8,13 @@ from typing import IO
 
 import numpy as np
 
+from boundby.document.job_document import name_of, told
 from boundby.document.text import region_name
 from boundby.jobs.meetings import Aligned, Clock
 from boundby.jobs.merge import choose
 from boundby.jobs.summary import RankSummary
 from boundby.model.arrays import Int64Array
 from boundby.model.causes import CAUSES, SHORT_LABEL, Cause
-from boundby.render.job import name_of, told
 from boundby.render.perfetto_packets import Slices, Writer
 from boundby.results.job import JobReport
 

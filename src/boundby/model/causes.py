@@ -180,7 +180,22 @@ _ROWS = (
 OTHER = CauseInfo(
     key="other", letter=".", label="other", meaning="causes too small to show", color="#c3c9ce", ink="#1d2226"
 )
+#: What a rank of a job does besides its own work: they stand in its bars, no account holds them.
+JOB_CAUSES = (
+    CauseInfo(
+        key="transfer", letter="=", label="transfer", meaning="a collective moves data", color="#c9b3e6", ink="#1d2226"
+    ),
+    CauseInfo(
+        key="waits",
+        letter=".",
+        label="waits for others",
+        meaning="other ranks are late",
+        color="#d4d8dc",
+        ink="#1d2226",
+    ),
+)
 CAUSE_INFO: dict[str, CauseInfo] = {row.key: row for row in _ROWS}
+_EVERY = CAUSE_INFO | {row.key: row for row in JOB_CAUSES}
 
 CAUSES: tuple[Cause, ...] = tuple(Cause)
 CAUSE_KEYS: tuple[str, ...] = tuple(cause.key for cause in CAUSES)
@@ -206,11 +221,11 @@ NOUN: dict[str, str] = {row.key: row.noun for row in _ROWS if row.noun}
 HATCH: dict[str, str] = {row.key: row.hatch for row in _ROWS if row.hatch}
 #: By key of a cause or a bound: (background, letter on it).
 COLORS: dict[str, tuple[str, str]] = {
-    **{row.key: (row.color, row.ink) for row in (*_ROWS, OTHER)},
+    **{row.key: (row.color, row.ink) for row in (*_ROWS, *JOB_CAUSES, OTHER)},
     **dict.fromkeys(("hidden", "mixed", "unknown"), (OTHER.color, OTHER.ink)),
 }
 
 
 def info(key: str) -> CauseInfo:
     """The row of a cause or of a verdict; `OTHER` where it names no cause (``other``, ``hidden``, ``mixed``)."""
-    return CAUSE_INFO.get(key, OTHER)
+    return _EVERY.get(key, OTHER)

@@ -15,6 +15,7 @@ from boundby.model.records import dataclass
 
 if TYPE_CHECKING:
     from boundby.attribution.timeline import Timeline
+    from boundby.document.blocks import Document
     from boundby.render.face import ColorSystem
     from boundby.results.plot_data import PlotData
     from boundby.results.report import Report
@@ -61,6 +62,21 @@ class Format:
     after_profile: bool = True  # a look at a run that was just recorded; else it is for files
     check: Callable[[], object] | None = None  # raises UserError where a package is missing, before the hard work
     hint: str = ""  # what to do with the file
+
+
+def drawn(document: Document, kind: str, surface: Surface) -> str:
+    """A document as ``terminal``, ``markdown`` or ``html``."""
+    if kind == "html":
+        from boundby.render import to_html
+
+        return to_html.page(document)
+    if kind == "markdown":
+        from boundby.render import to_markdown
+
+        return to_markdown.render(document)
+    from boundby.render import to_terminal
+
+    return to_terminal.render(document, width=surface.width, color_system=surface.color_system, unicode=surface.unicode)
 
 
 def _terminal(examined: Examined, surface: Surface, min_share: float | None) -> str:

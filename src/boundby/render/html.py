@@ -40,9 +40,10 @@ def _face(result: Viewed) -> str:
 
         text = terminal.render(result)
     else:
-        from boundby.render import job
+        from boundby.document.job_document import document
+        from boundby.render import to_terminal
 
-        text = job.terminal(cast("JobReport", result))
+        text = to_terminal.render(document(cast("JobReport", result)))
     return text.rstrip("\n")
 
 
@@ -51,15 +52,12 @@ def _view(result: Viewed) -> str:
 
     if isinstance(result, Report):
         return fragment(result)
-    return comparison(result, is_page=False) if isinstance(result, Comparison) else job(cast("JobReport", result))
+    if isinstance(result, Comparison):
+        return comparison(result, is_page=False)
+    from boundby.document.job_document import document
+    from boundby.render import to_html
 
-
-def job(found: JobReport) -> str:
-    """One ``<div>``: what bounds the job, what holds it up, the ranks that stand out."""
-    from boundby.render import job as words
-
-    places, rest = words.shown(found)
-    return environment().get_template("job_fragment.html.j2").render(job=found, words=words, places=places, rest=rest)
+    return to_html.fragment(document(cast("JobReport", result)))
 
 
 def fragment(report: Report) -> str:
@@ -111,7 +109,7 @@ def environment() -> Environment:
         return Markup(_FIGURE.sub(r"\1&nbsp;\2", str(escape(clean(text)))))
 
     result = Environment(
-        loader=FileSystemLoader((FOLDER, FOLDER / "page/templates")),
+        loader=FileSystemLoader((FOLDER, FOLDER / "templates", FOLDER / "page/templates")),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -121,6 +119,7 @@ def environment() -> Environment:
     result.filters.update(
         {name: getattr(units, name) for name in ("duration", "percent", "size", "count", "bandwidth")},
         tight=tight,
+        capital=lambda text: text[:1].upper() + text[1:],
         flow=lambda text: " ".join(text.split()),
         info=info,
         segments=segments,

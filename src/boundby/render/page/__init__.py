@@ -62,7 +62,7 @@ def render(
     """
     from boundby.render.page import content, drawings, regions
 
-    style, script = _assets(STYLES, "\n"), _assets(SCRIPTS, "\n")
+    style, script = assets(STYLES, "\n"), assets(SCRIPTS, "\n")
     shown = regions.select_rows(report, min_share)
     return (
         environment()
@@ -75,24 +75,14 @@ def render(
             report_json=drawings.report_json(report),
             data=drawings.embed(content.meanings(report), plot_data, shown),
             has_plot_data=plot_data is not None,
-            style=_raw(style),
-            script=_raw(script),
-            policy=_policy(style, script),
+            style=raw(style),
+            script=raw(script),
+            policy=policy(style, script),
         )
     )
 
 
-def job_page(context: Mapping[str, object], data: str) -> str:
-    """The page of a job: ``context`` for its template, ``data`` as JSON for its script."""
-    style, script = _assets(("assets/job.css",), "\n"), _assets(("assets/job.js",), "\n")
-    page = environment().get_template("job.html.j2")
-    # Cells of the map and squares of its key are coloured by the script, which style-src does not hinder.
-    return page.render(
-        **context, data=_raw(data), style=_raw(style), script=_raw(script), policy=_policy(style, script)
-    )
-
-
-def _policy(style: str, script: str) -> str:
+def policy(style: str, script: str) -> str:
     """Nothing but these two texts: no request, no other script, no form, no base address."""
     parts = (f"script-src {_hash(script)}", f"style-src {_hash(style)}", "base-uri 'none'", "form-action 'none'")
     return "; ".join(("default-src 'none'", *parts))
@@ -103,7 +93,7 @@ def _hash(text: str) -> str:
 
 
 @cache
-def _assets(names: tuple[str, ...], between: str) -> str:
+def assets(names: tuple[str, ...], between: str) -> str:
     """The files one after another, as they stand in the page: the hash is of exactly this text."""
     parts = [(FOLDER / name).read_text(encoding="utf-8").replace("\r\n", "\n").strip() for name in names]
     if any(name.endswith(".css") for name in names):
@@ -122,11 +112,11 @@ def _color_rules() -> str:
     )
 
 
-def _raw(text: str) -> object:
+def raw(text: str) -> object:
     """Our own style, script and escaped data: the only texts that are not escaped again."""
     from markupsafe import Markup
 
     return Markup(text)  # never of a trace's text
 
 
-__all__ = ["job_page", "of", "render"]
+__all__ = ["assets", "of", "policy", "raw", "render"]

@@ -25,8 +25,6 @@ Json = dict[str, Any]
 def embed(words: Iterable[tuple[CauseInfo, str]], plot_data: PlotData | None, shown: RegionRows) -> object:
     """The data as the text of a ``<script type="application/json">``; ``words``: what each cause means,
     by its number."""
-    from markupsafe import Markup
-
     data: Json = {
         "causes": [
             {"key": cause.key, "label": cause.label, "letter": cause.letter, "meaning": meaning or cause.meaning}
@@ -39,6 +37,13 @@ def embed(words: Iterable[tuple[CauseInfo, str]], plot_data: PlotData | None, sh
         if plot_data is not None and plot_data.end_ns > plot_data.start_ns
         else None,
     }
+    return as_script(data)
+
+
+def as_script(data: Json) -> object:
+    """JSON that no text of a trace can leave."""
+    from markupsafe import Markup
+
     text = json.dumps(_cleaned(data), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return Markup(text.translate(_ESCAPES))
 

@@ -1,18 +1,31 @@
-"""A job of many ranks -> terminal, Markdown and one HTML page: the sentence first, then who holds up whom, then the
-ranks."""
+"""A job of many ranks as a document: the sentence first, then who holds up whom, then the ranks."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from boundby.document.bars import cells, segments
-from boundby.document.text import clean, region_name, shorten
+from boundby.document.bars import Segment
+from boundby.document.blocks import (
+    Bar,
+    Column,
+    Document,
+    Drawing,
+    Facts,
+    Heading,
+    Legend,
+    Only,
+    Paragraph,
+    Span,
+    Table,
+    entries,
+    section,
+)
+from boundby.document.text import clean, region_name
 from boundby.model import units
-from boundby.model.causes import BOUND_LABEL, CAUSE_KEYS, COLORS, LETTER, SHORT_LABEL
+from boundby.model.causes import BOUND_LABEL, CAUSE_KEYS, COLORS, JOB_CAUSES, LETTER, SHORT_LABEL
 from boundby.model.records import dataclass
 from boundby.model.scale import HALF, NEGLIGIBLE, SMALL
-from boundby.render import markdown
 from boundby.results.job import JobReport, JobWhatIf, RankReport, Straggler
 from boundby.structure import ranks as mpi_ranks
 
@@ -201,182 +214,137 @@ def _share(rank: RankReport, ns: int) -> float:
     return ns / rank.window_ns if rank.window_ns else 0.0
 
 
-def terminal(job: JobReport, *, width: int = 100, unicode: bool = True, look: Look = STANDING_OUT) -> str:
-    """The whole view as plain text."""
+@dataclass(frozen=True)
+class _Line:
+    """A rank in the table."""
+
+    at: int
+    name: str
+    rank: RankReport
+    link: str | None
+
+    @property
+    def own_ns(self) -> int:
+        return sum(self.rank.own.values())
+
+    def bar(self) -> Bar:
+        """Own work by cause, then transfer and waiting."""
+        time = {**self.rank.own, "transfer": self.rank.transfer_ns, "waits": self.rank.wait_ns}
+        whole = sum(time.values())
+        return Bar(tuple(Segment(key, ns, ns / whole) for key, ns in time.items() if ns) if whole else ())
+
+    def residual(self) -> str:
+        return units.duration(self.rank.clock.residual_ns) if self.rank.clock.matched else "not set"
+
+
+def _time(head: str, ns: Callable[[_Line], float], **more: Any) -> Column:
+    return Column(head, lambda line: units.duration(ns(line)), right=True, key=ns, **more)
+
+
+_RANKS = (
+    Column("rank", lambda line: Span(line.name, "code", link=line.link or ""), key=lambda line: line.at),
+    Column("report", lambda line: line.rank.name, key=lambda line: line.rank.name, where="page"),
+    Column("stage", lambda line: str(line.rank.stage), right=True, key=lambda line: line.rank.stage, where="page"),
+    _time("own", lambda line: line.own_ns),
+    _time("transfer", lambda line: line.rank.transfer_ns),
+    _time("waits", lambda line: line.rank.wait_ns),
+    Column(
+        "wait %",
+        lambda line: units.percent(_share(line.rank, line.rank.wait_ns)),
+        right=True,
+        goes=1,
+        key=lambda line: _share(line.rank, line.rank.wait_ns),
+    ),
+    _time("others wait", lambda line: line.rank.caused_wait_ns),
+    Column("time", lambda line: line.bar(), goes=2),
+    Column("came last", lambda line: str(line.rank.last), right=True, key=lambda line: line.rank.last, where="page"),
+    _time("clock", lambda line: line.rank.clock.offset_ns, where="page"),
+    Column(
+        "residual", lambda line: line.residual(), right=True, key=lambda line: line.rank.clock.residual_ns, where="page"
+    ),
+)
+_WHAT_IF = (
+    Column("what if", lambda one: scenario(one)),
+    Column("job takes", lambda one: units.duration(one.predicted_ns), right=True),
+    Column("shorter by", lambda one: units.percent(_saved(one)), right=True),
+)
+
+
+def document(job: JobReport, look: Look = STANDING_OUT, links: Sequence[str | None] = ()) -> Document:
+    """The job for people. ``links``: a page a rank."""
     lines = [
-        *_wrapped(headline(job), width),
-        *_wrapped(" · ".join(facts(job)) if unicode else "; ".join(facts(job)), width),
+        _Line(at, name_of(job, at), rank, links[at] if at < len(links) else None) for at, rank in enumerate(job.ranks)
     ]
-    if job.verdict.reasons:
-        lines += _wrapped("Confidence limited: " + "; ".join(clean(one) for one in job.verdict.reasons) + ".", width)
-    lines += ["", "WHO HOLDS IT UP"]
-    for number, one in enumerate(job.stragglers, 1):
-        lines += _wrapped(f"{number}. {told(job, one)}", width, 3)
-    if not job.stragglers:
-        lines += _wrapped(nobody(job), width)
-    for one in job.extras:
-        lines += _wrapped(told(job, one), width)
-    places, rest = shown(job, look)
-    first = "RANKS THAT STAND OUT" if look.sort == "rank" else f"{len(places)} OF {len(job.ranks)} RANKS"
-    lines += ["", "RANKS" if len(places) == len(job.ranks) else first]
-    bar_width = max(width - 74, 12)
-    lines.append(f"{'rank':<22} {'own':>9} {'transfer':>9} {'waits':>9} {'wait %':>6} {'others wait':>11}  time")
-    for place in places:
-        rank = job.ranks[place]
-        name = shorten(name_of(job, place), 22)
-        lines.append(
-            f"{name:<22} {units.duration(sum(rank.own.values())):>9} {units.duration(rank.transfer_ns):>9}"
-            f" {units.duration(rank.wait_ns):>9} {units.percent(_share(rank, rank.wait_ns)):>6}"
-            f" {units.duration(rank.caused_wait_ns):>11}  {_bar(rank, bar_width)}"
-        )
+    chosen, rest = shown(job, look)
+    title = "Ranks" if len(chosen) == len(lines) else "Ranks that stand out"
+    if look.sort != "rank" and len(chosen) < len(lines):
+        title = f"{len(chosen)} of {len(lines)} ranks"
+    reasons = "; ".join(map(clean, job.verdict.reasons))
     used = [key for key in CAUSE_KEYS if any(rank.own[key] for rank in job.ranks)]
-    lines += _wrapped(
-        ", ".join([*(f"{LETTER[key]} {SHORT_LABEL[key]}" for key in used), "= transfer", ". waits"]), width
+    predicted = [one for one in job.what_if if _saved(one) >= _LEAST_SAVED or look.full]
+    pairs = (
+        Column("waits", lambda one: name_of(job, one.waiting)),
+        Column("for, as it came last", lambda one: name_of(job, one.last)),
+        Column("how long", lambda one: units.duration(one.wait_ns), right=True),
     )
-    lines += _wrapped(rest, width) if rest else []
-    if job.what_if:
-        lines += ["", "WHAT IF (all ranks, replayed together)"]
-        for change in sorted(job.what_if, key=lambda change: (change.predicted_ns, change.scenario)):
-            saved = 1 - change.predicted_ns / change.baseline_ns if change.baseline_ns else 0.0
-            if saved >= _LEAST_SAVED or look.full:
-                takes = units.duration(change.predicted_ns)
-                lines.append(f"  {shorten(scenario(change), 52):<52} {takes:>9}  {units.percent(saved):>5} shorter")
-    notes = [*(f"Left out: {clean(one)}" for one in job.left_out), *(clean(one) for one in job.notes)]
-    if notes:
-        lines += ["", "NOTES"]
-        for note in notes:
-            lines += _wrapped(note, width, 2)
-    return "\n".join(line.rstrip() for line in lines) + "\n"
-
-
-def _bar(rank: RankReport, width: int) -> str:
-    """Own work by cause, then transfer (=) and waiting (.)."""
-    whole = sum(rank.own.values()) + rank.transfer_ns + rank.wait_ns
-    if not whole:
-        return ""
-    waits, transfer = round(width * rank.wait_ns / whole), round(width * rank.transfer_ns / whole)
-    own = max(width - waits - transfer, 0)
-    parts = segments(rank.own)
-    lengths = cells(parts, own) if parts and own else ()
-    text = "".join(part.letter * length for part, length in zip(parts, lengths, strict=False))
-    return text + "=" * transfer + "." * waits
-
-
-def _wrapped(text: str, width: int, indent: int = 0) -> list[str]:
-    import textwrap
-
-    return textwrap.wrap(text, width, subsequent_indent=" " * indent) or [""]
-
-
-def render_markdown(job: JobReport, look: Look = STANDING_OUT) -> str:
-    """The job as GitHub-flavoured Markdown."""
-    lines = [f"### {markdown.escape(headline(job))}", "", markdown.escape(" · ".join(facts(job))), ""]
-    if job.verdict.reasons:
-        lines += [markdown.escape("Confidence limited: " + "; ".join(job.verdict.reasons) + "."), ""]
-    lines += [f"{number}. {markdown.escape(told(job, one))}" for number, one in enumerate(job.stragglers, 1)]
-    lines += [f"- {markdown.escape(told(job, one))}" for one in job.extras]
-    if not job.stragglers:
-        lines.append(nobody(job))
-    places, rest = shown(job, look)
-    rows = [
+    return Document(
+        "boundby job",
         (
-            markdown.code(name_of(job, place)),
-            units.duration(sum(job.ranks[place].own.values())),
-            units.duration(job.ranks[place].transfer_ns),
-            units.duration(job.ranks[place].wait_ns),
-            units.percent(_share(job.ranks[place], job.ranks[place].wait_ns)),
-            units.duration(job.ranks[place].caused_wait_ns),
-        )
-        for place in places
-    ]
-    lines += ["", markdown.table(("rank", "own", "transfer", "waits", "wait %", "others wait for it"), "lrrrrr", rows)]
-    lines += [rest] if rest else []
-    predicted = [
+            Heading(headline(job)),
+            Facts(tuple(facts(job))),
+            *([Paragraph(f"Confidence limited: {reasons}.", "faint")] if reasons else []),
+        ),
         (
-            markdown.escape(scenario(one)),
-            units.duration(one.predicted_ns),
-            units.percent(1 - one.predicted_ns / one.baseline_ns),
-        )
-        for one in job.what_if
-        if one.baseline_ns and one.predicted_ns <= 0.99 * one.baseline_ns
-    ]
-    if predicted:
-        lines += ["", markdown.table(("what if", "job takes", "shorter by"), "lrr", predicted)]
-    lines += ["", *(f"- Left out: {markdown.escape(one)}" for one in job.left_out)]
-    lines += [f"- {markdown.escape(one)}" for one in job.notes]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def html(job: JobReport, links: Sequence[str | None] = ()) -> str:
-    """One self-contained page: heat map of ranks and steps, who waits for whom, every rank. ``links``: a page a
-    rank."""
-    from boundby.render.page import job_page
-
-    return job_page(
-        {
-            "headline": headline(job),
-            "facts": facts(job),
-            "reasons": job.verdict.reasons,
-            "stragglers": [told(job, one) for one in job.stragglers],
-            "extras": [told(job, one) for one in job.extras],
-            "nobody": nobody(job),
-            "what_if": [
-                (
-                    scenario(one),
-                    units.duration(one.predicted_ns),
-                    units.percent(1 - one.predicted_ns / one.baseline_ns),
-                )
-                for one in job.what_if
-                if one.baseline_ns and one.predicted_ns <= 0.99 * one.baseline_ns
-            ],
-            "pairs": [
-                (name_of(job, one.waiting), name_of(job, one.last), units.duration(one.wait_ns))
-                for one in job.pairs[:_PAIRS]
-            ],
-            "ranks": list(_rows(job, links)),
-            "notes": [*(f"Left out: {one}" for one in job.left_out), *job.notes],
-            "steps": job.steps,
-            "causes": [(LETTER[key], SHORT_LABEL[key], *COLORS[key][:2]) for key in CAUSE_KEYS],
-        },
-        _data(job),
-    )
-
-
-def _rows(job: JobReport, links: Sequence[str | None]) -> Iterable[dict[str, object]]:
-    for place, rank in enumerate(job.ranks):
-        clock = rank.clock
-        yield {
-            "name": name_of(job, place),
-            "numbers": (
-                *(place, place, rank.stage, sum(rank.own.values()), rank.transfer_ns, rank.wait_ns),
-                *(round(_share(rank, rank.wait_ns), 6), rank.caused_wait_ns, rank.last),
-                *(clock.offset_ns, round(clock.residual_ns)),
+            *section(
+                "Who holds it up",
+                entries((told(job, one) for one in job.stragglers), ordered=True),
+                None if job.stragglers else Paragraph(nobody(job)),
+                entries(told(job, one) for one in job.extras),
+                id="stragglers",
+                short="Who",
             ),
-            "file": rank.name,
-            "link": links[place] if place < len(links) else None,
-            "stage": rank.stage,
-            "own": units.duration(sum(rank.own.values())),
-            "transfer": units.duration(rank.transfer_ns),
-            "wait": units.duration(rank.wait_ns),
-            "share": units.percent(_share(rank, rank.wait_ns)),
-            "caused": units.duration(rank.caused_wait_ns),
-            "last": rank.last,
-            "offset": f"{clock.offset_ns / 1e3:,.1f} us",
-            "residual": units.duration(clock.residual_ns) if clock.matched else "not set",
-        }
+            *section("Ranks and steps", Only("page", (_map(job), Legend(tuple(used)))), id="steps"),
+            *section(
+                title,
+                Only("text", (Table(_RANKS, tuple(lines[at] for at in chosen)),)),
+                Only("page", (Table(_RANKS, tuple(lines)),)),
+                Legend((*used, *(row.key for row in JOB_CAUSES))),
+                Only("text", (Paragraph(rest),)) if rest else None,
+                id="ranks",
+                short="Ranks",
+            ),
+            *section(
+                "What if (all ranks, replayed together)",
+                Table(_WHAT_IF, tuple(sorted(predicted, key=_by_length))),
+                id="what-if",
+                short="What if",
+            ),
+            *section("Who waits for whom", Only("page", (Table(pairs, job.pairs[:_PAIRS]),)), id="pairs"),
+            *section(
+                "Notes",
+                entries([*(f"Left out: {clean(one)}" for one in job.left_out), *map(clean, job.notes)]),
+                id="notes",
+            ),
+        ),
+    )
 
 
-def _data(job: JobReport) -> str:
-    """What the heat map draws, as JSON that no text of a trace can leave."""
-    colors = {LETTER[key]: COLORS[key][0] for key in CAUSE_KEYS}
+def _saved(one: JobWhatIf) -> float:
+    return 1 - one.predicted_ns / one.baseline_ns if one.baseline_ns else 0.0
+
+
+def _by_length(one: JobWhatIf) -> tuple[int, str]:
+    return one.predicted_ns, one.scenario
+
+
+def _map(job: JobReport) -> Drawing:
+    """Each rank's time in each step."""
     data = {
-        "names": [name_of(job, place) for place in range(len(job.ranks))],
+        "names": [name_of(job, at) for at in range(len(job.ranks))],
         "own": [list(rank.steps) for rank in job.ranks],
         "wait": [list(rank.step_waits) for rank in job.ranks],
         "cause": [rank.step_causes for rank in job.ranks],
-        "colors": colors,
+        "colors": {LETTER[key]: COLORS[key][0] for key in CAUSE_KEYS},
         "labels": {LETTER[key]: SHORT_LABEL[key] for key in CAUSE_KEYS},
     }
-    return (
-        json.dumps(data, separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-    )
+    return Drawing("heat_map.html.j2", {"map": data})

@@ -1,0 +1,187 @@
+"""What a document is made of, as plain data: `boundby.render.to_terminal`, `to_markdown` and `to_html` draw any of it.
+
+A text is a string, a `Span`, or several of these one after the other. A column of a table is one `Column` in a list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
+
+from boundby.document.bars import Segment
+from boundby.model.records import dataclass
+
+#: ``good`` and ``bad``: a change for the better, for the worse. ``cause``: its letter, on its colour, before the text.
+Role = Literal["", "strong", "faint", "code", "good", "bad", "cause"]
+#: Where a part stands: everywhere; on a page alone; in texts (terminal, Markdown, notebook) alone.
+Where = Literal["", "page", "text"]
+
+
+@dataclass(frozen=True)
+class Span:
+    """A piece of text."""
+
+    text: str
+    role: Role = ""
+    cause: str = ""  # its key, where the role is ``cause``
+    tip: str = ""  # what hovering shows
+    link: str = ""
+
+
+Inline = str | Span | tuple[str | Span, ...]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """An account as a bar, ``scale`` of the width there is; what stands before and behind it."""
+
+    parts: tuple[Segment, ...]
+    scale: float = 1.0
+    word: str = ""
+    value: str = ""
+
+
+Cell = str | Span | tuple[str | Span, ...] | Bar | tuple[Bar, ...]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its head, and what a row has there. ``goes``: where it gets narrow those with the highest number are
+    left out first (0: never). ``key``: what a page sorts by; None: by no button."""
+
+    head: str
+    cell: Callable[[Any], Cell]
+    right: bool = False
+    goes: int = 0
+    key: Callable[[Any], float | str] | None = None
+    where: Where = ""
+    prose: bool = False  # sentences, which may take several lines
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under columns. ``depth`` indents the first column; ``below`` is a line under a row."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[Any, ...]
+    depth: Callable[[Any], int] = lambda _: 0
+    below: Callable[[Any], str] = lambda _: ""
+
+
+@dataclass(frozen=True)
+class Heading:
+    """The sentence that a document or a part of it begins with."""
+
+    text: Inline
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """``word`` stands before it, and its lines hang under the end of that."""
+
+    text: Inline
+    role: Literal["", "strong", "faint", "warning"] = ""
+    word: str = ""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Short facts side by side."""
+
+    parts: tuple[Inline, ...]
+    word: str = ""
+    role: Literal["", "faint"] = "faint"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One of a list: marks in columns of their own, the text, and lines below it."""
+
+    text: Inline
+    marks: tuple[Span, ...] = ()
+    more: tuple[Inline, ...] = ()
+
+
+@dataclass(frozen=True)
+class Entries:
+    """A list; ``ordered``: numbered."""
+
+    entries: tuple[Entry, ...]
+    ordered: bool = False
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Bars below each other, to one scale."""
+
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True)
+class Legend:
+    """The causes by their letters and colours, in a row."""
+
+    causes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What the page's script draws of ``data``, by a template of this name. Texts have none."""
+
+    template: str
+    data: Any
+
+
+@dataclass(frozen=True)
+class Only:
+    """Blocks that stand in some places alone."""
+
+    where: Where
+    blocks: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part with a title, which navigation leads to. A terminal has it in the head of a table that comes first."""
+
+    title: str
+    blocks: tuple[Any, ...]
+    id: str
+    short: str = ""  # in the navigation, where the title is long
+
+
+@dataclass(frozen=True)
+class Document:
+    """``title`` is that of the window; ``blocks`` stand above the sections."""
+
+    title: str
+    blocks: tuple[Any, ...]
+    sections: tuple[Section, ...]
+
+
+def entries(texts: Iterable[Inline], *, ordered: bool = False) -> Entries:
+    """A list without marks."""
+    return Entries(tuple(map(Entry, texts)), ordered)
+
+
+def spans(text: Inline) -> tuple[Span, ...]:
+    """The pieces of a text."""
+    parts: Sequence[str | Span] = text if isinstance(text, tuple) else (text,)
+    return tuple(Span(part) if isinstance(part, str) else part for part in parts)
+
+
+def section(title: str, *blocks: object, id: str, short: str = "") -> tuple[Section, ...]:
+    """A section, or none where no block is left (None, or a list or table without rows)."""
+    kept = tuple(block for block in blocks if not is_empty(block))
+    return (Section(title, kept, id, short),) if kept else ()
+
+
+def is_empty(block: object) -> bool:
+    """Nothing would be drawn."""
+    if isinstance(block, Only):
+        return all(map(is_empty, block.blocks))
+    if isinstance(block, Table):
+        return not block.rows
+    if isinstance(block, Entries):
+        return not block.entries
+    return block is None or (isinstance(block, Paragraph) and not block.text)

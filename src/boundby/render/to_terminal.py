@@ -1,0 +1,195 @@
+"""Document -> text of a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.text import Text
+
+from boundby.document import blocks
+from boundby.document.blocks import Bar, Bars, Cell, Document, Entries, Facts, Inline, Paragraph, Section, Span, Table
+from boundby.render.face import DEFAULT_WIDTH, DIM, GAP, MIN_WIDTH, STRONG, ColorSystem, Face, pad
+
+LEAST_NAME, LEAST_BAR, MOST_BAR = 18, 10, 60
+LONGEST_CELL = 30  # of what stands behind the first column
+STYLES = {"strong": STRONG, "faint": DIM, "good": "green", "bad": "red", "warning": ""}
+
+
+def render(
+    document: Document, *, width: int = DEFAULT_WIDTH, color_system: ColorSystem | None = None, unicode: bool = True
+) -> str:
+    """The whole of it, no line wider than ``width``; ``color_system=None`` means no colour."""
+    face = Face(max(width, MIN_WIDTH), color_system, unicode)
+    groups = [_lines(part, face) for part in _apart(document.blocks)]
+    return face.text([*groups, *(_section(part, face) for part in document.sections)])
+
+
+def _apart(parts: Sequence[object]) -> Iterable[list[object]]:
+    """Blocks with a blank line between them: before each heading, around bars and tables."""
+    group: list[object] = []
+    for block in _shown(parts):
+        if isinstance(block, blocks.Heading | Bars | Table) and group:
+            yield group
+            group = []
+        group.append(block)
+    yield group
+
+
+def _shown(parts: Iterable[object]) -> Iterable[object]:
+    for block in parts:
+        if isinstance(block, blocks.Only):
+            yield from _shown(block.blocks) if block.where == "text" else ()
+        else:
+            yield block
+
+
+def _section(part: Section, face: Face) -> list[Text]:
+    shown = list(_shown(part.blocks))
+    if shown and isinstance(shown[0], Table):
+        return [*_table(shown[0], face, part.title), *_lines(shown[1:], face)]
+    return [face.heading(part.title.upper()), *_lines(shown, face)] if shown else []
+
+
+def _lines(parts: Iterable[object], face: Face) -> list[Text]:
+    return [line for block in _shown(parts) for line in _block(block, face)]
+
+
+def _block(block: object, face: Face) -> list[Text]:
+    match block:
+        case blocks.Heading():
+            return _flowing(block.text, face, style=STRONG)
+        case Paragraph():
+            return _paragraph(block, face)
+        case Facts():
+            between = " · " if face.unicode else ", "
+            told: list[str | Span] = []
+            for part in block.parts:
+                told += [between, *blocks.spans(part)] if told else blocks.spans(part)
+            return _flowing(tuple(told), face, word=block.word, style=STYLES.get(block.role, ""))
+        case Entries():
+            return _entries(block, face)
+        case Bars():
+            return _bars(block.bars, face)
+        case Table():
+            return _table(block, face)
+        case blocks.Legend():
+            return face.flow(face.cause(key) for key in block.causes)
+    return []
+
+
+def _paragraph(block: Paragraph, face: Face) -> list[Text]:
+    word = block.word
+    first = face.line((f"{word} ", STRONG)) if word else None
+    if block.role == "warning":
+        first = face.line(("! ", "bold yellow" if face.color else STRONG))
+    return _flowing(block.text, face, first=first, style=STYLES.get(block.role, ""))
+
+
+def _flowing(
+    text: Inline, face: Face, *, word: str = "", first: Text | None = None, indent: int = 0, style: str = ""
+) -> list[Text]:
+    """Prose; a piece of it keeps its style where the whole stands on one line."""
+    pieces = blocks.spans(text)
+    if word:
+        first = face.line((f"{word:<8}", STRONG))
+    plain = "".join(_told(piece) for piece in pieces)
+    lines = face.wrapped(plain, indent=indent, first=first, style=style)
+    if len(lines) == 1 and any(piece.role for piece in pieces):
+        return [face.line(" " * indent, first or "", *(_span(piece, face, style) for piece in pieces))]
+    return lines
+
+
+def _told(piece: Span) -> str:
+    return f"{piece.text} [{piece.tip}]" if piece.tip and piece.role == "code" else piece.text
+
+
+def _span(piece: Span, face: Face, style: str = "") -> Text:
+    if piece.role == "cause":
+        return face.cause(piece.cause, piece.text)
+    if piece.role in ("good", "bad"):
+        return face.painted(piece.text, STYLES[piece.role])
+    return Text(face.safe(piece.text), style=STYLES.get(piece.role, style) or style)
+
+
+def _entries(block: Entries, face: Face) -> list[Text]:
+    lines: list[Text] = []
+    widths = [
+        max((len(entry.marks[i].text) for entry in block.entries if len(entry.marks) > i), default=0)
+        for i in range(max((len(entry.marks) for entry in block.entries), default=0))
+    ]
+    for number, entry in enumerate(block.entries, 1):
+        marks = [pad(_span(mark, face), width + 2) for mark, width in zip(entry.marks, widths, strict=False)]
+        first = face.line(f"{number}. " if block.ordered else "", *marks)
+        lines += _flowing(entry.text, face, first=first if first.cell_len else None)
+        for more in entry.more:
+            lines += _flowing(more, face, indent=first.cell_len or 2, style=DIM)
+    return lines
+
+
+def _bars(bars: Sequence[Bar], face: Face) -> list[Text]:
+    room = face.width - 8 - 11
+    return [
+        face.line(pad(bar.word, 8), face.bar(bar.parts, max(round(room * bar.scale), 1)), f" {bar.value}")
+        for bar in bars
+    ]
+
+
+def _table(table: Table, face: Face, title: str = "") -> list[Text]:
+    """Columns as wide as they need; bars share what is left; names give way first, then the least telling columns."""
+    columns = [column for column in table.columns if column.where != "page"]
+    heads = [title if title and place == 0 else column.head for place, column in enumerate(columns)]
+    cells = [[_cell(column.cell(row), face) for column in columns] for row in table.rows]
+    for line, row in zip(cells, table.rows, strict=True):
+        line[0] = face.line("  " * table.depth(row), line[0] if isinstance(line[0], Text) else "")
+    widths = [_natural(head, [line[place] for line in cells], place) for place, head in enumerate(heads)]
+    kept = list(range(len(columns)))
+    least = min(LEAST_NAME, widths[0])
+
+    def room() -> int:
+        return face.width - sum(widths[place] + len(GAP) for place in kept[1:])
+
+    while room() < least and any(columns[place].goes for place in kept):
+        kept.remove(max(kept, key=lambda place: columns[place].goes))
+    widths[0] = max(min(widths[0], room()), min(widths[0], 8))
+    bars = [place for place in kept if any(isinstance(line[place], Bar) for line in cells)]
+    for place in bars:
+        widths[place] += min(max(room() - widths[0], 0) // len(bars), MOST_BAR - LEAST_BAR)
+    lines = [
+        face.heading(
+            Text(GAP).join(
+                pad(face.fit(heads[place].upper(), widths[place]), widths[place], right=columns[place].right)
+                for place in kept
+            )
+        )
+    ]
+    for line, row in zip(cells, table.rows, strict=True):
+        drawn = (
+            pad(_fitted(line[place], widths[place], face), widths[place], right=columns[place].right) for place in kept
+        )
+        lines.append(Text(GAP, no_wrap=True).join(drawn))
+        lines += face.wrapped(table.below(row), indent=2 * table.depth(row) + 2, style=DIM)
+    return lines
+
+
+def _cell(cell: Cell, face: Face) -> Text | Bar:
+    if isinstance(cell, Bar):
+        return cell
+    pieces = [part for part in (cell if isinstance(cell, tuple) else (cell,)) if not isinstance(part, Bar)]
+    return face.line(*(_span(piece, face) for piece in blocks.spans(tuple(pieces))))
+
+
+def _natural(head: str, cells: Sequence[Text | Bar], place: int) -> int:
+    longest = max((LEAST_BAR if isinstance(cell, Bar) else cell.cell_len for cell in cells), default=0)
+    return max(len(head), longest if place == 0 else min(longest, LONGEST_CELL))
+
+
+def _fitted(cell: Text | Bar, width: int, face: Face) -> Text:
+    if isinstance(cell, Bar):
+        return face.bar(cell.parts, max(round(width * cell.scale), 1))
+    if cell.cell_len <= width:
+        return cell
+    indent = len(cell.plain) - len(cell.plain.lstrip())
+    kept = min(indent, width // 2)
+    return Text(
+        " " * kept + face.fit(cell.plain.lstrip(), width - kept), style=cell.spans[0].style if cell.spans else ""
+    )
