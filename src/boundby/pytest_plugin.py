@@ -69,8 +69,9 @@ def _check(
     source: Source, *limits: str, budget: str | PathLike[str] | None = None, steps: str | None = None, **options: Any
 ) -> GateResult:
     from boundby import api
+    from boundby.document.gate_document import document
     from boundby.model.errors import UserError
-    from boundby.render import gate
+    from boundby.render import to_terminal
 
     if not limits and budget is None:
         raise TypeError("boundby_check needs a limit, such as 'step.time < 12 ms', or budget=FILE")
@@ -79,7 +80,7 @@ def _check(
     except UserError as error:
         pytest.fail(f"boundby: {error}", pytrace=False)
     if not result.passed:
-        pytest.fail(gate.render(result), pytrace=False)
+        pytest.fail(to_terminal.render(document(result)), pytrace=False)
     return result
 
 

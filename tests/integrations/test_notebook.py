@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from boundby import analyze, compare_runs
-from boundby.render import html
+from boundby.document.comparison_document import document
+from boundby.render import html, to_html
 from tests.render.test_page_browser import browser
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "notebook.ipynb"
@@ -88,9 +89,9 @@ def test_a_cell_keeps_its_value_and_its_errors(outputs: list[list[dict[str, Any]
 def test_it_reads_in_light_and_dark(tmp_path: Path, outputs: list[list[dict[str, Any]]], browser: Any) -> None:
     """As notebooks show it: within a page whose colours are its own."""
     report = analyze(REPORT)
-    parts = [shown(outputs[2]), html.fragment(report), html.comparison(compare_runs(report, report), is_page=False)]
+    parts = [shown(outputs[2]), html.fragment(report), to_html.fragment(document(compare_runs(report, report)))]
     page = tmp_path / "notebook.html"
-    script = """() => [...document.querySelectorAll('main.bb td, main.bb p, div > div > strong, table td')].map(
+    script = """() => [...document.querySelectorAll('div td, div p, div > div > strong, table td')].map(
         one => getComputedStyle(one).color)"""
     for ink, paper in (("rgb(0, 0, 0)", "#fff"), ("rgb(230, 230, 230)", "#111")):
         style = f"<!doctype html><meta charset='utf-8'><body style='color:{ink};background:{paper}'>"

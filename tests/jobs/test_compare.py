@@ -10,7 +10,8 @@ from benchmarks.simulated.jobs import Job
 
 from boundby.cli.main import main
 from boundby.compare.jobs import compare
-from boundby.render.comparison import jobs
+from boundby.document.job_comparison_document import document
+from boundby.render import to_markdown, to_terminal
 from boundby.results import saved
 from boundby.results.job import JobComparison, JobReport
 from tests.jobs.made import Plant, report
@@ -31,9 +32,9 @@ def test_what_is_gone_is_told_and_the_gain_is_sure(pair: tuple[JobReport, JobRep
     slow = found.ranks[2]
     assert slow.own_after_ns < 0.85 * slow.own_before_ns
     assert all(one.wait_after_ns < one.wait_before_ns / 5 for one in found.ranks if one.rank != 2)
-    for text in (jobs.terminal(found), jobs.render_markdown(found)):
+    for text in (to_terminal.render(document(found)), to_markdown.render(document(found))):
         assert "faster, significantly" in text
-        assert "Gone: rank 2, compute in step" in text
+        assert "rank 2, compute in step" in text
     assert saved.render(saved.loads(saved.render(found), JobComparison)) == saved.render(found)
 
 
@@ -60,6 +61,6 @@ def test_the_command_compares_jobs_and_holds_limits(
     assert main(["compare", before, after, *limits, "-o", str(page), "-q"]) == 0
     text = page.read_text(encoding="utf-8")
     assert "faster, significantly" in text
-    assert "Gone: rank 2, compute in step" in text
+    assert "rank 2, compute in step" in text
     assert "regression" in text  # the gate
     assert "://" not in text

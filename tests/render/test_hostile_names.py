@@ -20,14 +20,12 @@ from boundby import api
 from boundby.cli import mcp
 from boundby.cli.job import render as job_output
 from boundby.compare import gate as gates
+from boundby.document import comparison_document, gate_document
+from boundby.document.blocks import Document
 from boundby.model.errors import UserError
-from boundby.render import figures, gate
-from boundby.render.comparison import markdown as comparison_markdown
-from boundby.render.comparison import terminal as comparison_terminal
+from boundby.render import figures, junit, to_html, to_markdown, to_terminal
 from boundby.render.formats import FORMATS, Surface
-from boundby.render.html import comparison as comparison_page
 from boundby.render.html import fragment
-from boundby.results.comparison import Comparison
 from boundby.results.gate import GateResult
 from tests.readers.kineto.trace import PID, TID, Kineto
 from tests.support.export import Export
@@ -163,20 +161,20 @@ def _job(kind: str) -> Callable[[api.Analysis, Path], str]:
     return render
 
 
-def _comparison(analysis: api.Analysis) -> Comparison:
-    return api.compare_runs(analysis.report, analysis.report)
+def _comparison(analysis: api.Analysis) -> Document:
+    return comparison_document.document(api.compare_runs(analysis.report, analysis.report))
 
 
 OUTPUTS: Mapping[str, Callable[[api.Analysis, Path], str]] = {
     **{name.replace("-", "."): of_format(name) for name, row in FORMATS.items() if row.render is not None},
     "screen": lambda a, _: FORMATS["terminal"].render(a, Surface(80, None, unicode=True), None),  # type: ignore[misc]
     "notebook.html": lambda a, _: fragment(a.report),
-    "junit.xml": lambda a, _: gate.junit(_gate(a)),
-    "summary.markdown": lambda a, _: gate.markdown(_gate(a)),
-    "gate.terminal": lambda a, _: gate.render(_gate(a)),
-    "compare.terminal": lambda a, _: comparison_terminal.render(_comparison(a)),
-    "compare.markdown": lambda a, _: comparison_markdown.render(_comparison(a)),
-    "compare.html": lambda a, _: comparison_page(_comparison(a)),
+    "junit.xml": lambda a, _: junit.render(_gate(a)),
+    "summary.markdown": lambda a, _: to_markdown.render(gate_document.document(_gate(a))),
+    "gate.terminal": lambda a, _: to_terminal.render(gate_document.document(_gate(a))),
+    "compare.terminal": lambda a, _: to_terminal.render(_comparison(a)),
+    "compare.markdown": lambda a, _: to_markdown.render(_comparison(a)),
+    "compare.html": lambda a, _: to_html.page(_comparison(a)),
     "mcp.json": lambda _, path: mcp.analyze(str(path)),
     "mcp.region.json": lambda _, path: mcp.region(str(path), "*"),
     "mcp.what_if.json": lambda _, path: mcp.what_if(str(path), "no_sync"),
@@ -222,7 +220,7 @@ def test_so_are_all_names_of_a_profilers_trace(output: str, profiled: tuple[api.
 
 
 def check(output: str, text: str) -> None:
-    kind = output.rpartition(".")[2]
+    kind, whole = output.rpartition(".")[2], text
     if kind != "csv":  # holds texts as they are, in quotes
         assert not OBEYED.search(text.replace("\r\n", "\n")), output
     if kind == "html":
@@ -243,7 +241,7 @@ def check(output: str, text: str) -> None:
     if kind == "json" or output == "brief":
         assert json.loads(text)
     if output.startswith("mcp."):  # it is said before the first name, and names stand in strings or in a fence
-        before, said, after = text.partition(mcp.NOTICE)
+        before, said, after = whole.partition(mcp.NOTICE)
         assert said
         assert len(before) < 20
     if output == "mcp.compare.markdown":

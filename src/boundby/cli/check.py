@@ -54,7 +54,8 @@ def check(
         raise click.UsageError("Give limits: --budget FILE, or --limit 'step.time < 12 ms'.")
     from boundby import api
     from boundby.compare import gate as gates
-    from boundby.render import gate
+    from boundby.document.gate_document import document
+    from boundby.render import to_markdown
     from boundby.results import saved, write
 
     places.check([report])
@@ -67,7 +68,7 @@ def check(
         else:
             loaded = api.load(report, options, progress=progress)
             result = gates.check(held.limits, loaded, steps=steps or held.steps)
-    places.deliver(result, gate.markdown(result), [report])
+    places.deliver(result, to_markdown.render(document(result)), [report])
     if output is not None:
         write.write_text(output, saved.render(result), inputs=[report])
         view.note(f"wrote {output}")

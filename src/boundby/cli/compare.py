@@ -89,7 +89,7 @@ def compare(
             console.put(gating.gate_table(result, view.surface()))
     else:
         console.put(text, utf8=kind != "terminal")
-    places.deliver(result, _markdown(comparison, result), inputs)
+    places.deliver(result, _render("markdown", comparison, result, view.plain()), inputs)
     return outcome.of_gate(result)
 
 
@@ -107,7 +107,8 @@ def _jobs(
     from boundby import api
     from boundby.compare import gate as gates
     from boundby.compare.jobs import compare as compare_jobs
-    from boundby.render.comparison import jobs
+    from boundby.document.job_comparison_document import document
+    from boundby.render.formats import drawn
     from boundby.results import saved, write
 
     with view.progress() as progress:
@@ -115,19 +116,15 @@ def _jobs(
     found = compare_jobs(one, other)
     result = gates.check_job(limits.limits, other, found) if limits.limits else None
     surface = view.plain() if output is not None else view.surface()
-    text = {
-        "json": lambda: saved.render(found),
-        "markdown": lambda: jobs.render_markdown(found),
-        "html": lambda: jobs.html(found, result),
-        "terminal": lambda: jobs.terminal(found, width=surface.width),
-    }[kind]()
+    shown = document(found, result if kind == "html" else None)
+    text = saved.render(found) if kind == "json" else drawn(shown, kind, surface)
     if output is not None:
         write.write_text(output, text, inputs=[before, after])
     else:
         console.put(text, utf8=kind != "terminal")
     if result is not None and not view.quiet:
         console.put(gating.gate_table(result, view.surface()))
-    places.deliver(result, jobs.render_markdown(found), [before, after])
+    places.deliver(result, drawn(document(found), "markdown", surface), [before, after])
     return outcome.of_gate(result)
 
 
@@ -140,33 +137,12 @@ def _format_of(path: Path) -> str:
 
 
 def _render(kind: str, comparison: Comparison, result: GateResult | None, surface: Surface) -> str:
-    if kind == "markdown":
-        return _markdown(comparison, result)
+    from boundby.document.comparison_document import document
+    from boundby.render.formats import drawn
+
     if kind == "json":
         from boundby.results import saved
 
         limits = {} if result is None else {"gate": result.to_dict()}
         return saved.dumps(comparison.to_dict() | limits)
-    if kind == "html":
-        from boundby.render import html
-
-        return html.comparison(comparison, result)
-    from boundby.render.comparison import terminal
-
-    text = terminal.render(
-        comparison,
-        width=surface.width,
-        color_system=surface.color_system,
-        unicode=surface.unicode,
-        top=surface.top,
-        sort=surface.sort,
-    )
-    return text if result is None else f"{text}\n{gating.gate_table(result, surface)}"
-
-
-def _markdown(comparison: Comparison, result: GateResult | None) -> str:
-    from boundby.render import gate
-    from boundby.render.comparison import markdown
-
-    text = markdown.render(comparison)
-    return text if result is None else f"{gate.markdown(result)}\n{text}"
+    return drawn(document(comparison, result, top=surface.top, sort=surface.sort), kind, surface)

@@ -38,11 +38,11 @@ class Places:
 
     def deliver(self, result: GateResult | None, page: str, inputs: Sequence[Path]) -> None:
         """Write JUnit XML, and append ``page`` (Markdown) to the summaries."""
-        from boundby.render import gate
+        from boundby.render import junit
         from boundby.results import write
 
         if self.junit is not None and result is not None:
-            write.write_text(self.junit, gate.junit(result), inputs=inputs)
+            write.write_text(self.junit, junit.render(result), inputs=inputs)
         job = os.environ.get(SUMMARY_VARIABLE)
         for place in {self.summary, Path(job) if job else None} - {None}:
             if place is not None:
@@ -79,9 +79,10 @@ steps_option = click.option(
 
 def gate_table(result: GateResult, surface: Surface) -> str:
     """The result for people."""
-    from boundby.render import gate
+    from boundby.document.gate_document import document
+    from boundby.render.formats import drawn
 
-    return gate.render(result, width=surface.width, color_system=surface.color_system, unicode=surface.unicode)
+    return drawn(document(result), "terminal", surface)
 
 
 def _append(path: Path, text: str) -> None:

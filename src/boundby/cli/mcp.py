@@ -122,9 +122,11 @@ def what_if(report: str, scenario: str, region: str | None = None) -> str:
 def compare(before: str, after: str) -> str:
     """What changed between two runs of a program, and whether it is more than chance (Markdown)."""
     from boundby import api
-    from boundby.render.comparison import markdown
+    from boundby.document.comparison_document import document
+    from boundby.render import to_markdown
 
-    text = markdown.render(api.compare_runs(_examined(before).report, _examined(after).report))[:MOST_CHARACTERS]
+    found = api.compare_runs(_examined(before).report, _examined(after).report)
+    text = to_markdown.render(document(found))[:MOST_CHARACTERS]
     fence = "`" * max(3, *(1 + len(run) for run in re.findall("`+", text)))  # nothing in it can end it
     return f"{NOTICE}\n\n{fence}markdown\n{text.rstrip()}\n{fence}\n"
 

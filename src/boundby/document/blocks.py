@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 from boundby.document.bars import Segment
-from boundby.model.records import dataclass
+from boundby.document.text import clean
+from boundby.model.records import dataclass, replace
 
 #: ``good`` and ``bad``: a change for the better, for the worse. ``cause``: its letter, on its colour, before the text.
 Role = Literal["", "strong", "faint", "code", "good", "bad", "cause"]
@@ -165,9 +166,10 @@ def entries(texts: Iterable[Inline], *, ordered: bool = False) -> Entries:
 
 
 def spans(text: Inline) -> tuple[Span, ...]:
-    """The pieces of a text."""
+    """The pieces of a text; names of a trace in it are made harmless."""
     parts: Sequence[str | Span] = text if isinstance(text, tuple) else (text,)
-    return tuple(Span(part) if isinstance(part, str) else part for part in parts)
+    pieces = (Span(part) if isinstance(part, str) else part for part in parts)
+    return tuple(piece if piece.text.isprintable() else replace(piece, text=clean(piece.text)) for piece in pieces)
 
 
 def section(title: str, *blocks: object, id: str, short: str = "") -> tuple[Section, ...]:

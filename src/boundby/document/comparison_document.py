@@ -1,20 +1,37 @@
-"""What every format shows of a comparison: its sentences, and the rows of its tables. Plain text, no markup."""
+"""Two runs compared, as a document: its sentences, and the rows of its tables."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from boundby.document.bars import FOLD_BELOW, Segment, segments
+from boundby.document.bars import FOLD_BELOW, segments
+from boundby.document.blocks import (
+    Bar,
+    Bars,
+    Column,
+    Document,
+    Entries,
+    Entry,
+    Facts,
+    Heading,
+    Only,
+    Paragraph,
+    Role,
+    Span,
+    Table,
+    section,
+)
 from boundby.document.findings import NOTE, saves_range
+from boundby.document.gate_document import limits, told_first
 from boundby.document.sentences import bound_word, each_time, gpus
 from boundby.document.text import clean, file_name, part_name, region_name
 from boundby.document.view import NO_RANGE
 from boundby.model import units
-from boundby.model.causes import BOUND_LABEL, CAUSE_KEYS, SHORT_LABEL
+from boundby.model.causes import BOUND_LABEL, CAUSE_KEYS, SHORT_LABEL, info
 from boundby.model.expressions import expression
-from boundby.model.scale import HARDLY, NEGLIGIBLE, SMALL, TABLE
+from boundby.model.scale import HARDLY, LIST, NEGLIGIBLE, SMALL, TABLE
 from boundby.model.scenarios import scenario_label
 from boundby.results.comparison import (
     Account,
@@ -26,6 +43,7 @@ from boundby.results.comparison import (
     Side,
     Significance,
 )
+from boundby.results.gate import GateResult
 
 MIN_SHARE = NEGLIGIBLE  # of either run: regions and causes below it are left out of tables for people
 MAX_ROWS = TABLE
@@ -43,6 +61,108 @@ TREND_WORDS = {"improved": "improved", "worse": "worse"}  # of those that remain
 MOST_TOLD = TABLE  # characters of what a finding was: more would hide what it is
 _UNIT = expression(r"(?:%|[num]?s|[kMGT]?B(?:/s)?|min|h|x)[,;:.]?")
 _DIGITS = expression(r"\d+(?:[.,]\d+)*")
+
+
+MOST_FINDINGS, MOST_PREDICTIONS = 12, LIST  # in texts, where none are asked for by number
+_LEGEND = (
+    "Before, after: the account's time per instance. Typical: the change of the median instance where it is "
+    "significant, with its 95 % interval."
+)
+_ROLES: dict[str, Role] = {
+    **dict.fromkeys(("new", "worse", "slower"), "bad"),
+    **dict.fromkeys(("resolved", "improved", "faster"), "good"),
+}
+_CAUSES = (
+    Column("cause", lambda row: row.told),
+    Column("before", lambda row: units.duration(row.before_ns), right=True),
+    Column("after", lambda row: units.duration(row.after_ns), right=True),
+    Column("change", lambda row: row.delta, right=True),
+    Column("", lambda row: row.change, right=True),
+)
+_REGIONS = (
+    Column("region", lambda row: Span(row.name, "code")),
+    Column("inst", lambda row: row.instances, right=True, goes=2),
+    Column("before", lambda row: row.before, right=True),
+    Column("after", lambda row: row.after, right=True),
+    Column("change", lambda row: row.state, right=True),
+    Column("typical", lambda row: Span(row.typical, _ROLES.get(row.status, "faint"), tip=row.tested), goes=1),
+    Column("account", lambda row: row.bars, where="page"),
+    Column("mostly", lambda row: row.mostly, goes=3),
+    Column("bound by", lambda row: row.bounds, goes=4),
+)
+_PREDICTIONS = (
+    Column("of", lambda row: Span(row.subject, "code")),
+    Column("predicted", lambda row: row.expected, right=True),
+    Column("measured", lambda row: row.measured, right=True),
+    Column("error", lambda row: row.error, right=True),
+    Column("prediction", lambda row: row.told, prose=True),
+)
+
+
+def document(
+    comparison: Comparison, result: GateResult | None = None, *, top: int | None = None, sort: str = "time"
+) -> Document:
+    """What changed, for people; with a gate's result where there is one."""
+    (_, (before, *_)), (_, (after, *_)) = both = sides(comparison)
+    rows, left_out = regions(comparison, top, sort)
+    told, foretold = findings(comparison), predictions(comparison)
+    most = top or MOST_FINDINGS
+    more = f"{len(told) - most} more are in --format json." if len(told) > most else ""
+    nothing = not comparison.devices and not comparison.regions
+    summary = "Neither report holds anything to compare." if nothing else significance_summary(comparison)
+    return Document(
+        f"boundby: {before} → {after}",
+        (
+            *told_first(result),
+            *(Facts((Span(parts[0], "code"), *parts[1:]), word, "") for word, parts in both),
+            *(Paragraph(f"{doubt.message} [{doubt.code}]", "warning") for doubt in comparison.doubts),
+            *(block for device in comparison.devices for block in _device(device, comparison)),
+            Paragraph(summary),
+        ),
+        (
+            *limits(result),
+            *section(
+                "Regions",
+                Table(_REGIONS, tuple(rows), depth=lambda row: row.depth, below=lambda row: row.renamed),
+                Paragraph(left_out, "faint"),
+                Paragraph(_LEGEND if rows else "", "faint"),
+                id="regions",
+            ),
+            *section(
+                f"Findings: {findings_summary(comparison)}",
+                Only("text", (Entries(tuple(_entry(row) for row in told[:most])), Paragraph(more, "faint"))),
+                Only("page", (Entries(tuple(_entry(row, row.advice) for row in told)),)),
+                id="findings",
+                short="Findings",
+            ),
+            *section(
+                "Predictions made before, for the part that was done",
+                Only("text", (Table(_PREDICTIONS, tuple(foretold[: top or MOST_PREDICTIONS])),)),
+                Only("page", (Table(_PREDICTIONS, tuple(foretold)),)),
+                id="predictions",
+                short="Predictions",
+            ),
+        ),
+    )
+
+
+def _device(device: DeviceChange, comparison: Comparison) -> Iterator[object]:
+    yield Heading(headline(device, comparison))
+    yield Paragraph(verdict(device))
+    one, other = device.before, device.after
+    if one is None or other is None:
+        return
+    yield Bars(tuple(bars(one, other)))
+    yield Table(_CAUSES, (*causes(one, other), CauseRow("", one.each_ns, other.each_ns)))
+    shares = (device.gpu_utilization_before, device.gpu_utilization_after)
+    if None not in shares:
+        yield Paragraph(f"GPU busy {', then '.join(map(units.percent, shares))}", "faint")
+
+
+def _entry(row: FindingRow, more: tuple[str, ...] = ()) -> Entry:
+    where, figures = f"{row.where}: " if row.where else "", f"; {row.figures}" if row.figures else ""
+    marks = (Span(row.word, _ROLES.get(row.kind, "strong")), Span(row.severity, "faint"))
+    return Entry(f"{where}{row.title}{figures}", marks, more)
 
 
 def change(fraction: float | None) -> str:
@@ -214,11 +334,15 @@ def _renamed(item: RegionChange) -> str:
 
 @dataclass(frozen=True)
 class CauseRow:
-    """One cause per instance, before and after."""
+    """One cause per instance, before and after; all of them where it has no key."""
 
     cause: str
     before_ns: float
     after_ns: float
+
+    @property
+    def told(self) -> Span:
+        return Span(info(self.cause).label, "cause", self.cause) if self.cause else Span("all", "strong")
 
     @property
     def delta_ns(self) -> float:
@@ -243,21 +367,16 @@ def causes(one: Account | None, other: Account | None, *, least: float = MIN_SHA
     return rows
 
 
-@dataclass(frozen=True)
-class Bar:
-    """One account of a pair, to one scale: ``scale`` is its part of the longer one."""
-
-    word: str
-    parts: tuple[Segment, ...]
-    each_ns: float
-    scale: float
-
-
 def bars(one: Account | None, other: Account | None) -> list[Bar]:
     """The shorter one is the faster run."""
     longest = max((account.each_ns for account in (one, other) if account is not None), default=0.0)
     return [
-        Bar(word, segments(account.time, fold_below=FOLD_BELOW), account.each_ns, account.each_ns / longest)
+        Bar(
+            segments(account.time, fold_below=FOLD_BELOW),
+            account.each_ns / longest,
+            word,
+            units.duration(account.each_ns),
+        )
         for word, account in (("before", one), ("after", other))
         if account is not None and longest
     ]
@@ -300,6 +419,11 @@ class RegionRow:
     @property
     def status(self) -> str:
         return self.change.significance.status
+
+    @property
+    def bars(self) -> tuple[Bar, ...]:
+        """Before above after, to one scale."""
+        return tuple(bars(self.change.before, self.change.after))
 
 
 def regions(comparison: Comparison, top: int | None = None, sort: str = "time") -> tuple[list[RegionRow], str]:

@@ -221,7 +221,7 @@ NOUN: dict[str, str] = {row.key: row.noun for row in _ROWS if row.noun}
 HATCH: dict[str, str] = {row.key: row.hatch for row in _ROWS if row.hatch}
 #: By key of a cause or a bound: (background, letter on it).
 COLORS: dict[str, tuple[str, str]] = {
-    **{row.key: (row.color, row.ink) for row in (*_ROWS, *JOB_CAUSES, OTHER)},
+    **{row.key: (row.color, row.ink) for row in (*_ROWS, OTHER)},
     **dict.fromkeys(("hidden", "mixed", "unknown"), (OTHER.color, OTHER.ink)),
 }
 

@@ -13,8 +13,7 @@ from boundby.results.report import Report, Viewed
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-    from boundby.results.comparison import Comparison
-    from boundby.results.gate import GateResult
+    from boundby.document.blocks import Document
     from boundby.results.job import JobReport
 
 MOST_FINDINGS = 5
@@ -29,35 +28,25 @@ def register() -> None:
 
 
 def _face(result: Viewed) -> str:
-    from boundby.results.comparison import Comparison
+    from boundby.render import screen, to_terminal
 
-    if isinstance(result, Report):
-        from boundby.render import screen
-
-        text = screen.render(result)
-    elif isinstance(result, Comparison):
-        from boundby.render.comparison import terminal
-
-        text = terminal.render(result)
-    else:
-        from boundby.document.job_document import document
-        from boundby.render import to_terminal
-
-        text = to_terminal.render(document(cast("JobReport", result)))
+    text = screen.render(result) if isinstance(result, Report) else to_terminal.render(_document(result))
     return text.rstrip("\n")
 
 
 def _view(result: Viewed) -> str:
-    from boundby.results.comparison import Comparison
-
-    if isinstance(result, Report):
-        return fragment(result)
-    if isinstance(result, Comparison):
-        return comparison(result, is_page=False)
-    from boundby.document.job_document import document
     from boundby.render import to_html
 
-    return to_html.fragment(document(cast("JobReport", result)))
+    return fragment(result) if isinstance(result, Report) else to_html.fragment(_document(result))
+
+
+def _document(result: Viewed) -> Document:
+    from boundby.document import comparison_document, job_document
+    from boundby.results.comparison import Comparison
+
+    if isinstance(result, Comparison):
+        return comparison_document.document(result)
+    return job_document.document(cast("JobReport", result))
 
 
 def fragment(report: Report) -> str:
@@ -80,17 +69,6 @@ def fragment(report: Report) -> str:
             warnings=report.trace.warnings,
         )
     )
-
-
-def comparison(found: Comparison, result: GateResult | None = None, *, is_page: bool = True) -> str:
-    """A whole page, with a gate's result where there is one; or the same for notebooks, without the page around it."""
-    from boundby.document import comparison_document
-    from boundby.render import gate
-
-    rows, left_out = comparison_document.regions(found)
-    shown = {"comparison": found, "tell": comparison_document, "regions": rows, "left_out": left_out}
-    page = environment().get_template("comparison/page.html.j2")
-    return page.render(**shown, gate=gate, result=result, page=is_page)
 
 
 @functools.cache

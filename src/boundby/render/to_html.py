@@ -17,7 +17,7 @@ def page(document: Document) -> str:
     from boundby.render.page import STYLES, assets, policy, raw
     from boundby.render.page.drawings import as_script
 
-    style, script = assets(STYLES[-1:], "\n"), assets(SCRIPTS, "\n")
+    style, script = assets((*STYLES[-1:], "assets/document.css"), "\n"), assets(SCRIPTS, "\n")
     data: dict[str, object] = {
         "causes": [{"key": row.key, "label": row.label, "letter": row.letter} for row in CAUSE_INFO.values()]
     }

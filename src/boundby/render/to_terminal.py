@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from rich.text import Text
@@ -28,11 +29,16 @@ def _apart(parts: Sequence[object]) -> Iterable[list[object]]:
     """Blocks with a blank line between them: before each heading, around bars and tables."""
     group: list[object] = []
     for block in _shown(parts):
-        if isinstance(block, blocks.Heading | Bars | Table) and group:
+        is_prose = isinstance(block, Paragraph) and not block.role
+        if group and (isinstance(block, blocks.Heading | Bars | Table) or (is_prose and _has_table(group))):
             yield group
             group = []
         group.append(block)
     yield group
+
+
+def _has_table(group: Sequence[object]) -> bool:
+    return any(isinstance(block, Table) for block in group)
 
 
 def _shown(parts: Iterable[object]) -> Iterable[object]:
@@ -46,8 +52,14 @@ def _shown(parts: Iterable[object]) -> Iterable[object]:
 def _section(part: Section, face: Face) -> list[Text]:
     shown = list(_shown(part.blocks))
     if shown and isinstance(shown[0], Table):
-        return [*_table(shown[0], face, part.title), *_lines(shown[1:], face)]
-    return [face.heading(part.title.upper()), *_lines(shown, face)] if shown else []
+        return [*_table(shown[0], face, _capitals(part.title)), *_lines(shown[1:], face)]
+    return [face.heading(_capitals(part.title)), *_lines(shown, face)] if shown else []
+
+
+def _capitals(title: str) -> str:
+    """``WHAT IF (all ranks)``, ``FINDINGS: 2 new``: the name, not what is said of it."""
+    name = re.split(r": | \(", title, maxsplit=1)[0]
+    return name.upper() + title[len(name) :]
 
 
 def _lines(parts: Iterable[object], face: Face) -> list[Text]:
@@ -136,8 +148,9 @@ def _bars(bars: Sequence[Bar], face: Face) -> list[Text]:
 
 def _table(table: Table, face: Face, title: str = "") -> list[Text]:
     """Columns as wide as they need; bars share what is left; names give way first, then the least telling columns."""
-    columns = [column for column in table.columns if column.where != "page"]
-    heads = [title if title and place == 0 else column.head for place, column in enumerate(columns)]
+    columns = [column for column in table.columns if column.where != "page" and not column.prose]
+    prose = [column for column in table.columns if column.where != "page" and column.prose]  # below its row
+    heads = [title if title and place == 0 else column.head.upper() for place, column in enumerate(columns)]
     cells = [[_cell(column.cell(row), face) for column in columns] for row in table.rows]
     for line, row in zip(cells, table.rows, strict=True):
         line[0] = face.line("  " * table.depth(row), line[0] if isinstance(line[0], Text) else "")
@@ -157,8 +170,7 @@ def _table(table: Table, face: Face, title: str = "") -> list[Text]:
     lines = [
         face.heading(
             Text(GAP).join(
-                pad(face.fit(heads[place].upper(), widths[place]), widths[place], right=columns[place].right)
-                for place in kept
+                pad(face.fit(heads[place], widths[place]), widths[place], right=columns[place].right) for place in kept
             )
         )
     ]
@@ -167,8 +179,14 @@ def _table(table: Table, face: Face, title: str = "") -> list[Text]:
             pad(_fitted(line[place], widths[place], face), widths[place], right=columns[place].right) for place in kept
         )
         lines.append(Text(GAP, no_wrap=True).join(drawn))
-        lines += face.wrapped(table.below(row), indent=2 * table.depth(row) + 2, style=DIM)
+        below = (table.below(row), *(_plain(column.cell(row)) for column in prose))
+        lines += [line for text in below for line in face.wrapped(text, indent=2 * table.depth(row) + 2, style=DIM)]
     return lines
+
+
+def _plain(cell: Cell) -> str:
+    pieces = tuple(part for part in (cell if isinstance(cell, tuple) else (cell,)) if not isinstance(part, Bar))
+    return "".join(piece.text for piece in blocks.spans(pieces))
 
 
 def _cell(cell: Cell, face: Face) -> Text | Bar:

@@ -1,1 +1,0 @@
-"""Comparison -> terminal, Markdown, HTML, JSON. One file per format."""
