@@ -20,7 +20,7 @@ BUSY_CPU = NEARLY_ALL
 MANY_CALLS_PER_MS = 20.0  # a call every 50 us: the host does little else
 MANY_SYNCS_PER_MS = 0.5  # one every 2 ms: several in a step of usual length
 MUCH_CALLING = QUARTER  # of the window in calls that do not wait
-COPY_HEAVY = 0.30  # of the window: copies then matter as much as kernels or the host
+COPY_HEAVY = QUARTER  # of the window: copies then matter as much as kernels or the host
 WORTH_BESIDE = QUARTER  # of two ways of waiting, the lesser is told from a quarter of the other on
 
 

@@ -26,7 +26,7 @@ from boundby.results.report import CONFIDENCES
 
 # A verdict on host time of which so much is unattributed loses a step, or two.
 UNEXPLAINED_SOME = SMALL
-UNEXPLAINED_MUCH = 0.20
+UNEXPLAINED_MUCH = QUARTER
 MUCH_PREEMPTED = NOTABLE  # others on the machine then decide as much as the program
 SOME_CALLS_LOST = SMALL  # or time that has none on record: as many waits may be lost among them, and nothing replays
 MUCH_UNWOKEN = QUARTER  # of the time that the host slept: who did not appear may as well have computed

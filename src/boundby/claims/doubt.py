@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from boundby.claims.bound import BUSY_KEYS, LEAST_SAVING, Case, Decision, decide
 from boundby.model.causes import SHORT_LABEL, Cause
 from boundby.model.records import replace
-from boundby.model.scale import HABIT, NOTABLE, SMALL
+from boundby.model.scale import HABIT, NOTABLE, QUARTER, SMALL
 from boundby.model.units import duration, percent
 from boundby.replay.counterfactuals import MOST_OF_IT
 from boundby.rules.builtin.trace_quality import CAPTURE_AGAIN
@@ -20,7 +20,7 @@ from boundby.rules.builtin.trace_quality import CAPTURE_AGAIN
 # Calls that left no other record are lost as often as those that did; more often by chance, up to so many times.
 CHANCE = HABIT
 # So much waiting of the device for nothing on record, and more of it than any cause could save, decides nothing.
-MUCH_WAITING = 0.20
+MUCH_WAITING = QUARTER
 # With so many calls lost that left other records, waits that left none are lost as well.
 MANY_CALLS_LOST = NOTABLE
 # Lost work that can have taken so little of the window is put where it can have run.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from boundby.model.scale import SMALL
+from boundby.model.scale import HALF, SMALL
 from boundby.model.units import duration, percent
 from boundby.results.report import Counters, DeviceCounters, DeviceReport
 from boundby.trace.facts import TraceWarning
 
 #: A unit that is used beyond this part of its peak limits; below, latency or too little work does. Nsight Compute's
 #: "speed of light" rules draw the same line.
-MUCH_USED = 0.60
+MUCH_USED = HALF
 #: Of the window: so much work without a record is told, and makes idle time doubtful.
 NOTABLE_UNSEEN = SMALL
 

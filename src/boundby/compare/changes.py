@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS
-from boundby.model.scale import HALF, HARDLY, QUARTER
+from boundby.model.scale import HALF, HARDLY, QUARTER, SLIGHT
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.results.comparison import Account, DeviceChange, Prediction, RegionChange
 from boundby.results.report import WhatIf
@@ -14,7 +14,7 @@ from boundby.results.report import WhatIf
 #: not made nothing can be learnt.
 LEAST_REMOVED = QUARTER
 #: And if it had promised at least this part of the window.
-LEAST_PROMISE = 0.02
+LEAST_PROMISE = SLIGHT
 WORTH_NAMING = HARDLY  # of the time: smaller causes are not named
 #: Work of the device itself.
 DEVICE = {cause.key for cause in BUSY_CAUSES}

@@ -9,7 +9,7 @@ import numpy as np
 from boundby.model.arrays import is_in, unique
 from boundby.model.intervals import EMPTY, Coverage, IntervalSet, contains, subtract, union
 from boundby.model.records import dataclass
-from boundby.model.scale import NEGLIGIBLE, NOTABLE
+from boundby.model.scale import NEGLIGIBLE, NOTABLE, SLIGHT
 from boundby.trace.tables import Schedule, Trace
 from boundby.trace.vocabulary.mpi import WAITING
 from boundby.trace.vocabulary.os import MESSAGES, SLEEPS
@@ -18,7 +18,7 @@ from boundby.trace.vocabulary.python import LOADER, WAITS_FOR_WORKERS
 # A runnable thread gets a core after some time slices of others; who is away for longer waits in a call not seen.
 LONGEST_PREEMPTED_NS = 200_000_000
 # Of a thread's context switches, so many may repeat the one before: a lost row or two.
-MOST_REPEATED = 0.02
+MOST_REPEATED = SLIGHT
 # Of its CUDA calls (and samples), so many may lie where it is off the CPU; of OS calls that it sleeps in, for longer
 # than a spin lasts, so much of the time may be spent on it, or so much of its time on the CPU. (Measured on whole
 # traces: no call, and 0.05 %.) A wait may begin as its thread leaves the CPU, and switches and calls are stamped by two

@@ -13,7 +13,7 @@ from boundby.document.text import clean, part_name
 from boundby.model import units
 from boundby.model.causes import HOST_MEANING, LETTER
 from boundby.model.records import dataclass
-from boundby.model.scale import A_FEW_LINES, NEGLIGIBLE, TABLE
+from boundby.model.scale import A_FEW_LINES, NEGLIGIBLE, SLIGHT, TABLE
 from boundby.results.report import Card, Check, DeviceReport, FirstResponse, RegionReport, Report, Top, Verdict
 
 MOST_RANGES = A_FEW_LINES  # of GPU numbers in a sentence
@@ -22,7 +22,7 @@ IN_FULL = 2  # more accounts than this are told together
 MOST_TOPS = 10  # names, over all devices
 MAX_ROWS = TABLE  # one screen: beyond it, only an explicit --min-share shows more
 NO_RANGE = "(no range)"
-NOTABLE_EXPOSED = 0.02  # of the window, that waits cost beyond what the bar calls sync
+NOTABLE_EXPOSED = SLIGHT  # of the window, that waits cost beyond what the bar calls sync
 # Where the first instance takes so many times the median, and the mean so many times: that is no usual time.
 FIRST, UNEVEN = 10, 1.5
 _CONFIDENCE = ("low", "medium", "high")

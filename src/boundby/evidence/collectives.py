@@ -17,6 +17,7 @@ from boundby.model.arrays import factorize, group_sums, is_any, is_in, unique
 from boundby.model.expressions import expression
 from boundby.model.intervals import Coverage, IntervalSet, contains, union
 from boundby.model.records import dataclass
+from boundby.model.scale import HALF, SLIGHT
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.cuda import CallClass
 from boundby.trace.vocabulary.mpi import MessageKind, message_kind, receives, sends
@@ -26,9 +27,9 @@ MESSAGE_NAME = expression(r"^P?MPI_|^nvshmemx?_|^gloo", re.IGNORECASE)
 _SENDS = expression(r"^P?MPI_(?:[IBSR]|I[bsr])?send(?:_init)?$", re.IGNORECASE)
 _RECEIVES = expression(r"^P?MPI_I?recv(?:_init)?$", re.IGNORECASE)
 # The same process must account for this share of the waiting.
-MOSTLY = 0.6
+MOSTLY = HALF
 # Where more of them end before all devices began, they are no collectives of these devices, or the clocks differ.
-IMPOSSIBLE_SHARE = 0.02
+IMPOSSIBLE_SHARE = SLIGHT
 
 
 @dataclass(frozen=True)

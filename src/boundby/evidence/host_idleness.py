@@ -70,7 +70,7 @@ INPUT_NAME = expression(
 )
 # One stretch is a phase of its own from this share of the window, if no more than so many are half as long: many alike
 # are what every step does, and no phase.
-PHASE_SHARE, PHASE_ALIKE = SMALL, 3
+PHASE_SHARE, PHASE_ALIKE = SMALL, HABIT
 # What a reader takes in: more places than this stand as one, more functions are not named.
 MOST_PLACES, MOST_HOTSPOTS = LIST, A_FEW_LINES
 # Pieces that are this much of a region's host time stand for all of it.

@@ -11,7 +11,7 @@ from boundby.evidence.device_work import device_work
 from boundby.evidence.kernels import WARP
 from boundby.model.arrays import median
 from boundby.model.expressions import expression
-from boundby.model.scale import HALF
+from boundby.model.scale import HALF, LIST
 from boundby.model.units import count, counted, duration, percent
 
 # A kernel in double precision says so in its types or, of a library, in its name.
@@ -19,7 +19,7 @@ _DOUBLE = expression(r"\bdouble\b|(?:^|_)(?:dgemm|dgemv|d884|zgemm)|_f64|f64f64"
 # NVIDIA's cards for games and workstations compute FP64 at 1/32 of the rate of FP32 (1/64 since Ampere's GA10x).
 _FEW_DOUBLES = expression(r"GeForce|RTX|GTX|Quadro (?!GP100|GV100)|\bT4\b|\bA(?:10|40|2|16)\b|\bL4(?:0S?)?\b", re.I)
 # So few launches that each can be looked at; below this many there is nothing to sift.
-LOOKED_AT, MANY_LAUNCHES = 5, 50
+LOOKED_AT, MANY_LAUNCHES = LIST, 50
 
 
 def profile_command(context: RuleContext, label: str) -> str:

@@ -18,7 +18,7 @@ from boundby.correlation.logical_threads import LogicalThreads
 from boundby.model.arrays import Int64Array, in_order, is_any, is_even, marked, median, pick, places, unique
 from boundby.model.intervals import IntervalSet, contains, union
 from boundby.model.records import replace
-from boundby.model.scale import A_FEW_LINES, NOTABLE, SMALL
+from boundby.model.scale import A_FEW_LINES, HABIT, NOTABLE, SMALL
 from boundby.structure.loop_detection import LEAST_LAUNCHES, Loop, find_loop
 from boundby.structure.phases import find_changes
 from boundby.trace.tables import OpKind, Trace
@@ -28,7 +28,7 @@ FOUND_DOMAIN = "boundby (found)"
 
 # A further loop, and a phase, must take this part of the launches (of the time) to be worth a name.
 LEAST_LOOP = NOTABLE
-_MOST_LOOPS = 4
+_MOST_LOOPS = HABIT
 _FIRST_LOOKED_AT = 10_000
 # After the last iteration calls belong to it if they are done within so many times what usually follows an iteration.
 MOST_REST = A_FEW_LINES

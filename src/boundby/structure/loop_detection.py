@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from boundby.model.arrays import median, places, ranked, sorted_distinct, unique
 from boundby.model.records import dataclass
-from boundby.model.scale import HABIT, HALF, MOST, NEARLY_ALL, QUARTER, SLIGHT
+from boundby.model.scale import HABIT, HALF, HARDLY, LIST, MANY, MOST, NEARLY_ALL, QUARTER, SLIGHT
 
 Ints = npt.NDArray[np.int64]
 
@@ -29,17 +29,17 @@ LENGTH_FACTOR = 1.75
 OUTLIERS = 0.15
 LEAST_IN_TURN = QUARTER  # of the clocks of a loop
 GRAM_SIZES = (1, 2, 4, 8)
-_MOST_LEVELS = 16  # candidates looked at; the true one stands out by its many clocks
-_LEAST_SUPPORT = 0.002  # clocks times occurrences, of the most that any level has: less comes about by chance
+_MOST_LEVELS = MANY  # candidates looked at; the true one stands out by its many clocks
+_LEAST_SUPPORT = HARDLY  # clocks times occurrences, of the most that any level has: less comes about by chance
 _SPACING_STEP = 1.1  # clocks of one loop lie within a step or two of each other
 _MOST_CLOCKS = 400  # of one loop that are looked at; more say the same again
 _EDGE_FACTOR = 2.5  # a first iteration may be longer by so much: it warms up
-_MOST_LEADERS = 8  # clocks at the begin of an iteration that stand in for each other
-LEAST_LAUNCHES = 16  # in all iterations together: fewer may look alike by chance
+_MOST_LEADERS = LIST  # clocks at the begin of an iteration that stand in for each other
+LEAST_LAUNCHES = MANY  # in all iterations together: fewer may look alike by chance
 # Iterations are alike if they hold this part of what most of them hold, and if this part of them is what most hold.
 ALIKE = 0.7
 ALIKE_EACH = HALF  # asked of each iteration, if 0.7 is asked of the median
-LEAST_COVERAGE = 0.35  # of the launches looked at: less is an episode, not what the program does
+LEAST_COVERAGE = QUARTER  # of the launches looked at: less is an episode, not what the program does
 # An outer loop that adds at most so much to alike rounds of an inner one is an artefact (a log line every 30 steps).
 ADDED_LAUNCHES = 2
 ADDED_FRACTION = SLIGHT  # of an inner iteration
@@ -47,7 +47,7 @@ WHOLE = MOST  # of an iteration: one
 LONGER_PAUSE = 1.5  # times as long
 _TELLING_SIZES = (1, 2, 4, 8, 16, 32)
 _CHANCE = 32  # grams of random tokens must be so much more numerous than places in an iteration
-_MOST_REFERENCES = 8  # clocks that are tried as the one that all others are set against
+_MOST_REFERENCES = LIST  # clocks that are tried as the one that all others are set against
 
 # Clocks whose spacings lie within this factor tell of one loop: an outer one holds two inner iterations or more.
 SAME_LOOP = MOST
@@ -55,7 +55,7 @@ SAME_LOOP = MOST
 WELL_SUPPORTED = 1 / 2
 # A first tick that stands before the loop: less than this part of the other clocks are heard in its iteration, and less
 # than this part of them where they should be, give or take a launch or two (a fiftieth of the iteration).
-HEARD, RIGHT_PLACE = 0.6, 0.3
+HEARD, RIGHT_PLACE = HALF, QUARTER
 _JITTER, _JITTER_PARTS = 2, 50
 # A place belongs to an iteration if this part of the iterations hold the same token there; one that differs is passed
 # over if more than as many as this agree after it.

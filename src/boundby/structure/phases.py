@@ -11,15 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model.arrays import ranked
-from boundby.model.scale import HABIT
+from boundby.model.scale import HABIT, HALF, LIST
 
 Ints = npt.NDArray[np.int64]
 
 PORTIONS = 64
-LEAST_PER_PORTION = 8  # launches: fewer say little about a mix
+LEAST_PER_PORTION = LIST  # launches: fewer say little about a mix
 LEAST_PORTIONS = HABIT  # a phase is at least that long
 # Two mixes differ by so much of their launches (half the sum of absolute differences of the shares).
-MIX_CHANGE = 0.6
+MIX_CHANGE = HALF
 RATE_CHANGE = 8.0  # times as many launches a second
 _MOST_TOKENS = 64  # the most frequent; all others count as one
 

@@ -14,13 +14,13 @@ import numpy as np
 
 from boundby.model.arrays import Int64Array, median
 from boundby.model.expressions import expression
-from boundby.model.scale import A_FEW_LINES, HALF, NOTABLE
+from boundby.model.scale import A_FEW_LINES, HALF, NOTABLE, QUARTER
 from boundby.trace.vocabulary.ranges import is_step
 
 # First instances that take so many times the median are warm-up: ordinary steps differ by less.
 SLOWER = 1.5
 # At most this part of all instances is warm-up: later ones that differ are variance.
-MOST_WARM_UP_SHARE = 0.34
+MOST_WARM_UP_SHARE = QUARTER
 # The last of them count only while their excess is this share of the largest: beside 50 ms, 0.1 ms is nothing.
 LEAST_EXCESS = NOTABLE
 # A step holds more than this of what is launched: two regions cannot both.

@@ -17,7 +17,7 @@ from boundby.evidence.initialization import progress_at
 from boundby.model.arrays import Int64Array, factorize, is_even
 from boundby.model.expressions import expression
 from boundby.model.intervals import Coverage, contains
-from boundby.model.scale import A_FEW_LINES, HALF
+from boundby.model.scale import A_FEW_LINES, HALF, QUARTER
 from boundby.model.step_function import NOTHING
 from boundby.model.units import count, duration
 from boundby.rules.rule import Match
@@ -26,7 +26,7 @@ from boundby.trace.vocabulary.ranges import fold_name
 # More places than this are counted, not named.
 MOST_NAMED = A_FEW_LINES
 # A place is early if this share of its time lies before this share of the kernels.
-EARLY, MOST_IS_EARLY = 0.2, 0.75
+EARLY, MOST_IS_EARLY = QUARTER, 0.75
 # A stretch stands for its place if it is this share of it.
 MOST_OF_IT = HALF
 # Who opens so many files loads code, or data that lie in many files.

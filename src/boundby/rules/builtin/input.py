@@ -23,14 +23,15 @@ from boundby.evidence.host_idleness import (
 from boundby.model.arrays import median, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import IntervalSet, intersect
+from boundby.model.scale import LIST, QUARTER
 from boundby.model.units import percent, size
 from boundby.rules.builtin._telling import asleep_share, match, where_and_when
 from boundby.rules.rule import Match, Rule, Threshold
 
 # As many paths of files stand in the evidence.
-MOST_FILES = 5
+MOST_FILES = LIST
 # Workers that wait for a core for this share of the time gain nothing by others beside them.
-CORES_TAKEN = 0.3
+CORES_TAKEN = QUARTER
 
 
 def _more_workers(context: RuleContext, workers: int) -> str:

@@ -16,7 +16,7 @@ from boundby.evidence.waits import Group, WaitKind, evidence, examples, groups, 
 from boundby.model.arrays import pick, ranked
 from boundby.model.causes import Cause
 from boundby.model.records import dataclass
-from boundby.model.scale import HALF, NEARLY_ALL
+from boundby.model.scale import HALF, LIST, NEARLY_ALL
 from boundby.model.step_function import NOTHING
 from boundby.model.units import duration, size
 from boundby.rules.builtin._telling import around
@@ -29,7 +29,7 @@ Keys = tuple[list[str], Rows]
 WHERE = (
     "To see which line waits: record with boundby profile, which marks it, or torch.cuda.set_sync_debug_mode('warn')"
 )
-MOST_LINES = 5
+MOST_LINES = LIST
 MOSTLY = HALF  # of the waits that were seen at a line
 NEEDS = ("cuda_api", "kernels")
 
@@ -259,7 +259,7 @@ _INSTEAD = (
 # Devices that differ by this much from their mean make the host wait whatever it calls.
 UNEVEN = 1.2
 # These shares of the waits come right after copies within the device: they are what is waited for.
-MOSTLY_AFTER, ALL_AFTER = 0.6, NEARLY_ALL
+MOSTLY_AFTER, ALL_AFTER = HALF, NEARLY_ALL
 _ON_DEVICE = (
     "A copy within the device needs no wait: what uses the data comes after it on the same stream anyway. A library "
     "that hands over batches so (a loader, an adapter between frameworks) can be told to order streams with an event, "
