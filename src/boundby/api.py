@@ -16,7 +16,7 @@ from boundby.attribution.timeline import Timeline, build_timeline, select
 from boundby.attribution.windows import matching_ranges, parse_window, regions_matching, skipped_steps
 from boundby.capture.folder import command_of
 from boundby.capture.handover import typed_command
-from boundby.model import heap
+from boundby.model import door, heap
 from boundby.model.arrays import MISSING, unique
 from boundby.model.errors import OutOfBoundsError, SelectionError
 from boundby.model.records import replace
@@ -519,8 +519,7 @@ def is_job(path: str | PathLike[str]) -> bool:
         return len({one.name.split(".")[0] for one in ranks}) > 1
     if place.suffix.lower() != ".json" or not place.is_file():
         return False
-    with place.open("rb") as file:
-        return b'"kind": "job"' in file.read(200)
+    return b'"kind": "job"' in door.first_of(place, 200)
 
 
 def compare_jobs(

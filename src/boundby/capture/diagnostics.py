@@ -8,6 +8,7 @@ would have written, so that everything that reads the export finds them.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import re
 import sqlite3
@@ -19,6 +20,7 @@ from pathlib import Path
 from boundby.capture.child import ChildTimeoutError
 from boundby.capture.export import run_export
 from boundby.capture.locate import Nsys
+from boundby.model import door
 from boundby.model.errors import UserError
 
 #: The other export holds every event as text. Reports larger than this speak for themselves.
@@ -64,7 +66,7 @@ def read_messages(report: Path, nsys: Nsys) -> Iterator[Message]:
     with tempfile.TemporaryDirectory(prefix="boundby-") as folder:
         exported = Path(folder) / "report.json"
         run_export(report, exported, nsys, "json")
-        with exported.open(encoding="utf-8", errors="replace") as file:
+        with io.TextIOWrapper(door.opened(exported), encoding="utf-8", errors="replace") as file:
             for line in file:
                 if '"DiagnosticEvent"' in line and (message := _message(line)) is not None:
                     yield message

@@ -22,6 +22,7 @@ from boundby.capture.child import ChildTimeoutError, Finished, Progress, run_chi
 from boundby.capture.failure import admits_failure, export_error, import_error, is_same_release
 from boundby.capture.folder import cannot_write
 from boundby.capture.locate import Nsys
+from boundby.model import door
 from boundby.model.errors import InputError, OutputError, ToolError
 from boundby.model.scale import MOST
 from boundby.readers.nsys.split import TABLES, columns_beside, is_readable
@@ -134,8 +135,7 @@ def is_whole(exported: Path) -> bool:
     """Whether a file is a complete SQLite file that holds tables."""
     if not exported.is_file() or exported.with_name(f"{exported.name}-journal").exists():
         return False
-    with exported.open("rb") as file:
-        header = file.read(_HEADER_BYTES)
+    header = door.first_of(exported, _HEADER_BYTES)
     if len(header) < _HEADER_BYTES or not header.startswith(SQLITE_MAGIC):
         return False
     page_size = int.from_bytes(header[16:18], "big")
@@ -155,8 +155,7 @@ def is_whole(exported: Path) -> bool:
 def _read_header(report: Path) -> bytes:
     """The first bytes of a report that can be read and may be one."""
     try:
-        with report.open("rb") as file:
-            header = file.read(_HEADER_BYTES)
+        header = door.first_of(report, _HEADER_BYTES)
     except FileNotFoundError:
         raise InputError(f"{report} does not exist.", "Check the path.") from None
     except OSError as error:

@@ -21,6 +21,7 @@ from boundby.capture.flags import Plan
 from boundby.capture.locate import Nsys, version_numbers
 from boundby.capture.machine import Machine
 from boundby.capture.session import Ran
+from boundby.model import door
 from boundby.trace.facts import JobPlace
 
 FORMAT_VERSION = 1
@@ -185,8 +186,7 @@ def environment_of(env: Mapping[str, str]) -> dict[str, str]:
 
 def _of_first_line(path: Path) -> Path | None:
     try:
-        with path.open("rb") as file:
-            line = file.readline(512)
+        line = door.first_of(path, 512).partition(b"\n")[0]
     except OSError:
         return None
     if not line.startswith(b"#!"):
@@ -207,7 +207,7 @@ def _system() -> str:
 
 def _processor() -> str:
     try:
-        text = Path("/proc/cpuinfo").read_text(errors="replace")
+        text = door.read_text(Path("/proc/cpuinfo"), errors="replace")
     except OSError:
         return platform.machine()
     found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)

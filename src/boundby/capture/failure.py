@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from boundby.capture.child import Finished
 from boundby.capture.folder import disk_full
 from boundby.capture.locate import Nsys, version_numbers
+from boundby.model import door
 from boundby.model.errors import InputError, OutputError, ToolError, UserError
 from boundby.model.scale import A_FEW_LINES
 
@@ -54,8 +55,7 @@ def admits_failure(finished: Finished) -> bool:
 
 def written_by(report: Path) -> str | None:
     """The nsys that wrote a report, ``2023.4.4.54``; None where the report does not tell (2022)."""
-    with report.open("rb") as file:
-        found = _WRITTEN_BY.search(file.read(_HEADER_BYTES))
+    found = _WRITTEN_BY.search(door.first_of(report, _HEADER_BYTES))
     return found[1].decode().replace("@", ".").strip(".") if found else None
 
 

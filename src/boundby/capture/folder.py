@@ -7,11 +7,11 @@ import errno
 import json
 import os
 import re
-import stat
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path, PurePath
 
+from boundby.model import door
 from boundby.model.errors import InputError, OutputError
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass
@@ -200,8 +200,8 @@ def is_torch_trace(path: Path) -> bool:
         return False
     if name.endswith((".pt.trace.json", ".pt.trace.json.gz", ".json.gz")):
         return True
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        head = file.read(_HEAD)
+    with contextlib.suppress(OSError):
+        head = door.first_of(path, _HEAD)
         return b'"traceEvents"' in head or b'"deviceProperties"' in head
     return False
 
@@ -260,10 +260,7 @@ def _told(folder: Path) -> dict[str, object]:
     """What run.json tells; nothing where it is no regular file, too large, too deep, or no object of JSON."""
     path = folder / FACTS
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_FACTS_BYTES:
-            return {}
-        told = json.loads(path.read_text(encoding="utf-8"))
+        told = json.loads(door.read_text(path, MOST_FACTS_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
     return told if isinstance(told, dict) else {}

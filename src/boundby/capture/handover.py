@@ -13,6 +13,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from boundby.model import door
 from boundby.model.records import dataclass
 
 SCRIPT_NAME = "boundby-run"
@@ -41,7 +42,7 @@ class Handover:
     def pid(self) -> int | None:
         """The program's process, None before it has started."""
         try:
-            return int((self.folder / "pid").read_text())
+            return int(door.read_text(self.folder / "pid"))
         except (OSError, ValueError):
             return None
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from boundby.capture.child import ask
+from boundby.model import door
 
 #: nvidia-smi wakes up sleeping GPUs, which can take seconds each.
 SMI_TIMEOUT_S = 30.0
@@ -168,6 +169,6 @@ def _try_perf_event() -> int | None:
 def _read(path: Path) -> str:
     """The text of a small file, empty where it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        return door.read_text(path, errors="replace")
     except OSError:
         return ""

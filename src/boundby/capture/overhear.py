@@ -12,6 +12,8 @@ import stat
 import threading
 from pathlib import Path
 
+from boundby.model import door
+
 _OUTPUT, _ERRORS = 1, 2
 _CHUNK_BYTES = 1 << 16
 KEPT_BYTES = 1 << 16  # of the end: a traceback and what a launcher adds take a few thousand
@@ -110,7 +112,7 @@ def _like_the_terminal(end: int) -> None:
 
 def _end_of_file(begin: int) -> bytes:
     """What was added to the file that standard error is; nothing where it cannot be read."""
-    with contextlib.suppress(OSError), Path(f"/proc/self/fd/{_ERRORS}").open("rb") as file:
+    with contextlib.suppress(OSError), door.opened(Path(f"/proc/self/fd/{_ERRORS}")) as file:
         file.seek(max(begin, os.fstat(_ERRORS).st_size - KEPT_BYTES))
         return file.read(KEPT_BYTES)
     return b""

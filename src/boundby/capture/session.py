@@ -22,6 +22,7 @@ from boundby.capture.child import ChildTimeoutError, Finished, run_child
 from boundby.capture.handover import Handover, park_streams
 from boundby.capture.locate import Nsys
 from boundby.capture.overhear import Overheard
+from boundby.model import door
 from boundby.trace.vocabulary.last_words import INTERRUPTED, LastWords, last_words
 
 Say = Callable[[str], None]
@@ -170,9 +171,9 @@ def _agents(handover: Handover) -> list[int]:
 
 def _is_agent(place: Path, folder: Path) -> bool:
     try:
-        if b"--start-agent" not in (place / "cmdline").read_bytes().split(b"\0"):
+        if b"--start-agent" not in door.read_bytes(place / "cmdline").split(b"\0"):
             return False
-        return os.fsencode(f"TMPDIR={folder}") in (place / "environ").read_bytes().split(b"\0")
+        return os.fsencode(f"TMPDIR={folder}") in door.read_bytes(place / "environ").split(b"\0")
     except OSError:
         return False
 
@@ -274,7 +275,7 @@ def _is_alive(pid: int | None) -> bool:
     if pid is None:
         return False
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        state = door.read_text(Path(f"/proc/{pid}/stat"), errors="replace").rpartition(")")[2].split()[0]
     except (OSError, IndexError):
         return False
     return state not in "ZX"
@@ -282,7 +283,7 @@ def _is_alive(pid: int | None) -> bool:
 
 def _read_log(log: Path) -> list[str]:
     try:
-        text = log.read_text(errors="replace")
+        text = door.read_text(log, errors="replace")
     except OSError:
         return []
     lines = [line.rstrip() for line in re.split(r"[\r\n]+", text)]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from boundby.compare.gate import Limit, LimitError, parse
+from boundby.model import door
 from boundby.model.errors import InputError
 from boundby.model.records import dataclass
 
@@ -27,7 +28,7 @@ class Budget:
 def read(path: Path) -> Budget:
     """The budget in a file. Raises InputError, LimitError."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = door.read_text(path)
     except OSError as error:
         raise InputError(f"Cannot read the budget {path}: {error.strerror}.", "Check the name.") from error
     except UnicodeDecodeError as error:

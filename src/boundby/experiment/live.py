@@ -20,6 +20,7 @@ from boundby.experiment import planning
 from boundby.experiment.inside import FOLDER_VARIABLE, SETTINGS_VARIABLE
 from boundby.experiment.paces import Block, read_block
 from boundby.experiment.planning import ExperimentError, Plan
+from boundby.model import door
 from boundby.model.records import dataclass
 from boundby.trace.facts import JobPlace
 
@@ -139,7 +140,7 @@ class _Watched:
 
     def _lines(self) -> Iterator[dict[str, Any]]:
         try:
-            with (self._folder / "said").open("rb") as file:
+            with door.opened(self._folder / "said") as file:
                 file.seek(self._read)
                 data = file.read()
         except OSError:

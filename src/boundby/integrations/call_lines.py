@@ -18,6 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from boundby.model import door
 from boundby.model.records import dataclass
 from boundby.trace.stacks import is_user_python
 
@@ -96,7 +97,7 @@ def _source(file: str, line: int) -> str:
 
 def _base_ns(path: Path) -> int | None:
     """The time that a trace's times count from."""
-    with path.open("rb") as file:
+    with door.opened(path) as file:
         size = file.seek(0, os.SEEK_END)
         for start in (0, max(size - 4096, 0)):
             file.seek(start)
@@ -119,7 +120,7 @@ def _rewrite(path: Path, events: bytes, aliases: Mapping[str, Alias]) -> None:
         return f"{alias.name}({line}): {'cell' if match[3] else ''}".encode()
 
     try:
-        with path.open("rb") as file, changed.open("wb") as out:
+        with door.opened(path) as file, changed.open("wb") as out:
             for line in file:
                 out.write(line if of_file is None else of_file.sub(rename, line))
                 if _LIST in line:

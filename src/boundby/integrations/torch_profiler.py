@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from boundby.integrations import apart
 from boundby.integrations.harmless import harmless, say, warn
+from boundby.model import door
 from boundby.model.errors import InputError, OutputError
 from boundby.model.records import dataclass
 
@@ -115,7 +116,7 @@ class TraceHandler:
                 call_lines.add(prof, unfinished, self._aliases())
             if self._use_gzip:
                 path = path.with_name(f"{path.name}.gz")
-                with unfinished.open("rb") as plain, gzip.open(path, "wb", compresslevel=4) as packed:
+                with door.opened(unfinished) as plain, gzip.open(path, "wb", compresslevel=4) as packed:
                     shutil.copyfileobj(plain, packed)
             else:
                 unfinished.replace(path)
@@ -347,7 +348,7 @@ def _no_torch() -> str:
 
 def _check_whole(path: Path) -> None:
     """torch says nothing when it cannot write all of a trace. Raises OutputError."""
-    with contextlib.suppress(OSError), path.open("rb") as file:
+    with contextlib.suppress(OSError), door.opened(path) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(size - 64, 0))
         if re.search(rb"\}\s*$", file.read()):

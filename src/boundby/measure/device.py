@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from boundby.measure import values
 from boundby.measure.errors import DeviceError
 from boundby.measure.results import DeviceState
+from boundby.model import door
 
 #: A device's event, recorded on its current stream. Only the device that made it knows what is in it.
 Mark = Any
@@ -134,7 +135,7 @@ class HostDevice:
 def processor() -> str:
     """The CPU's name."""
     with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in door.read_text(Path("/proc/cpuinfo"), errors="replace").splitlines():
             key, _, value = line.partition(":")
             if key.strip().lower() in ("model name", "hardware") and value.strip():
                 return " ".join(value.split())

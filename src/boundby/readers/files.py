@@ -6,6 +6,7 @@ import shlex
 import stat
 from pathlib import Path
 
+from boundby.model import door
 from boundby.model.errors import InputError
 
 _READS = "boundby reads .nsys-rep and .qdrep reports, .sqlite files exported from them, and traces of torch.profiler."
@@ -82,8 +83,7 @@ def first_bytes(path: Path, count: int = 100) -> bytes:
             raise InputError(f"{path} is empty: the profiler or the copy did not finish.", PROFILE_AGAIN)
         raise InputError(f"{path} is empty: the export or the copy did not finish.", export_again(path))
     try:
-        with path.open("rb") as file:
-            return file.read(count)
+        return door.first_of(path, count)
     except OSError as error:
         raise InputError(
             f"{path} cannot be read ({error.strerror}).", f"You need read permission: chmod +r {shlex.quote(str(path))}"

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from boundby.model import door
 from boundby.model.scale import MOST
 
 #: Without --max-memory an analysis may take this part of the machine's memory, or of its container's.
@@ -29,5 +30,5 @@ def machine_bytes() -> int | None:
         told.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     for file in _CONTAINER:
         with contextlib.suppress(ValueError, OSError):  # "max": no limit
-            told.append(int(file.read_text(encoding="ascii")))
+            told.append(int(door.read_text(file)))
     return min((number for number in told if number > 0), default=None)

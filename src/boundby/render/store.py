@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 from boundby.__about__ import __version__
+from boundby.model import door
 from boundby.model.errors import OutputError, UserError
 from boundby.results.codec import to_plain, valid
 from boundby.results.report import Report
@@ -89,8 +90,10 @@ def check(target: Path) -> None:
 def _start(target: Path) -> bytes:
     if not target.exists():
         return b""
-    with target.open("rb") as file:
-        return file.read(len(SQLITE_MAGIC))
+    try:
+        return door.first_of(target, len(SQLITE_MAGIC))
+    except OSError as error:
+        raise OutputError(f"Cannot save to {target}: {error.strerror}.", "Choose another file.") from error
 
 
 def _sqlite_utils() -> ModuleType:

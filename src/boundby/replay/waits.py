@@ -216,7 +216,7 @@ def _all_streams(points: Points, rows: npt.NDArray[np.intp], queues: StreamQueue
     """These calls wait for all streams of their process, on their device where it is told."""
     parts: list[Edges] = []
     most = max(EDGES_PER_EVENT * (len(start) + len(queues.launched)), LEAST_EDGES)
-    if len(rows) * queues.count <= most:
+    if 0 < len(rows) * queues.count <= most:
         for (device, process, _), number in queues.place.items():
             mine = rows[(points.process[rows] == process) & is_in(points.device[rows], (NONE, device))]
             tail = queues.tail(np.full(len(mine), number, np.int64), start[mine])

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from boundby.__about__ import __version__
+from boundby.model import door
 from boundby.model.errors import InputError
 from boundby.model.expressions import expression
 from boundby.results.codec import Json, from_plain, to_plain
@@ -104,7 +105,7 @@ def loads(text: str, *kinds: type[S], where: str = "This") -> S:
 def load(path: str | PathLike[str], *kinds: type[S]) -> S:
     """The result in a file, one of ``kinds``: what a command wrote with ``-o``. Raises InputError if it is none."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = door.read_text(Path(path))
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error.strerror}.", "Check the name.") from error
     except UnicodeDecodeError as error:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
+from boundby.model import door
 from boundby.model.errors import OutputError
 
 REPORT_SUFFIXES = {".nsys-rep", ".qdrep", ".qdstrm", ".sqlite", ".sqlite3", ".db"}
@@ -68,9 +69,7 @@ def looks_like_report(path: Path) -> bool:
         return False
     if path.suffix.lower() in REPORT_SUFFIXES and path.stat().st_size:
         return True
-    with path.open("rb") as file:
-        start = file.read(len(SQLITE_MAGIC))
-    return start in (SQLITE_MAGIC, NSYS_MAGIC)
+    return door.first_of(path, len(SQLITE_MAGIC)) in (SQLITE_MAGIC, NSYS_MAGIC)
 
 
 @contextlib.contextmanager

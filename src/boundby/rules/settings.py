@@ -15,6 +15,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from boundby.model import door
 from boundby.model.errors import InputError, UserError
 from boundby.model.records import dataclass
 from boundby.rules.rule import Rule
@@ -88,7 +89,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     if file is None:
         return {}
     try:
-        text = file.read_text(encoding="utf-8")
+        text = door.read_text(file)
         if "boundby" not in text:
             return {}
         if sys.version_info >= (3, 11):

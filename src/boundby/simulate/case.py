@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from boundby.model import door
 from boundby.model.errors import InputError
 from boundby.model.records import fields
 from boundby.simulate.counterfactual import Truths
@@ -60,7 +61,7 @@ def save(case: Case, path: Path) -> None:
 def load(path: Path) -> Case:
     """Read a case. Raises InputError for anything that is none."""
     try:
-        return loads(path.read_text(encoding="utf-8"))
+        return loads(door.read_text(path))
     except (OSError, UnicodeDecodeError, ValueError, TypeError, KeyError) as error:
         raise InputError(
             f"{path} is not a saved case of a simulated program: {error}.", "Give a file that was saved."

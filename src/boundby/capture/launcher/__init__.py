@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from boundby.model import door
+
 NOTES_VARIABLE = "BOUNDBY_TORCH_OPS"
 WANTED_VARIABLE = "BOUNDBY_TORCH_RANGES"
 INJECTED = Path(__file__).parent / "inject"
@@ -49,7 +51,7 @@ def launcher_environment(
 def read_notes(notes: Path) -> tuple[Note, ...]:
     """What the launcher did, one note for each process that imported torch."""
     try:
-        lines = notes.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = door.read_text(notes, errors="replace").splitlines()
     except OSError:
         return ()
     return tuple(note for line in lines if (note := _read_note(line)) is not None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from pathlib import Path
 
+from boundby.model import door
 from boundby.model.expressions import expression
 
 GZIP = b"\x1f\x8b"
@@ -28,6 +29,5 @@ def sniff(header: bytes) -> bool:
 
 def holds_trace(path: Path) -> bool:
     """Whether a plain file of JSON is a trace, and no report of boundby. Raises OSError."""
-    with path.open("rb") as file:
-        early = file.read(_EARLY)
+    early = door.first_of(path, _EARLY)
     return bool(_TRACE.search(early)) and not _REPORT.match(early.removeprefix(b"\xef\xbb\xbf"))

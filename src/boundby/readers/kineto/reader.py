@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from boundby.model import door
 from boundby.model.errors import InputError
 from boundby.native.events import Events, EventScanner, NotJsonError
 from boundby.readers.files import PROFILE_AGAIN as _COPY_AGAIN
@@ -47,7 +48,7 @@ def read(path: Path, *, name: str | None, source: str, progress: Progress, room:
 def _pieces(path: Path, shown: Path) -> Iterator[tuple[bytes, int]]:
     """The text in pieces, and how many bytes of the file have been read by then."""
     try:
-        with path.open("rb") as file:
+        with door.opened(path) as file:
             first = file.read(_PIECE)
             if not first.startswith(GZIP):
                 first = first.removeprefix(b"\xef\xbb\xbf")
@@ -102,9 +103,8 @@ def _check(shown: Path, events: Events) -> None:
 def _is_json(path: Path) -> bool:
     """Whether a file is whole JSON, of whatever kind."""
     try:
-        if path.stat().st_size <= _MOST_LOOKED_AT:
-            json.loads(path.read_bytes())
-            return True
+        json.loads(door.read_bytes(path, _MOST_LOOKED_AT))
+        return True
     except (OSError, ValueError, RecursionError):
         pass
     return False

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from boundby.model import door
 from boundby.model.arrays import MISSING, BoolArray, Int32Array, Int64Array, is_even, joined, spread
 from boundby.native.texts import distinct_texts, texts_at
 
@@ -140,14 +141,16 @@ class ArrowFile:
     def _read(self, batch: _Batch, column: _Column, buffer: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
         at, size = batch.buffers[column.first + buffer % column.buffers]
         kind = np.dtype(kind)
-        read: npt.NDArray[Any] = np.fromfile(self._path, kind, size // kind.itemsize, offset=at)
+        with door.opened(self._path, buffering=0) as file:
+            file.seek(at)
+            read: npt.NDArray[Any] = np.fromfile(file, kind, size // kind.itemsize)
         return read
 
 
 def _messages(path: Path) -> Iterator[tuple[int, _Table, int, int]]:
     """Kind, header and where the body begins and ends, of each message up to the mark at the end."""
     size = path.stat().st_size
-    with path.open("rb") as file:
+    with door.opened(path) as file:
         while True:
             mark, length = struct.unpack("<Ii", file.read(8))
             if mark != _CONTINUES or length < 0:

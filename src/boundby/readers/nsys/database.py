@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from boundby.model import stage
+from boundby.model import door, stage
 from boundby.model.arrays import MISSING as MISSING
 from boundby.model.arrays import Int32Array, Int64Array, spread
 from boundby.model.errors import InputError, UserError
@@ -80,7 +80,7 @@ def open_readonly(path: Path) -> Iterator[Connection]:
                 source = _copy_with_log(path, log, Path(cleanup.enter_context(tempfile.TemporaryDirectory())))
                 query = "mode=rw"  # the copy is ours: SQLite may replay its log
         # Opened before SQLite opens it and closed after: a process that closes a file loses its locks on it.
-        file = cleanup.enter_context(source.open("rb", buffering=0))
+        file = cleanup.enter_context(door.opened(source, buffering=0))
         try:
             address = f"file:{quote(os.fsencode(source.absolute()))}?{query}"
             connection = sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_S, factory=Connection)

@@ -10,6 +10,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from boundby.model import door
 from boundby.results.report import NotChecked
 from boundby.rules.findings import one_line
 from boundby.rules.rule import GROUPS, Rule
@@ -81,7 +82,7 @@ def _offers(place: str, _changed_ns: int) -> bool:
         return os.path.isfile(place)  # noqa: PTH113  (that of pathlib raises where it may not look)
     lists = (Path(place, name, "entry_points.txt") for name in told)
     try:
-        return any(ENTRY_POINTS.encode() in file.read_bytes() for file in lists if file.is_file())
+        return any(ENTRY_POINTS.encode() in door.read_bytes(file) for file in lists if file.is_file())
     except OSError:
         return True
 
