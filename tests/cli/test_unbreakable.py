@@ -151,3 +151,33 @@ def test_sigterm_ends_as_ctrl_c_does(capsys: pytest.CaptureFixture[str], monkeyp
     assert entry.main(["x"]) == outcome.TERMINATED == 143
     assert capsys.readouterr().err == "boundby: ended by SIGTERM\n"
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_sigterm_inside_a_command_is_not_ctrl_c(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Click makes of both an abort: while it exported, boundby said "interrupted" and exited with 130."""
+
+    def limits(**_chosen: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(5)
+
+    monkeypatch.setattr("boundby.api.limits", limits)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whatever other tests have left
+    assert main(["check", str(SAMPLE), "-l", "time < 1 s"]) == outcome.TERMINATED
+    assert capsys.readouterr().err.strip() == "boundby: ended by SIGTERM"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="address space is limited on Linux")
+@pytest.mark.parametrize("most_bytes", [60 << 20, 128 << 20])
+def test_address_space_too_small_for_numpy_is_no_broken_limit(most_bytes: int) -> None:
+    """NumPy's linear algebra ended the program with 1, and its import with a bug of boundby."""
+    code = f"""
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, ({most_bytes}, {most_bytes}))
+from boundby.cli.main import main
+sys.exit(main(["check", {str(SAMPLE)!r}, "-l", "time < 1 s"]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == outcome.USER_ERROR
+    assert done.stderr.startswith("boundby: There is not enough memory")

@@ -96,6 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _open_closed()
     ends = _catch_end()
     try:
+        outcome.check_room()
         code = cli.main(
             args=list(arguments) if arguments is not None else None, prog_name="boundby", standalone_mode=False
         )
@@ -103,10 +104,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (BrokenPipeError, SystemExit):  # the latter is what click makes of the former
         _let_go()
         return outcome.HUNG_UP
-    except TerminatedError:
-        click.echo("boundby: ended by SIGTERM", err=True)
-        return outcome.TERMINATED
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, click.Abort) as error:
+        if isinstance(error, TerminatedError) or isinstance(error.__cause__, TerminatedError):  # click makes it Abort
+            click.echo("boundby: ended by SIGTERM", err=True)
+            return outcome.TERMINATED
         click.echo("boundby: interrupted", err=True)
         return outcome.INTERRUPTED
     except click.ClickException as error:

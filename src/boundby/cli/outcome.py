@@ -78,6 +78,35 @@ def _out_of_memory() -> int:
     return USER_ERROR
 
 
+#: What Python's own modules, NumPy and its linear algebra take of address space on one thread, measured.
+_LEAST_ROOM_BYTES = 224 << 20
+
+
+def check_room() -> None:
+    """Where address space is limited (``ulimit -v``): NumPy's linear algebra takes a part for each thread, and ends the
+    program with 1, which says that a limit of a gate is broken, where it gets none. Raises MemoryError before that."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
+        return
+    import mmap
+
+    try:
+        mmap.mmap(-1, _LEAST_ROOM_BYTES).close()
+    except OSError:
+        raise MemoryError from None
+    name, was = "OPENBLAS_NUM_THREADS", os.environ.get("OPENBLAS_NUM_THREADS")
+    os.environ[name] = "1"
+    try:
+        import numpy  # noqa: F401
+    finally:  # the programs that boundby starts are not to know
+        del os.environ[name]
+        if was is not None:
+            os.environ[name] = was
+
+
 def tell_usage(error: click.ClickException) -> int:
     """Say on stderr what is wrong with the command line."""
     context = getattr(error, "ctx", None)
