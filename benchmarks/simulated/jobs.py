@@ -29,30 +29,41 @@ COMPUTE_STREAM = 7
 #: Exports hold no negative times: their clocks begin so much earlier.
 _CLOCK_ZERO_NS = 1_000 * MS
 #: Streams of the collectives of each kind of group, as a framework makes one for each process group.
-STREAMS = {"dp": 20, "tp": 24, "pp_down": 28, "pp_up": 32, "world": 36, "embedding": 40}
+_GROUPS = ("dp", "tp", "pp_down", "pp_up", "world", "embedding", "dp2", "ep", "wrap_down", "wrap_up")
+STREAMS = {name: 20 + 4 * place for place, name in enumerate(_GROUPS)}
 
 #: In this share of the steps, and in two at the least, a rank that pauses does so.
 PAUSED_SHARE = 0.2
 
 PlantKind = Literal[
-    "slow_device", "slow_input", "host_pauses", "uneven_stage", "uneven_batch", "sequence_lengths", "slow_link"
+    "slow_device",
+    "slow_machine",
+    "slow_input",
+    "host_pauses",
+    "uneven_stage",
+    "uneven_batch",
+    "sequence_lengths",
+    "hot_expert",
+    "slow_link",
 ]
 #: The cause, in the culprit's own account, that each plant shows as.
 CAUSE_OF: dict[PlantKind, str] = {
     "slow_device": "gpu_compute",
+    "slow_machine": "gpu_compute",
     "slow_input": "host_blocked",
     "host_pauses": "cpu",
     "uneven_stage": "gpu_compute",
     "uneven_batch": "gpu_compute",
     "sequence_lengths": "gpu_compute",
+    "hot_expert": "gpu_compute",
     "slow_link": "gpu_comm",
 }
 
 
 @dataclass(frozen=True)
 class Plant:
-    """One thing that is wrong. ``where``: the rank, the stage, or the first rank of the group that it befalls; None:
-    any rank at any step. ``size``: by how much, a fraction (of kernels, of a step, of a transfer)."""
+    """One thing that is wrong. ``where``: the rank, the stage, the machine, or the first rank of the group that it
+    befalls; None: any rank at any step. ``size``: by how much, a fraction (of kernels, of a step, of a transfer)."""
 
     kind: PlantKind
     where: int | None
@@ -82,6 +93,13 @@ class Job:
     noise_ns: int = 1_500  # of each rank's end of one collective
     skew_ns: int = 20 * MS  # ranks begin within this time of each other
     embedding: bool = False  # the first and the last stage reduce the gradients of what they share
+    chunks: int = 1  # parts of the model on each stage, through which each micro batch goes in turn (interleaved)
+    experts: int = 1  # ranks of a replica group that share experts: tokens go to them and back in every layer
+    gradients: int = 1  # communicators that gradients are reduced in, turn by turn
+    beside: bool = False  # a kernel runs beside what tensor parallel ranks wait for
+    graphs: bool = False  # forward and backward are CUDA graphs: one call, and nothing told of collectives inside
+    host_size: int = 1  # ranks of one machine, which has one clock
+    late: float = 0.0  # the profiler begins up to so many steps later on each rank, wherever that is by then
     early_ns: int = 0  # what waits for a collective begins up to so long before its end
     log_ns: int = 0  # rank 0 writes a log at the end of each step
     checkpoint_ns: int = 0  # rank 0 writes one in the middle of the run
@@ -103,7 +121,10 @@ class Job:
     def group(self, name: str, rank: int) -> tuple[int, ...]:
         """The ranks that a rank meets in a kind of group."""
         stage, data, tensor = self.place(rank)
-        if name == "dp":
+        if name == "ep":
+            first = data - data % self.experts
+            return tuple(self.at(stage, first + one, tensor) for one in range(self.experts))
+        if name in ("dp", "dp2"):
             return tuple(self.at(stage, one, tensor) for one in range(self.data))
         if name == "tp":
             return tuple(self.at(stage, data, one) for one in range(self.tensor))
@@ -114,10 +135,29 @@ class Job:
             return tuple(self.at(one, data, tensor) for one in ends) if self.embedding and stage in ends else ()
         return tuple(range(self.ranks))
 
+    def host(self, rank: int) -> int:
+        """The machine of a rank."""
+        return rank // self.host_size
+
+    @property
+    def features(self) -> dict[str, bool]:
+        """What it has beside plain data, tensor and pipeline parallelism."""
+        return {
+            "embedding group": self.embedding,
+            "interleaved stages": self.chunks > 1,
+            "experts": self.experts > 1,
+            "several communicators": self.gradients > 1 and self.data > 1,
+            "waits beside kernels": (self.beside and self.tensor > 1) or self.early_ns > 0,
+            "CUDA graphs": self.graphs,
+            "machines of several": self.host_size > 1,
+            "drifting clocks": self.drift > 1e-6,
+            "late profilers": self.late > 0,
+        }
+
     @property
     def step_ns(self) -> int:
         """About how long a step computes."""
-        return 3 * self.layers * self.kernels * self.micro * self.kernel_ns
+        return 3 * self.layers * self.kernels * self.micro * self.chunks * self.kernel_ns
 
     @property
     def link(self) -> str:
@@ -171,6 +211,7 @@ class Meet(NamedTuple):
     region: int
     call: int
     ready: int
+    node: int = 0  # of its graph; 0: in none
 
 
 class Op(NamedTuple):
@@ -241,7 +282,8 @@ class _Rank:
         self.chance = np.random.default_rng([job.seed, rank, 1])
         self.noise = random.Random(f"noise {job.seed} {rank}")
         chosen = random.Random(f"pauses {job.seed} {rank}")
-        self.paused = set(chosen.sample(range(job.steps), max(round(PAUSED_SHARE * job.steps), min(2, job.steps))))
+        whole = range(2 if job.late else 0, job.steps)  # what is not recorded tells nothing
+        self.paused = set(chosen.sample(whole, max(round(PAUSED_SHARE * job.steps), min(2, job.steps))))
         self.factor = float(np.exp(self.chance.normal(0, job.spread)))
         self.host = self.noise.randint(0, job.skew_ns)
         self.device = 0
@@ -254,13 +296,17 @@ class _Rank:
         self.jitter: list[float] = []
         self.batch_length = 0.0
         self.stage, self.replica, _ = job.place(rank)
-        self.groups = {name: job.group(name, rank) for name in ("dp", "tp")}
+        self.groups = {name: job.group(name, rank) for name in ("dp", "dp2", "tp", "ep")}
         self.slowness = {name: self.slower(name) for name in self.groups}
         self.kernels, self.input_ns, self.pause_ns, self.batch = job.kernels, float(job.data_ns), 0.0, 1.0
+        self.heat, self.graph, self.node, self.reduced = 1.0, -1, 0, 0
         for plant in job.plants:
             mine = plant.where in (rank, None)
-            if plant.kind == "slow_device" and mine:
+            is_slow = plant.where == job.host(rank) if plant.kind == "slow_machine" else mine
+            if plant.kind in ("slow_device", "slow_machine") and is_slow:
                 self.factor *= 1 + plant.size
+            elif plant.kind == "hot_expert" and mine:
+                self.heat *= 1 + plant.size
             elif plant.kind == "slow_input" and mine:
                 self.input_ns += plant.size * job.step_ns
             elif plant.kind == "host_pauses" and mine:
@@ -301,32 +347,61 @@ class _Rank:
             self.run.host.append(Host(begun, self.host, what, self.region()))
         return begun
 
+    @contextlib.contextmanager
+    def captured(self) -> Iterator[None]:
+        """What is launched inside is one graph, launched by one call."""
+        if self.job.graphs:
+            self.graph, self.node = self.spend("launch", LAUNCH_NS), self.node + 1
+        yield
+        self.graph = -1
+
+    def launch(self) -> int:
+        """When the call begins that launches the next operation."""
+        if self.graph < 0:
+            return self.spend("launch", LAUNCH_NS)
+        self.node += 1
+        return self.graph
+
     def kernel(self, ns: float) -> None:
-        call = self.spend("launch", LAUNCH_NS)
+        call = self.launch()
         start = max(self.device, self.host + LATENCY_NS)
         self.device = start + max(round(ns), 1)
         self.run.ops.append(Op(start, self.device, self.region(), call, f"{self.path[-1]}_gemm"))
 
-    def layer(self, kernels: int) -> None:
-        self.spend("work", self.job.host_ns * self.vary())
+    def layer(self, kernels: int) -> _Running:
+        if self.graph < 0:
+            self.spend("work", self.job.host_ns * self.vary())
         for _ in range(kernels):
             self.kernel(self.job.kernel_ns * self.factor * self.batch * self.vary())
+        if self.job.experts > 1:
+            yield from self.reduce("ep", 0.3)
+            yield from self.join("ep")
+            with self.inside("experts"):
+                for _ in range(kernels):
+                    self.kernel(self.job.kernel_ns * self.factor * self.batch * self.heat * self.vary())
+            yield from self.reduce("ep", 0.3)
+            yield from self.join("ep")
+        yield from self.reduce("tp", 0.3)
+        if self.job.beside:
+            self.kernel(self.job.kernel_ns / 3 * self.factor * self.batch * self.vary())
+        yield from self.join("tp")
 
     def meet(self, name: str, kind: str, group: tuple[int, ...], size: int, transfer_ns: float) -> _Running:
         """Launch a collective onto its stream; goes on once its place in the stream is known."""
         if len(group) < 2:
             return
-        stream = STREAMS[name] + (group[0] == self.run.rank if name.startswith("pp") else 0)
+        stream = STREAMS[name] + (group[0] == self.run.rank if name.startswith(("pp", "wrap")) else 0)
         before = self.pending.get(stream)
         if before is not None and before.end < 0:
             yield before
-        call = self.spend("launch", LAUNCH_NS)
+        call = self.launch()
         ready = max(self.device, self.host + LATENCY_NS)
         start = ready if before is None else max(ready, self.left[stream].end + US)
         key = name, group[0], group[1]
         number = self.counts[key] = self.counts.get(key, 0) + 1
         meeting = self.pending[stream] = self.book.setdefault((*key, number), _Meeting(len(group)))
-        self.run.meets.append(Meet(start, -1, stream, kind, size, group, self.region(), call, ready))
+        node = 0 if self.graph < 0 else self.node
+        self.run.meets.append(Meet(start, -1, stream, kind, size, group, self.region(), call, ready, node))
         meeting.arrive(self, len(self.run.meets) - 1, start, transfer_ns)
 
     def join(self, name: str, *, sender: bool = False) -> _Running:
@@ -361,16 +436,28 @@ class _Rank:
         return factor
 
     def reduce(self, name: str, part: float) -> _Running:
-        ns = self.job.transfer_ns * part
-        yield from self.meet(name, "AllReduce", self.groups[name], round(ns * 100), ns * self.slowness[name])
+        ns, kind = self.job.transfer_ns * part, "AllToAll" if name == "ep" else "AllReduce"
+        yield from self.meet(name, kind, self.groups[name], round(ns * 100), ns * self.slowness.get(name, 1.0))
 
-    def beside(self, by: int) -> tuple[int, ...]:
-        """This rank and the same place in a stage beside it; empty where there is none."""
-        other = self.run.rank + by * self.job.data * self.job.tensor
-        return tuple(sorted((self.run.rank, other))) if 0 <= other < self.job.ranks else ()
+    def reduce_gradients(self) -> _Running:
+        self.reduced += 1
+        name = "dp2" if self.job.gradients > 1 and self.reduced % 2 else "dp"
+        ns = self.job.transfer_ns
+        yield from self.meet(name, "AllReduce", self.groups["dp"], ns * 100, ns * self.slowness["dp"])
 
-    def pass_on(self, name: str, by: int, *, wait: bool) -> _Running:
-        group = self.beside(by)
+    def neighbour(self, by: int, *, wraps: bool) -> tuple[int, ...]:
+        """This rank and the same place in a stage beside it; empty where there is none. ``wraps``: beyond the last
+        stage is the first."""
+        job, other = self.job, self.stage + by
+        if not 0 <= other < job.pipeline and not (wraps and job.pipeline > 1):
+            return ()
+        _, data, tensor = job.place(self.run.rank)
+        return tuple(sorted((self.run.rank, job.at(other % job.pipeline, data, tensor))))
+
+    def pass_on(self, name: str, by: int, *, wait: bool, wraps: bool) -> _Running:
+        group = self.neighbour(by, wraps=wraps)
+        if not 0 <= self.stage + by < self.job.pipeline:
+            name = name.replace("pp", "wrap")
         yield from self.meet(name, "SendRecv", group, 1 << 20, self.job.transfer_ns / 4)
         if wait:
             yield from self.join(name, sender=bool(group) and group[0] == self.run.rank)
@@ -387,6 +474,38 @@ class _Rank:
                 yield from self.step(number)
         self.run.end = max(self.device, self.host)
 
+    def turns(self) -> list[tuple[int, int]]:
+        """Part of the model and micro batch, in the order of the forward pass: as many micro batches as there are
+        stages go through all parts, then the next."""
+        job = self.job
+        return [
+            (chunk, turn)
+            for low in range(0, job.micro, job.pipeline)
+            for chunk in range(job.chunks)
+            for turn in range(low, min(low + job.pipeline, job.micro))
+        ]
+
+    def forward(self, number: int) -> _Running:
+        job, last = self.job, self.job.chunks - 1
+        for chunk, turn in self.turns():
+            yield from self.pass_on("pp_down", -1, wait=True, wraps=chunk > 0)
+            self.begin_batch(number, turn)
+            for _ in range(job.layers):
+                yield from self.layer(self.kernels)
+            yield from self.pass_on("pp_down", 1, wait=False, wraps=chunk < last)
+
+    def backward(self, number: int) -> _Running:
+        job, last = self.job, self.job.chunks - 1
+        for behind, turn in self.turns():
+            chunk = last - behind
+            yield from self.pass_on("pp_up", 1, wait=True, wraps=chunk < last)
+            self.begin_batch(number, turn)
+            for _ in range(job.layers):
+                yield from self.layer(2 * self.kernels)
+                if turn == job.micro - 1:
+                    yield from self.reduce_gradients()
+            yield from self.pass_on("pp_up", -1, wait=False, wraps=chunk > 0)
+
     def step(self, number: int) -> _Running:
         job = self.job
         with self.inside("data"):
@@ -394,30 +513,16 @@ class _Rank:
         for plant in job.plants:
             if plant.kind == "uneven_batch" and plant.where is None:
                 self.batch = job.batch(self.replica, number, plant)
-        paused = number in self.paused
+        paused, self.node = number in self.paused, 0
         with self.inside("forward"):
             self.spend("work", self.pause_ns * paused)
-            for turn in range(job.micro):
-                yield from self.pass_on("pp_down", -1, wait=True)
-                self.begin_batch(number, turn)
-                for _ in range(job.layers):
-                    self.layer(self.kernels)
-                    yield from self.reduce("tp", 0.3)
-                    yield from self.join("tp")
-                yield from self.pass_on("pp_down", 1, wait=False)
-        with self.inside("backward"):
-            for turn in range(job.micro):
-                yield from self.pass_on("pp_up", 1, wait=True)
-                self.begin_batch(number, turn)
-                for _ in range(job.layers):
-                    self.layer(2 * self.kernels)
-                    yield from self.reduce("tp", 0.3)
-                    yield from self.join("tp")
-                    if turn == job.micro - 1:
-                        yield from self.reduce("dp", 1.0)
-                yield from self.pass_on("pp_up", -1, wait=False)
+            with self.captured():
+                yield from self.forward(number)
+        with self.inside("backward"), self.captured():
+            yield from self.backward(number)
         with self.inside("optimizer"):
             yield from self.join("dp")
+            yield from self.join("dp2")
             yield from self.meet("embedding", "AllReduce", job.group("embedding", self.run.rank), 4096, job.transfer_ns)
             yield from self.join("embedding")
             for _ in range(2):
@@ -447,11 +552,23 @@ def simulate(job: Job) -> list[RankRun]:
             raise ValueError("the ranks wait for each other")
         waiting = left
     for rank in ranks:
-        clock = random.Random(f"clock {job.seed} {rank.run.rank}")
-        rank.run.first = rank.run.meets[0].end if rank.run.meets else 0
+        _cut(rank.run, job)
+        clock = random.Random(f"clock {job.seed} {job.host(rank.run.rank) if job.host_size > 1 else rank.run.rank}")
         rank.run.offset_ns = clock.uniform(-job.clock_ns, job.clock_ns)
         rank.run.drift = clock.uniform(-job.drift, job.drift)
     return [rank.run for rank in ranks]
+
+
+def _cut(run: RankRun, job: Job) -> None:
+    """Leave only what a profiler keeps that begins late: what was launched, and the ranges that were opened, since."""
+    since = run.first = run.meets[0].end if run.meets else 0
+    if job.late:
+        since += round(random.Random(f"late {job.seed} {run.rank}").uniform(0, job.late) * job.step_ns)
+        run.ops = [one for one in run.ops if one.call >= since]
+        run.meets = [one for one in run.meets if one.call >= since]
+        run.host = [one for one in run.host if one.start >= since]
+        run.ranges = [one for one in run.ranges if one[0] >= since]
+        run.steps = [one for one in run.steps if one >= since]
 
 
 def length_ns(runs: Sequence[RankRun]) -> int:
@@ -489,6 +606,7 @@ def draw(seed: int, plants: int, *, large: bool = False) -> Job:
 
 def _draw_shape(chance: random.Random, seed: int, large: bool) -> Job:
     data, tensor, pipeline = chance.choice(LARGE_SHAPES if large else SHAPES)
+    experts = chance.choice([1, 1, *(size for size in (2, 4, 8) if data % size == 0)])
     return Job(
         data,
         tensor,
@@ -510,6 +628,13 @@ def _draw_shape(chance: random.Random, seed: int, large: bool) -> Job:
         embedding=pipeline > 1 and chance.random() < 0.5,
         early_ns=chance.choice((0, 8 * US)),
         log_ns=chance.choice((0, 0, 300 * US)),
+        chunks=chance.choice((1, 2)) if pipeline > 1 else 1,
+        experts=experts,
+        gradients=chance.choice((1, 2)),
+        beside=chance.random() < 0.3,
+        graphs=experts == 1 and chance.random() < 0.3,
+        host_size=chance.choice([1, *(size for size in (2, 4, 8) if data * tensor >= 3 * size)]),
+        late=chance.choice((0.0, 0.0, 0.0, 1.2)),
         seed=seed,
     )
 
@@ -522,7 +647,11 @@ def _draw_plants(chance: random.Random, job: Job, count: int) -> Iterator[Plant]
         kinds.append("uneven_batch")
     if job.micro > 1:
         kinds.append("sequence_lengths")
-    if max(job.data, job.tensor) > 1 and len(job.group(job.link, 0)) < job.ranks:
+    if job.experts > 1:
+        kinds.append("hot_expert")
+    if job.host_size > 1:
+        kinds.append("slow_machine")
+    if not job.graphs and max(job.data, job.tensor) > 1 and len(job.group(job.link, 0)) < job.ranks:
         kinds.append("slow_link")
     places = chance.sample(range(job.ranks), min(count, job.ranks))
     chosen = chance.sample(kinds, min(count, len(kinds)))
@@ -536,6 +665,10 @@ def _draw_plants(chance: random.Random, job: Job, count: int) -> Iterator[Plant]
             yield Plant(kind, rank if one else None, chance.uniform(0.1, 0.3))
         elif kind == "sequence_lengths":
             yield Plant(kind, None, chance.uniform(0.15, 0.45))
+        elif kind == "slow_machine":
+            yield Plant(kind, job.host(rank), chance.uniform(0.06, 0.4))
+        elif kind == "hot_expert":
+            yield Plant(kind, rank, chance.uniform(0.2, 1.0))
         elif kind == "host_pauses":
             yield Plant(kind, rank if chance.random() < 0.5 else None, chance.uniform(0.2, 0.8))
         elif kind == "slow_link":
@@ -555,7 +688,7 @@ def write_export(run: RankRun, path: Path) -> Path:
     export.gpu(0, GPU_NAME, GPU_FACTS)
     work = [(op.call, op.start, op.end, op.name, COMPUTE_STREAM) for op in run.ops]
     names = {kind: f"ncclDevKernel_{kind}_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)" for kind in ("AllReduce",)}
-    names["SendRecv"] = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+    names["SendRecv"] = names["AllToAll"] = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
     work += [(meet.call, meet.start, meet.end, names[meet.kind], meet.stream) for meet in run.meets]
     for call, start, end, name, stream in sorted(work):
         launched = export.api(thread, clock(call), clock(call + LAUNCH_NS), "cudaLaunchKernel_v7000", stream=stream)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from benchmarks.simulated.jobs import Job, RankRun
+from benchmarks.simulated.jobs import Job, Meet, RankRun
 from boundby.attribution.gaps import LAUNCH_LIMIT_NS
 from boundby.attribution.host_state import DISPATCH_LIMIT_NS
 from boundby.jobs.summary import Group, Meetings, Own, Piece, RankSummary, compact, fingerprint, queued_ready
@@ -30,8 +30,8 @@ def _summary(job: Job, run: RankRun, tells_groups: bool) -> RankSummary:
         np.array([one[2] for one in pieces], np.int8),
         np.array([one[3] for one in pieces], np.int32),
     )
-    groups = sorted({(meet.stream, meet.group if tells_groups else ()) for meet in run.meets})
-    kinds = sorted({meet.kind for meet in run.meets})
+    names, kinds_of = _groups_of(run, tells_groups), [_kind(meet, tells_groups) for meet in run.meets]
+    groups, kinds = sorted(set(names)), sorted(set(kinds_of))
     start, end = clock([meet.start for meet in run.meets]), clock([meet.end for meet in run.meets])
     stream = np.array([meet.stream for meet in run.meets], np.int64)
     meetings = Meetings(
@@ -39,9 +39,9 @@ def _summary(job: Job, run: RankRun, tells_groups: bool) -> RankSummary:
         end,
         queued_ready(start, end, stream, clock([meet.ready for meet in run.meets])),
         stream,
-        np.array([groups.index((meet.stream, meet.group if tells_groups else ())) for meet in run.meets], np.int32),
-        np.array([kinds.index(meet.kind) for meet in run.meets], np.int32),
-        np.array([meet.bytes for meet in run.meets], np.int64),
+        np.array([groups.index(name) for name in names], np.int32),
+        np.array([kinds.index(kind) for kind in kinds_of], np.int32),
+        np.array([-1 if meet.node else meet.bytes for meet in run.meets], np.int64),
         np.full(len(run.meets), -1, np.int64),
         np.array([meet.region for meet in run.meets], np.int32),
     )
@@ -55,20 +55,37 @@ def _summary(job: Job, run: RankRun, tells_groups: bool) -> RankSummary:
         name=f"rank{run.rank}",
         rank=run.rank,
         world_size=job.ranks,
-        host="",
+        host=f"host{job.host(run.rank)}" if job.host_size > 1 else "",
         device="Simulated GPU",
         base_ns=0,
         window_ns=window,
         meetings=meetings,
         events=events,
         work=work,
-        groups=tuple(Group(str(one[0] // 4) if tells_groups else "", one[1]) for one in groups),
+        groups=tuple(Group(*one) for one in groups),
         kinds=tuple(kinds),
         regions=tuple(run.paths),
         step_ns=steps,
         kernels=np.histogram(begun, np.append(steps, np.iinfo(np.int64).max))[0].astype(np.int64),
         kinds_of_kernels=own.kinds(),
     )
+
+
+def _kind(meet: Meet, tells: bool) -> str:
+    """What a trace calls a collective: of one inside a graph the kernel is all that tells, which sends and receives."""
+    return "SendRecv" if meet.kind == "AllToAll" and (meet.node or not tells) else meet.kind
+
+
+def _groups_of(run: RankRun, tells: bool) -> list[tuple[str, tuple[int, ...]]]:
+    """Name and ranks of each collective's group, as far as a trace tells them. Of one inside a graph it tells which
+    node it is."""
+    nodes = sorted({(_kind(meet, tells), meet.node) for meet in run.meets if meet.node})
+    first = {kind: place for place, (kind, _) in reversed([*enumerate(nodes)])}
+    named = {node: f"{kind} {place - first[kind] + 1} of a graph" for place, (kind, node) in enumerate(nodes)}
+    return [
+        (named[meet.node], ()) if meet.node else (str(meet.stream // 4), meet.group) if tells else ("", ())
+        for meet in run.meets
+    ]
 
 
 def _pieces(run: RankRun) -> list[tuple[int, int, Cause, int]]:

@@ -65,7 +65,7 @@ _Slow = list[tuple[list[int], float]]
 
 @dataclass(frozen=True)
 class Culprit:
-    """What one rank, stage or link does beyond its peers. ``kind``: rank, exceptions, extra, stage, link."""
+    """What one rank, stage, link or machine does beyond its peers. ``kind``: of `results.job.KINDS`."""
 
     kind: str
     ranks: tuple[int, ...]  # indexes of summaries
@@ -241,8 +241,10 @@ def _steps(summaries: Sequence[RankSummary], aligned: Aligned) -> tuple[int, lis
     for one in begun:  # as many, and about when the others': they are the same, however late one begins
         same = len(one) == len(reference) and float(np.median(np.abs(one - reference))) < 2 * half
         steps.append(np.arange(len(one)) if same else np.searchsorted(reference, one + half, side="right") - 1)
-    group = -(-len(reference) // _MOST_STEPS)
-    return -(-len(reference) // group), [np.append(-1, one // group) for one in steps], group
+    first = max(int(one[0]) for one in steps)  # since then all of them were recorded
+    group = -(-(len(reference) - first) // _MOST_STEPS)
+    counted = [np.where(one < first, -1, (one - first) // group) for one in steps]
+    return -(-(len(reference) - first) // group), [np.append(-1, one) for one in counted], group
 
 
 def _is_sure(

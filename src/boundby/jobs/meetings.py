@@ -250,7 +250,7 @@ def _pairs(lanes: Sequence[_Lane], clocks: Sequence[Clock]) -> list[_Block]:
             if meets and rank[one] != rank[other] and _can_pair(kind[one], kind[other]):
                 near.append((apart, one, other))
     if not any(lane.is_host for lane in lanes):
-        near = _between_stages(near, rank)
+        near = _between_stages(near, rank, len(clocks))
     found: dict[tuple[int, ...], list[list[int]]] = defaultdict(list)
     for _, one, other in sorted(near):
         if not taken[one] and not taken[other]:
@@ -271,22 +271,32 @@ def _pairs(lanes: Sequence[_Lane], clocks: Sequence[Clock]) -> list[_Block]:
     ]
 
 
-def _between_stages(near: list[tuple[int, int, int]], rank: Int64Array) -> list[tuple[int, int, int]]:
+def _between_stages(near: list[tuple[int, int, int]], rank: Int64Array, ranks: int) -> list[tuple[int, int, int]]:
     """Of what could be one transfer (how far apart, and both parts) those between ranks as far apart as stages are:
     ranks of one stage often do the same at the same time. Stages are the outermost dimension, so that of distances
-    at which nearly all parts find a partner as close the largest is taken; where there is none, all are kept."""
+    at which nearly all parts find a partner as close the largest is taken; where there is none, all are kept. After
+    the last stage comes the first, where stages are interleaved."""
+
+    def between(one: int, other: int) -> int:
+        distance = abs(int(rank[one]) - int(rank[other]))
+        return min(distance, ranks - distance)
+
     of_distance: dict[int, dict[int, int]] = defaultdict(dict)
     for apart, one, other in near:
-        closest = of_distance[abs(int(rank[one]) - int(rank[other]))]
+        closest = of_distance[between(one, other)]
         for part in (one, other):
             closest[part] = min(closest.get(part, apart), apart)
-    covering = [(distance, one) for distance, one in of_distance.items() if len(one) >= MOSTLY_PAIRED * len(rank)]
+    covering = [
+        (distance, one)
+        for distance, one in of_distance.items()
+        if ranks % distance == 0 and len(one) >= MOSTLY_PAIRED * len(rank)
+    ]
     if not covering:
         return near
     typical = {distance: float(np.median(list(one.values()))) for distance, one in covering}
     close = 2 * min(typical.values()) + _NOISE_NS
     stages = max(distance for distance, apart in typical.items() if apart <= close)
-    return [one for one in near if abs(int(rank[one[1]]) - int(rank[one[2]])) == stages]
+    return [one for one in near if between(one[1], one[2]) == stages]
 
 
 def _can_pair(one: str, other: str) -> bool:
@@ -376,8 +386,8 @@ def _plausible(members: list[_Lane]) -> bool:
 
 
 def _spread(members: list[_Lane]) -> float:
-    """How far ends lie apart, the median, once a constant (and drift) is taken off; infinite for those that can be no
-    group: other kinds, another order, or ends that nothing brings together."""
+    """How far ends lie apart, the median of the worst rank, once a constant (and drift) is taken off; infinite for
+    those that can be no group: other kinds, another order, or ends that nothing brings together."""
     first = members[0]
     if not all(lane.is_like(first) for lane in members):
         return np.inf
@@ -392,7 +402,7 @@ def _spread(members: list[_Lane]) -> float:
     if end.shape[1] >= LEAST_FOR_DRIFT:
         constant, slope = _lines(end, apart)
         shift = constant[:, None] + slope[:, None] * end
-    left = float(np.median(np.abs(apart - shift)[1:])) if len(members) > 1 else 0.0
+    left = float(np.median(np.abs(apart - shift), axis=1).max())
     together = float(TOGETHER_NS)
     if all(lane.is_host for lane in members):
         together = max(together, HOSTS_TOGETHER_SHARE * float(np.median(np.diff(first.end))))

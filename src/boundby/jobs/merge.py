@@ -12,6 +12,7 @@ from boundby.capture.folder import worker_of
 from boundby.jobs.diagnosis import FEW_STEPS, Chance, Culprit, Diagnosis, Job, diagnose
 from boundby.jobs.laws import broken
 from boundby.jobs.meetings import Aligned, Clock, align
+from boundby.jobs.remedies import folded, remedy_of
 from boundby.jobs.summary import UNKNOWN, RankSummary
 from boundby.model import units
 from boundby.model.arrays import Int64Array, factorize, group_sums
@@ -50,15 +51,15 @@ def merge(summaries: Sequence[RankSummary], path: str, left_out: Sequence[str] =
         )
     _demand_meetings(kept, aligned, path)
     diagnosis, job = diagnose(kept, aligned)
-    diagnosis = replace(diagnosis, culprits=tuple(_folded(diagnosis.culprits)))
+    diagnosis = replace(diagnosis, culprits=tuple(folded(diagnosis.culprits, [one.host for one in kept])))
     ranks = _ranks(kept, aligned, diagnosis, job)
     world = max((one.world_size for one in kept), default=UNKNOWN)
     here = {one.rank for one in kept}
     missing = tuple(sorted(set(range(max(world, 0))) - here)) if UNKNOWN not in here else ()
     notes = [*aligned.notes, *_notes(kept, aligned, diagnosis, missing)]
     waited = _waited_in(kept, aligned)
-    stragglers = tuple(_straggler(one, *_longest(waited, one.ranks)) for one in diagnosis.culprits)
-    stragglers += tuple(_random(one, diagnosis.steps) for one in diagnosis.chance)
+    stragglers = tuple(_straggler(one, job, *_longest(waited, one.ranks)) for one in diagnosis.culprits)
+    stragglers += tuple(_random(one, job) for one in diagnosis.chance)
     report = JobReport(
         path=path,
         world_size=world if world != UNKNOWN else None,
@@ -69,7 +70,7 @@ def merge(summaries: Sequence[RankSummary], path: str, left_out: Sequence[str] =
         collectives=len(aligned.matched),
         verdict=_verdict(ranks, diagnosis, aligned, missing, kept),
         stragglers=tuple(sorted(stragglers, key=lambda one: (-one.saving_ns, one.kind, one.ranks))),
-        extras=tuple(_straggler(one, *_longest(waited, one.ranks)) for one in diagnosis.extras),
+        extras=tuple(_straggler(one, job, *_longest(waited, one.ranks)) for one in diagnosis.extras),
         ranks=ranks,
         pairs=_pairs(aligned, len(kept)),
         what_if=tuple(
@@ -322,30 +323,7 @@ def _clock(clock: Clock) -> RankClock:
     )
 
 
-def _folded(culprits: Sequence[Culprit]) -> list[Culprit]:
-    """Ranks that are slow alike, and of which the job gains only by all together (each has the same share of that), as
-    one."""
-    alike: dict[tuple[object, ...], list[Culprit]] = {}
-    for one in culprits:
-        is_rank = one.kind in ("rank", "exceptions")
-        key = (one.kind, one.cause, one.region, one.saving_ns) if is_rank else (one.kind, one.ranks, one.cause)
-        alike.setdefault(key, []).append(one)
-    return [
-        same[0]
-        if len(same) == 1
-        else replace(
-            same[0],
-            ranks=tuple(sorted(rank for one in same for rank in one.ranks)),
-            excess_ns=sum(one.excess_ns for one in same) // len(same),
-            share=sum(one.share for one in same) / len(same),
-            saving_ns=sum(one.saving_ns for one in same),
-            steps=max(one.steps for one in same),
-        )
-        for same in alike.values()
-    ]
-
-
-def _straggler(culprit: Culprit, waited_in: str | None, waited_ns: int) -> Straggler:
+def _straggler(culprit: Culprit, job: Job, waited_in: str | None, waited_ns: int) -> Straggler:
     return Straggler(
         kind=culprit.kind,
         ranks=culprit.ranks,
@@ -356,12 +334,13 @@ def _straggler(culprit: Culprit, waited_in: str | None, waited_ns: int) -> Strag
         cause_share=round(culprit.share, 4),
         saving_ns=max(culprit.saving_ns, 0),
         steps=culprit.steps,
+        remedy=remedy_of(culprit, job),
         waited_in=waited_in,
         waited_ns=waited_ns,
     )
 
 
-def _random(chance: Chance, steps: int) -> Straggler:
+def _random(chance: Chance, job: Job) -> Straggler:
     return Straggler(
         kind="random",
         ranks=(),
@@ -371,7 +350,8 @@ def _random(chance: Chance, steps: int) -> Straggler:
         excess_ns=0,
         cause_share=1.0,
         saving_ns=chance.saving_ns,
-        steps=steps,
+        steps=job.steps,
+        remedy=remedy_of(chance, job),
     )
 
 

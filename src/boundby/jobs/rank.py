@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import PurePath
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from boundby.attribution.regions import ROOT
 from boundby.attribution.segments import Segments
 from boundby.attribution.timeline import DeviceTimeline, Timeline, build_timeline, select
 from boundby.attribution.windows import parse_window
+from boundby.capture.folder import worker_of
 from boundby.jobs.meetings import is_passing
 from boundby.jobs.messages import message_meetings, passing_messages
 from boundby.jobs.summary import UNKNOWN, Group, Meetings, Own, Piece, RankSummary, compact, fingerprint, queued_ready
@@ -136,7 +138,7 @@ def _summary(timeline: Timeline, label: str) -> RankSummary | None:
         name=label,
         rank=told[0] if len(told) == 1 else _rank_of(label) if place.rank is None else place.rank,
         world_size=_world_size(trace),
-        host="",
+        host=trace.machine.name or _machine_of(label),
         device=gpu,
         base_ns=trace.start_unix_ns or 0,
         clock=trace.path,
@@ -165,6 +167,11 @@ def _rank_of(name: str) -> int:
     """The rank that a file or folder is named for: ``rank_3.sqlite``."""
     found = _NAMED.search(name)
     return int(found[1]) if found else UNKNOWN
+
+
+def _machine_of(name: str) -> str:
+    """The machine that PyTorch's profiler names a file for: ``machine_pid.time.pt.trace.json``."""
+    return (worker_of(PurePath(name).name) or "").rpartition("_")[0]
 
 
 _Columns = tuple[Int64Array, Int64Array, npt.NDArray[np.int8], npt.NDArray[np.int64]]
@@ -294,15 +301,21 @@ def _device_meetings(
     elements = np.maximum(pick(told.elements_in, row, UNKNOWN), pick(told.elements_out, row, UNKNOWN))
     is_told = pick(told.elements_in, row, UNKNOWN) >= 0
     # A few kinds of collectives happen thousands of times: what names say is asked once for each.
-    distinct, at = factorize(of_group, of_name, table.name[mine], dtype)
+    node = pick(told.node, row, UNKNOWN)
+    distinct, at = factorize(of_group, of_name, table.name[mine], dtype, node)
     group_of, kind_of, width_of = (np.zeros(len(distinct), kind) for kind in (np.int32, np.int32, np.int64))
-    for place, (process_group, named, name, data_type) in enumerate(distinct.tolist()):
+    in_graphs: dict[str, int] = {}
+    for place in np.argsort(distinct[:, -1], kind="stable").tolist():
+        process_group, named, name, data_type, of_node = distinct[place].tolist()
         shape = _KERNEL.search(trace.names[name]) if name >= 0 else None
         text = trace.names[named] if named >= 0 else shape[1] if shape else "collective"
         known = trace.process_groups[process_group] if process_group >= 0 else None
-        group = Group(known.name, known.ranks) if known is not None else Group("")
+        group, kind = Group(known.name, known.ranks) if known is not None else Group(""), _kind(text)
+        if known is None and of_node >= 0:  # nodes are numbered as the program made them, the same on all ranks
+            nth = in_graphs[kind] = in_graphs.get(kind, 0) + 1
+            group = Group(f"{kind} {nth} of a graph")
         group_of[place] = groups.setdefault(group, len(groups))
-        kind_of[place] = kinds.setdefault(_kind(text), len(kinds))
+        kind_of[place] = kinds.setdefault(kind, len(kinds))
         width_of[place] = _BYTES.get(trace.names[data_type].lower(), 1) if data_type >= 0 else 1
     size = np.where(is_told, elements * width_of[at], UNKNOWN)
     start, end = table.start_ns[mine], table.end_ns[mine]

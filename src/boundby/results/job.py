@@ -13,7 +13,12 @@ from boundby.results.saved import Saved
 
 #: What a job can be bound by beside what its ranks are: waiting for some of them.
 JOB_BOUNDS = (*BOUNDS, "imbalance")
-KINDS = ("rank", "exceptions", "extra", "stage", "link", "random")
+KINDS = ("rank", "exceptions", "extra", "stage", "link", "machine", "random")
+#: What helps against what holds a job up.
+REMEDIES = (
+    *("", "check_device", "replace_machine", "share_work", "move_layers", "balance_lengths", "balance_steps"),
+    *("feed", "host", "warm_up", "less_often", "check_link"),
+)
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ class Straggler:
         str,
         OneOf(KINDS),
         "rank: in most steps; exceptions: in some; extra: work that no other rank has; stage: all its ranks; link: slow"
-        " transfers of one group; random: ranks take turns.",
+        " transfers of one group; machine: all its ranks; random: ranks take turns.",
     ]
     ranks: Annotated[tuple[int, ...], "Places in the list of ranks; empty: any."]
     stage: Annotated[int | None, "The stage, where it is one."]
@@ -77,6 +82,7 @@ class Straggler:
         Natural, "The job would be so much shorter if it did what its peers do, those before it mended."
     ]
     steps: Annotated[Natural, "In how many steps it shows."]
+    remedy: Annotated[str, OneOf(REMEDIES), LATER, "What would gain that; empty: not known."] = ""
     waited_in: Annotated[
         str | None, LATER, "The call or collective in which others wait for it longest; null: in none."
     ] = None

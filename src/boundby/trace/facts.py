@@ -132,6 +132,7 @@ class Machine:
 
     cores: int | None = None
     cuda_driver: str | None = None  # the newest CUDA that the driver supports: 12.4
+    name: str = ""
 
 
 @dataclass(frozen=True)

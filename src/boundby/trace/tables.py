@@ -262,6 +262,17 @@ class Collectives(Table):
     elements_out: Int64Array
     sequence: Int64Array  # number of the collective in its group
     uneven_percent: Int64Array  # of a collective of split sizes: the largest split, in percent of their mean
+    node: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))  # of the CUDA graph that it was launched in
+
+    def __post_init__(self) -> None:
+        if len(self.node) != len(self.name):  # not given: in none
+            object.__setattr__(self, "node", spread(-1, len(self.name), np.int64))
+
+    @classmethod
+    def in_graphs(cls, node: Int64Array) -> Collectives:
+        """Those of which nothing but their nodes is told."""
+        untold = {column.name: spread(-1, len(node), _DTYPES[str(column.type)]) for column in fields(cls)}
+        return cls(**{**untold, "node": node})
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,8 @@ def gpu_operations(columns: Columns, raw: Raw, process: Int32Array) -> Device:
     direction, source, target = np.array(copies, np.int8).reshape(-1, 3).T.copy()
     shapes, shape = _shapes(columns, rows, is_kernel)
     gpus = _gpus(columns.events.top, ids)
-    collectives, groups, collective = _collectives(columns, rows)
+    communicates = np.array(columns.each(kernel, is_communication, otherwise=False), bool)
+    collectives, groups, collective = _collectives(columns, rows, communicates)
     kinds = np.where(is_kernel, OpKind.KERNEL, np.where(kind == COPY, OpKind.MEMCPY, OpKind.MEMSET))
     stream = columns.number("stream", rows)
     table = Operations(
@@ -105,7 +106,7 @@ def gpu_operations(columns: Columns, raw: Raw, process: Int32Array) -> Device:
         direction=direction,
         source=source,
         target=target,
-        is_communication=np.array(columns.each(kernel, is_communication, otherwise=False), bool),
+        is_communication=communicates,
         shape=shape,
         collective=collective,
     )
@@ -169,35 +170,40 @@ def _shapes(columns: Columns, rows: Int64Array, is_kernel: BoolArray) -> tuple[L
 _GRID_AND_BLOCK = ("grid", "block")
 
 
-def _collectives(columns: Columns, rows: Int64Array) -> tuple[Collectives, tuple[ProcessGroup, ...], Int32Array]:
+def _collectives(
+    columns: Columns, rows: Int64Array, communicates: BoolArray
+) -> tuple[Collectives, tuple[ProcessGroup, ...], Int32Array]:
     """What is told of communication, the groups, and the row of each operation's collective (-1: none is told)."""
     told = columns.text("Collective name", rows)
-    chosen = np.flatnonzero(told >= 0)
+    node = columns.within("graph node id", rows, 0, 1 << 62, -1)
+    chosen = np.flatnonzero((told >= 0) | (communicates & (node >= 0)))
     mine = rows[chosen]
     collective = np.full(len(rows), -1, np.int32)
     collective[chosen] = np.arange(len(chosen))
     groups = {group.name: group for group in about.configured_groups(columns.events.top)}
-    of_row = columns.each(columns.text("Process Group Name", mine), str, "")
+    named = rows[told >= 0]
     for name, description, ranks in zip(
-        of_row,
-        columns.each(columns.text("Process Group Description", mine), str, ""),
-        columns.each(columns.text("Process Group Ranks", mine), about.ranks, _NO_RANKS),
+        columns.each(columns.text("Process Group Name", named), str, ""),
+        columns.each(columns.text("Process Group Description", named), str, ""),
+        columns.each(columns.text("Process Group Ranks", named), about.ranks, _NO_RANKS),
         strict=True,
     ):
         groups.setdefault(name, ProcessGroup(name, description, ranks))
     index = {name: number for number, name in enumerate(groups)}
+    of_row = columns.each(columns.text("Process Group Name", mine), str, "")
     keys = ("Group size", "In msg nelems", "Out msg nelems", "Seq")
     size, elements_in, elements_out, sequence = (columns.within(key, mine, 0, 1 << 62, -1) for key in keys)
     splits = [columns.each(columns.text(key, mine), _unevenness, -1) for key in ("In split size", "Out split size")]
     table = Collectives(
         name=columns.name(told[chosen]),
-        group=np.array([index[name] for name in of_row], np.int32),
+        group=np.array([index.get(name, -1) for name in of_row], np.int32),
         dtype=columns.name(columns.text("dtype", mine)),
         group_size=size,
         elements_in=elements_in,
         elements_out=elements_out,
         sequence=sequence,
         uneven_percent=np.array(splits, np.int64).max(axis=0),
+        node=node[chosen],
     )
     return table, tuple(groups.values()), collective
 

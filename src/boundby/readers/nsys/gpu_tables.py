@@ -18,6 +18,7 @@ from boundby.model.arrays import (
     joined,
     narrow,
     pick,
+    ranked,
     replaced,
     spread,
     thin,
@@ -31,6 +32,7 @@ from boundby.readers.nsys.pages import Since
 from boundby.trace.facts import GpuInfo
 from boundby.trace.tables import (
     NO_CORRELATION,
+    Collectives,
     Direction,
     GpuFacts,
     LaunchShapes,
@@ -296,8 +298,8 @@ def _gpu_names(database: Database) -> dict[int, str]:
     return {}
 
 
-def operations(raw: Raw, gpus: Gpus, indexes: Indexes) -> Operations:
-    """The operations of all devices."""
+def operations(raw: Raw, gpus: Gpus, indexes: Indexes) -> tuple[Operations, Collectives]:
+    """The operations of all devices, and what is told of those that communicate."""
     direction, is_migration = _directions(indexes.database, raw["copyKind"])
     memory = memory_kinds(indexes.database)
     kind = compact(raw["kind"].astype(np.int8))
@@ -313,7 +315,13 @@ def operations(raw: Raw, gpus: Gpus, indexes: Indexes) -> Operations:
     to_experts = np.array([is_expert_parallel(text) for text in indexes.pool.names()], bool)
     if to_experts.any():
         is_comm |= pick(to_experts, demangled, False) & (kind == OpKind.KERNEL)
-    return Operations(
+    in_graphs = np.flatnonzero(is_comm & (raw["graphNodeId"] != MISSING))
+    nodes, of_node = ranked(raw["graphNodeId"][in_graphs])
+    collective = spread(-1, len(kind), np.int32)
+    if len(in_graphs):
+        collective = collective.copy()
+        collective[in_graphs] = of_node
+    table = Operations(
         start_ns=raw["start"],
         end_ns=raw["end"],
         device=compact(gpus.of(raw)),
@@ -328,7 +336,9 @@ def operations(raw: Raw, gpus: Gpus, indexes: Indexes) -> Operations:
         target=_lookup(memory, raw["dstKind"]),
         is_communication=compact(is_comm),
         shape=compact(raw["shape"].astype(np.int32)),
-    ).sorted(indexes.pool.names())
+        collective=collective,
+    )
+    return table.sorted(indexes.pool.names()), Collectives.in_graphs(nodes)
 
 
 def _directions(database: Database, copy_kind: Int64Array) -> tuple[Int8Array, BoolArray]:

@@ -125,7 +125,7 @@ def _machine(database: Database) -> Machine:
     about = dict(database.pairs("TARGET_INFO_SYSTEM_ENV"))
     cores, driver = about.get("CpuCores", ""), about.get("CudaDriverVersion", "")
     cuda = f"{int(driver) // 1000}.{int(driver) % 1000 // 10}" if driver.isdecimal() and int(driver) else None
-    return Machine(int(cores) if cores.isdecimal() and int(cores) else None, cuda)
+    return Machine(int(cores) if cores.isdecimal() and int(cores) else None, cuda, about.get("Hostname", ""))
 
 
 def _session_start_ns(database: Database) -> int | None:

@@ -1,0 +1,100 @@
+"""What would help against what holds a job up, as far as its ranks' own work tells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from boundby.jobs.diagnosis import Chance, Culprit, Job
+from boundby.model.causes import Cause
+from boundby.model.records import replace
+
+#: Forward and backward passes that are so much longer and shorter together work on inputs of other lengths: the limit
+#: of "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025).
+_BY_LENGTH = 0.9
+#: A rank is slower in one region alone where that holds so much of its excess, and a smaller share of its work.
+_IN_ONE_REGION = 0.9
+_BY_CAUSE = {
+    Cause.HOST_BLOCKED: "feed",
+    Cause.CPU: "host",
+    Cause.CUDA_API: "host",
+    Cause.SYNC: "host",
+    Cause.INIT: "warm_up",
+}
+
+
+def remedy_of(one: Culprit | Chance, job: Job) -> str:
+    """Which of ``results.job.REMEDIES`` helps; empty: nothing is known."""
+    is_work = one.cause in (Cause.GPU_COMPUTE, Cause.GPU_COPY)
+    if isinstance(one, Chance):
+        known = "balance_lengths" if is_work and lengths_differ(job) else "balance_steps" if is_work else ""
+        return known or _BY_CAUSE.get(one.cause, "")
+    of_kind = {"extra": "less_often", "link": "check_link", "machine": "replace_machine"}.get(one.kind, "")
+    if one.kind == "stage" and is_work:
+        return "move_layers"
+    if of_kind or not is_work:
+        return of_kind or _BY_CAUSE.get(one.cause, "")
+    return "share_work" if _is_in_one_region(one, job) else "check_device"
+
+
+def _is_in_one_region(one: Culprit, job: Job) -> bool:
+    """Whether a culprit takes longer in its worst region alone, and as long as its peers in its other work."""
+    keys = (job.cause == one.cause) & (job.time[list(one.ranks)].sum(axis=(0, 1)) > 0)
+    mine = job.time[list(one.ranks)].sum(axis=1).mean(axis=0)[keys]
+    stage = next(members for members in job.stages if one.ranks[0] in members)
+    peers = [rank for rank in stage if rank not in one.ranks]
+    if not peers or len(mine) < 2:
+        return False
+    excess = np.maximum(mine - np.median(job.time[peers].sum(axis=1), axis=0)[keys], 0)
+    worst = np.array([job.regions[region][-1:] == one.region[-1:] for region in job.region[keys].tolist()])
+    return bool(
+        excess[worst].sum() >= _IN_ONE_REGION * excess.sum() and mine[worst].sum() < _IN_ONE_REGION * mine.sum()
+    )
+
+
+def lengths_differ(job: Job) -> bool:
+    """Whether what ranks compute in the two regions in which they compute most, forward and backward, is longer and
+    shorter together: as it is where inputs differ in length."""
+    keys = np.flatnonzero(job.cause == Cause.GPU_COMPUTE)
+    largest = keys[np.argsort(-job.time[:, :, keys].sum(axis=(0, 1)), kind="stable")][:2]
+    if len(largest) < 2 or job.steps < 2:
+        return False
+    time = job.time[:, :, largest]
+    beyond = time - time.mean(axis=1, keepdims=True)
+    one, other = beyond[..., 0].ravel(), beyond[..., 1].ravel()
+    size = float(np.sqrt((one**2).sum() * (other**2).sum()))
+    return size > 0 and float((one * other).sum()) >= _BY_LENGTH * size
+
+
+def folded(culprits: Sequence[Culprit], hosts: Sequence[str]) -> list[Culprit]:
+    """``culprits`` with all ranks of one machine as that machine, and ranks that are slow alike, and of which the job
+    gains only by all together (each has the same share of that), as one."""
+    left, found = list(culprits), []
+    for host in sorted({*hosts} - {""}) if len(set(hosts)) > 1 else ():
+        of_host = {rank for rank, name in enumerate(hosts) if name == host}
+        for cause in sorted({one.cause for one in left}):
+            same = [one for one in left if (one.kind, one.cause) == ("rank", cause) and set(one.ranks) <= of_host]
+            if len(of_host) > 1 and len(same) == len(of_host):
+                found.append(replace(_as_one(same), kind="machine"))
+                left = [one for one in left if one not in same]
+    alike: dict[tuple[object, ...], list[Culprit]] = {}
+    for one in [*found, *left]:
+        is_rank = one.kind in ("rank", "exceptions")
+        key = (one.kind, one.cause, one.region, one.saving_ns) if is_rank else (one.kind, one.ranks, one.cause)
+        alike.setdefault(key, []).append(one)
+    return [_as_one(same) for same in alike.values()]
+
+
+def _as_one(same: Sequence[Culprit]) -> Culprit:
+    return replace(
+        same[0],
+        ranks=tuple(sorted(rank for one in same for rank in one.ranks)),
+        excess_ns=sum(one.excess_ns for one in same) // len(same),
+        share=sum(one.share for one in same) / len(same),
+        saving_ns=sum(one.saving_ns for one in same),
+        steps=max(one.steps for one in same),
+    )
+
+
+__all__ = ["folded", "lengths_differ", "remedy_of"]
