@@ -282,8 +282,8 @@ class _Rank:
         self.chance = np.random.default_rng([job.seed, rank, 1])
         self.noise = random.Random(f"noise {job.seed} {rank}")
         chosen = random.Random(f"pauses {job.seed} {rank}")
-        whole = range(2 if job.late else 0, job.steps)  # what is not recorded tells nothing
-        self.paused = set(chosen.sample(whole, max(round(PAUSED_SHARE * job.steps), min(2, job.steps))))
+        whole = range(min(2, job.steps - 1) if job.late else 0, job.steps)  # what is not recorded tells nothing
+        self.paused = set(chosen.sample(whole, max(round(PAUSED_SHARE * job.steps), min(2, len(whole)))))
         self.factor = float(np.exp(self.chance.normal(0, job.spread)))
         self.host = self.noise.randint(0, job.skew_ns)
         self.device = 0

@@ -8,9 +8,10 @@ import pytest
 from benchmarks.simulated.jobs import length_ns, simulate
 from benchmarks.simulated.summaries import summaries
 
-from boundby.document.job_document import Look, document, nobody, shown
+from boundby.document.job_document import Look, document, nobody, shown, told
 from boundby.jobs.laws import broken
 from boundby.jobs.merge import merge
+from boundby.model import units
 from boundby.model.errors import InputError
 from boundby.render import to_terminal
 from tests.jobs.made import Job, Plant, accused, report
@@ -58,6 +59,28 @@ CASES = [
     (
         Job(data=2, pipeline=3, micro=3, embedding=True, early_ns=8_000, plants=(Plant("uneven_stage", 2, 0.4),)),
         [("stage", (4, 5), "gpu_compute")],
+    ),
+    # Stages are interleaved: after the last comes the first.
+    (
+        Job(data=2, pipeline=4, micro=4, chunks=2, embedding=True, steps=4, plants=(Plant("slow_device", 3, 0.3),)),
+        [("rank", (3,), "gpu_compute")],
+    ),
+    # Tokens go to experts and back, and one expert gets more of them.
+    (Job(data=8, experts=4, plants=(Plant("hot_expert", 5, 0.6),)), [("rank", (5,), "gpu_compute")]),
+    # Two communicators of the same ranks, and a kernel beside what they wait for.
+    (
+        Job(data=4, tensor=2, gradients=2, beside=True, plants=(Plant("slow_input", 4, 0.3),)),
+        [("rank", (4,), "host_blocked")],
+    ),
+    # All of one machine, whose clock drifts from the others'.
+    (
+        Job(data=8, host_size=2, drift=2e-5, plants=(Plant("slow_machine", 1, 0.2),)),
+        [("machine", (2, 3), "gpu_compute")],
+    ),
+    # Collectives inside CUDA graphs, of which nothing is told.
+    (
+        Job(data=4, tensor=2, pipeline=2, micro=2, graphs=True, plants=(Plant("slow_device", 9, 0.3),)),
+        [("rank", (9,), "gpu_compute")],
     ),
     # Of two ranks each is slow in its way, and neither is the usual one.
     (
@@ -254,3 +277,39 @@ def test_one_step_names_whom_the_others_wait_for_with_that_doubt() -> None:
     assert nobody(unnamed).startswith("Perhaps rank 2: ")
     assert "One step is too few" in nobody(unnamed)
     assert any("1 step is too few" in one for one in found.verdict.reasons)
+
+
+def test_profilers_that_begin_in_the_middle_of_a_step_make_no_straggler() -> None:
+    late = Job(data=8, steps=9, late=1.2)
+    assert accused(report(late)) == []
+    found = report(replace(late, plants=(Plant("slow_device", 3, 0.2),)))
+    assert accused(found) == [("rank", (3,), "gpu_compute")]
+    assert found.steps < 9  # what all of them recorded
+
+
+@pytest.mark.parametrize(
+    ("job", "remedy"),
+    [
+        (Job(data=8, plants=(Plant("slow_device", 3, 0.2),)), "check_device"),
+        (Job(data=8, host_size=2, plants=(Plant("slow_machine", 1, 0.2),)), "replace_machine"),
+        (Job(data=8, experts=2, plants=(Plant("hot_expert", 1, 0.7),)), "share_work"),
+        (Job(data=4, pipeline=2, micro=4, plants=(Plant("sequence_lengths", None, 0.4),)), "balance_lengths"),
+        (Job(data=2, pipeline=2, micro=4, plants=(Plant("uneven_stage", 1, 0.4),)), "move_layers"),
+        (Job(data=4, plants=(Plant("slow_input", 1, 0.3),)), "feed"),
+        (Job(data=4, tensor=2, plants=(Plant("slow_link", 1, 4),)), "check_link"),
+    ],
+)
+def test_what_helps_is_told_with_what_that_gains(job: Job, remedy: str) -> None:
+    found = report(job)
+    (one,) = found.stragglers
+    assert one.remedy == remedy
+    share = units.percent(one.saving_ns / found.length_ns, 1)
+    assert told(found, one).endswith(f" Without that, the job is {units.duration(one.saving_ns)} ({share}) shorter.")
+
+
+def test_the_nodes_of_graphs_are_matched_as_collectives_outside_them_are() -> None:
+    plain = Job(data=2, tensor=2, pipeline=4, micro=4, chunks=2, steps=4)
+    found, outside = (report(replace(plain, graphs=graphs)) for graphs in (True, False))
+    assert found.collectives == outside.collectives
+    assert sum(rank.unmatched for rank in found.ranks) == 0
+    assert [rank.stage for rank in found.ranks] == [rank.stage for rank in outside.ranks]

@@ -47,6 +47,23 @@ _SCENARIOS = {
 }
 
 
+#: What is said to do, before what the job would gain by that.
+REMEDIES = {
+    "": "Make it as short as in the others",
+    "check_device": "Check {its} GPU (clocks, temperature, other programs on it), or whether {its} batches are larger",
+    "replace_machine": "Replace or check that machine",
+    "share_work": "Give {it} as much work there as {its} peers have",
+    "move_layers": "Move layers from it to the others",
+    "balance_lengths": "Inputs differ in length: give each rank batches that take as long as the others'",
+    "balance_steps": "If their inputs differ in length, give each rank batches that take as long as the others'",
+    "feed": "Have {its} input ready in time: faster storage, or more loader workers",
+    "host": "Check what else runs on {its} cores, and {its} garbage collection and logging",
+    "warm_up": "Do that before the first step",
+    "less_often": "Do that less often, or beside the steps",
+    "check_link": "Check that link: adapters, cables, switch",
+}
+
+
 #: What ranks can be sorted by: the most first; by rank: as they are.
 SORTS: dict[str, Callable[[RankReport], int]] = {
     "rank": lambda _: 0,
@@ -145,29 +162,27 @@ def told(job: JobReport, one: Straggler) -> str:
     often = f"in {one.steps} of {job.steps} steps" if job.steps > 1 else "over the run"
     excess, who = units.duration(one.excess_ns), names_of(job, one.ranks)
     subject = who[:1].upper() + who[1:]
-    if one.kind == "random":
-        differs = "differs from step to step" if job.steps > 1 else "differs in the course of the run"
-        remedy = ""
-        if one.cause == "gpu_compute":
-            remedy = " If their inputs differ in length, give each rank batches that take as long as the others'."
-        return f"Ranks take turns at being late: their {what} {differs}.{remedy} Even, the job is {gain}."
-    if one.kind == "link":
-        return f"Transfers among {who} take {excess} longer than those of groups that send as much. As fast: {gain}."
-    if one.kind == "stage":
-        moved = one.cause in ("gpu_compute", "gpu_copy")
-        remedy = "Move layers from it to the others" if moved else "As short as the others"
-        return f"Stage {one.stage} ({who}) does {excess} more than other stages, mostly {what}. {remedy}: {gain}."
-    if one.kind == "extra":
-        return f"{subject} alone does {excess} of {what}, which the others wait for. Without: {gain}."
     many = len(one.ranks) > 1
-    if one.kind == "exceptions":
-        return f"{subject} {'are each' if many else 'is'} held up {often}, by {excess} of {what}. Without: {gain}."
-    takes, mostly = "each take" if many else "takes", units.percent(one.cause_share)
-    peers = f"{'their' if many else 'its'} peers, {mostly} of it {what}, {often}"
-    waits = (
-        f" The others wait for it in {clean(one.waited_in)}: {units.duration(one.waited_ns)}." if one.waited_in else ""
+    their, them = ("their", "them") if many or one.kind == "random" else ("its", "it")
+    if one.kind == "machine":
+        subject += ", all ranks of one machine,"
+    last = one.remedy == "move_layers" and one.stage == max(rank.stage for rank in job.ranks)
+    why = " The last stage usually has the output layer and the loss besides its layers." if last else ""
+    waits = f" The others wait for {them} in {clean(one.waited_in or '')}: {units.duration(one.waited_ns)}."
+    slower = (
+        f"{subject} {'each take' if many else 'takes'} {excess} longer than {their} peers,"
+        f" {units.percent(one.cause_share)} of it {what}, {often}.{waits}"
     )
-    return f"{subject} {takes} {excess} longer than {peers}.{waits} Like them: {gain}."
+    sentences = {
+        "random": f"Ranks take turns at being late: their {what} differs"
+        f" {'from step to step' if job.steps > 1 else 'in the course of the run'}.",
+        "link": f"Transfers among {who} take {excess} longer than those of groups that send as much.",
+        "stage": f"Stage {one.stage} ({who}) does {excess} more than other stages, mostly {what}.{why}",
+        "extra": f"{subject} alone does {excess} of {what}, which the others wait for.",
+        "exceptions": f"{subject} {'are each' if many else 'is'} held up {often}, by {excess} of {what}.",
+    }
+    remedy = REMEDIES[one.remedy].format(its=their, it=them)
+    return f"{sentences.get(one.kind, slower)} {remedy}. Without that, the job is {gain}."
 
 
 def nobody(job: JobReport) -> str:

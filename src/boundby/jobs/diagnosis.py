@@ -119,7 +119,8 @@ class Job:
         self.summaries, self.aligned = summaries, aligned
         self.regions, numbers = merged([one.regions for one in summaries])
         self.steps, self.of_step, self.together = _steps(summaries, aligned)
-        step = np.concatenate([self.of_step[place][one.work.step + 1] for place, one in enumerate(summaries)])
+        self.begin_ns = float(_first_ends(summaries, aligned))
+        step = np.concatenate([self._step_of_work(place) for place in range(len(summaries))])
         kinds = [numbers[place][one.work.region] * len(CAUSES) + one.work.cause for place, one in enumerate(summaries)]
         used, key = ranked(np.concatenate(kinds))
         self.cause = used % len(CAUSES)
@@ -144,12 +145,17 @@ class Job:
             aligned.matched, self.chain, self.stages, np.concatenate(of_event), kernels, idle, self._apart_ns()
         )
         ends = self.chain.replay(self._table([None]))
-        first = _first_ends(summaries, aligned)
         windows = [one.window_ns[1] for one in summaries]
         measured = [clock.at(np.array([end]))[0] for clock, end in zip(aligned.clocks, windows, strict=True)]
-        self.begin_ns = float(first)
         self.length_ns = float(max(measured, default=0)) - self.begin_ns
         self.replayed_ns = float(ends.max(initial=0)) - self.begin_ns
+
+    def _step_of_work(self, rank: int) -> Int64Array:
+        """The job's step of each row of a rank's work; -1: in none, or over when the job's time begins."""
+        summary, clock = self.summaries[rank], self.aligned.clocks[rank]
+        over = clock.at(np.append(summary.events.time_ns, summary.window_ns[1])) <= self.begin_ns
+        step: Int64Array = np.where(over[summary.work.event], -1, self.of_step[rank][summary.work.step + 1])
+        return step
 
     def _apart_ns(self) -> Float:
         """How far apart ranks begin each step, shape (steps,)."""

@@ -9,12 +9,8 @@ import numpy as np
 from boundby.jobs.diagnosis import Chance, Culprit, Job
 from boundby.model.causes import Cause
 from boundby.model.records import replace
+from boundby.model.scale import NEARLY_ALL
 
-#: Forward and backward passes that are so much longer and shorter together work on inputs of other lengths: the limit
-#: of "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025).
-_BY_LENGTH = 0.9
-#: A rank is slower in one region alone where that holds so much of its excess, and a smaller share of its work.
-_IN_ONE_REGION = 0.9
 _BY_CAUSE = {
     Cause.HOST_BLOCKED: "feed",
     Cause.CPU: "host",
@@ -48,14 +44,13 @@ def _is_in_one_region(one: Culprit, job: Job) -> bool:
         return False
     excess = np.maximum(mine - np.median(job.time[peers].sum(axis=1), axis=0)[keys], 0)
     worst = np.array([job.regions[region][-1:] == one.region[-1:] for region in job.region[keys].tolist()])
-    return bool(
-        excess[worst].sum() >= _IN_ONE_REGION * excess.sum() and mine[worst].sum() < _IN_ONE_REGION * mine.sum()
-    )
+    return bool(excess[worst].sum() >= NEARLY_ALL * excess.sum() and mine[worst].sum() < NEARLY_ALL * mine.sum())
 
 
 def lengths_differ(job: Job) -> bool:
     """Whether what ranks compute in the two regions in which they compute most, forward and backward, is longer and
-    shorter together: as it is where inputs differ in length."""
+    shorter together: as it is where inputs differ in length (correlated by 0.9 or more, the limit of "Understanding
+    Stragglers in Large Model Training Using What-if Analysis", OSDI 2025)."""
     keys = np.flatnonzero(job.cause == Cause.GPU_COMPUTE)
     largest = keys[np.argsort(-job.time[:, :, keys].sum(axis=(0, 1)), kind="stable")][:2]
     if len(largest) < 2 or job.steps < 2:
@@ -64,7 +59,7 @@ def lengths_differ(job: Job) -> bool:
     beyond = time - time.mean(axis=1, keepdims=True)
     one, other = beyond[..., 0].ravel(), beyond[..., 1].ravel()
     size = float(np.sqrt((one**2).sum() * (other**2).sum()))
-    return size > 0 and float((one * other).sum()) >= _BY_LENGTH * size
+    return size > 0 and float((one * other).sum()) >= NEARLY_ALL * size
 
 
 def folded(culprits: Sequence[Culprit], hosts: Sequence[str]) -> list[Culprit]:
