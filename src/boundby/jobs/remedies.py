@@ -82,10 +82,11 @@ def folded(culprits: Sequence[Culprit], hosts: Sequence[str]) -> list[Culprit]:
 
 
 def _as_one(same: Sequence[Culprit]) -> Culprit:
+    ranks = tuple(sorted({rank for one in same for rank in one.ranks}))
     return replace(
         same[0],
-        ranks=tuple(sorted(rank for one in same for rank in one.ranks)),
-        excess_ns=sum(one.excess_ns for one in same) // len(same),
+        ranks=ranks,
+        excess_ns=sum(one.excess_ns * len(one.ranks) for one in same) // len(ranks),
         share=sum(one.share for one in same) / len(same),
         saving_ns=sum(one.saving_ns for one in same),
         steps=max(one.steps for one in same),
