@@ -6,8 +6,9 @@ from benchmarks.simulated.jobs import US
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from boundby.document.job_document import Look, document, told
 from boundby.jobs.laws import broken
-from boundby.render.job import Look, terminal, told
+from boundby.render import to_terminal
 from tests.jobs.made import Job, Plant, report
 
 _PLANTS = st.one_of(
@@ -48,4 +49,4 @@ def test_laws_hold(job: Job, tells_groups: bool) -> None:
     assert all(0 < one.saving_ns <= found.length_ns for one in found.stragglers)
     sentences = [told(found, one) for one in (*found.stragglers, *found.extras)]
     assert found.steps > 1 or not any("from step to step" in one for one in sentences)
-    assert "nan" not in terminal(found, look=Look(full=True))
+    assert "nan" not in to_terminal.render(document(found, Look(full=True)))

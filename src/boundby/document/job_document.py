@@ -168,7 +168,8 @@ def told(job: JobReport, one: Straggler) -> str:
         subject += ", all ranks of one machine,"
     last = one.remedy == "move_layers" and one.stage == max(rank.stage for rank in job.ranks)
     why = " The last stage usually has the output layer and the loss besides its layers." if last else ""
-    waits = f" The others wait for {them} in {clean(one.waited_in or '')}: {units.duration(one.waited_ns)}."
+    call = clean(one.waited_in or "")
+    waits = f" The others wait for {them} in {call}: {units.duration(one.waited_ns)}." if call else ""
     slower = (
         f"{subject} {'each take' if many else 'takes'} {excess} longer than {their} peers,"
         f" {units.percent(one.cause_share)} of it {what}, {often}.{waits}"
