@@ -101,6 +101,46 @@ def test_more_than_windows_allows(tmp_path: Path, used: int, is_told: bool) -> N
         assert "7.00 GB of GPU 0's memory, 1.00 GB more" in told["memory-over-budget"]
 
 
+@pytest.mark.parametrize(("resident", "is_told"), [((5_100, 6_100), False), ((5_100, 4_000), True)])
+def test_less_is_in_the_gpu_than_programs_use(tmp_path: Path, resident: tuple[int, int], is_told: bool) -> None:
+    export = program()
+    thread = export.thread(1000).global_tid
+    place = {"globalTid": thread, "gpu": 0, "segmentGroup": 0}
+    for at, used in ((0, 5_000), (20, 6_000)):
+        export.row("GPU_MEMORY_USAGE_EVENTS", timestamp=at * MS, newUsage=used * MB, **place)
+    for at, held in zip((1, 21), resident, strict=True):
+        row = {"timestamp": at * MS, "totalBytesResident": held * MB, "segmentId": 2, **place}
+        export.row("TOTAL_BYTES_RESIDENT_IN_SEGMENT_EVENTS", **row)
+    report = analyzed(export, tmp_path / "a.sqlite", "2022")
+    told = {warning.code: warning.message for warning in report.trace.warnings}
+    assert ("memory-paged" in told) == is_told
+    if is_told:
+        assert "used 6.00 GB of GPU 0's memory while 4.00 GB was there" in told["memory-paged"]
+
+
+@pytest.mark.parametrize("is_released", [True, False])
+def test_allocation_in_loops_tells_what_is_allocated(tmp_path: Path, is_released: bool) -> None:
+    export = Export()
+    main = export.thread(1000)
+    for step in range(20):
+        at = step * 10 * MS
+        export.nvtx(main, at, at + 9 * MS, f"step {step}")
+        for place, name, change in ((1, "cudaMalloc_v3020", ALLOCATION), (6, "cudaFree_v3020", RELEASE)):
+            begin = at + place * MS
+            export.api(main, begin, begin + 900 * US, name)
+            if is_released or change == ALLOCATION:
+                address = 0x2000 if is_released else 0x2000 + step
+                allocation(export, main, begin + 300 * US, address, 50 * MB, change)
+        launch = export.api(main, at + 2 * MS, at + 2 * MS + 10 * US, "cudaLaunchKernel_v7000")
+        export.kernel(launch, at + 3 * MS, at + 5 * MS)
+    report = analyzed(export, tmp_path / "a.sqlite", "2026")
+    (finding,) = [finding for finding in report.findings if finding.rule == "allocation"]
+    assert "19 times 50.0 MB" in finding.title
+    assert ("all released again" if is_released else "none released again") in finding.title
+    assert finding.evidence["allocated_bytes"] == 950 * MB  # without the first, before the window
+    assert finding.evidence["released_again_bytes"] == (950 * MB if is_released else 0)
+
+
 def test_a_real_program() -> None:
     """Fifteen buffers of 706.56 MB in all; all are released at the end."""
     report = boundby.analyze(trace_path("concurrent_streams_2022_1.sqlite"))

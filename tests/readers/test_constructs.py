@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -171,6 +173,37 @@ def test_payloads_are_told_per_unit(tmp_path: Path) -> None:
     assert region.payload.ns_per_unit == pytest.approx(10_000, rel=0.01)
     assert not [finding for finding in analysis.report.findings if finding.rule == "unsteady"]
     assert "time per unit" in terminal.render(analysis.report).lower()
+
+
+@pytest.mark.parametrize(
+    ("payload", "amounts", "name", "total"),
+    [
+        ([1.5, 2.0, -0.25], None, "", 3.25),
+        ([2.0, 3.0, 4.0], None, "", 9.0),  # which SQLite keeps as integers
+        ([7, 2.5, 3], None, "", 12.5),
+        (None, '{"NCCL communicator ID": 93, "Message size [bytes]": 4096}', "Message size [bytes]", 3 * 4096.0),
+        (None, '[{"schema": {"tokens": 12}}]', "tokens", 36.0),
+    ],
+)
+@pytest.mark.parametrize("has_row_numbers", [True, False])
+def test_decimals_and_objects_are_payloads(
+    tmp_path: Path, payload: list[float] | None, amounts: str | None, name: str, total: float, has_row_numbers: bool
+) -> None:
+    export = Export()
+    main = export.thread()
+    for step in range(3):
+        number = payload[step] if payload else None
+        export.nvtx(main, step * 100 * US, step * 100 * US + 50 * US, "step", payload=number, amounts=amounts)
+    path = export.write(tmp_path / "x.sqlite")
+    if not has_row_numbers:  # read by SQLite, not from its pages
+        with closing(sqlite3.connect(path)) as connection:
+            connection.executescript(
+                "ALTER TABLE NVTX_EVENTS RENAME TO kept; CREATE VIEW NVTX_EVENTS AS SELECT * FROM kept"
+            )
+    (region,) = [region for region in Analysis(path).regions if region.path == ("step",)]
+
+    assert region.payload is not None
+    assert (region.payload.count, region.payload.total, region.payload.name) == (3, total, name)
 
 
 def test_a_real_capture_of_payloads(nsys: Nsys, tmp_path: Path) -> None:

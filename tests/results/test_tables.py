@@ -111,5 +111,5 @@ def test_columns_of_a_report_are_what_they_were() -> None:
         " coverage_launches_recorded_fraction coverage_host_state_fraction coverage_launches"
         " coverage_launches_lost coverage_unrecorded_ns coverage_calls_lost_fraction coverage_uncalled"
         " coverage_before_ns coverage_is_cpu_thinned"
-        " payload_count payload_total payload_least payload_most payload_ns_per_unit"
+        " payload_count payload_total payload_least payload_most payload_ns_per_unit payload_name"
     )

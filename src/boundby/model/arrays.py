@@ -18,6 +18,7 @@ Int32Array = npt.NDArray[np.int32]
 Int8Array = npt.NDArray[np.int8]
 ByteArray = npt.NDArray[np.uint8]
 BoolArray = npt.NDArray[np.bool_]
+Float64Array = npt.NDArray[np.float64]
 FloatArray = npt.NDArray[np.float64]
 
 #: Stands in a column of int64 for what is not told: NULL, an absent column or argument.
@@ -73,7 +74,7 @@ def _is_told_even(column: npt.NDArray[Any]) -> bool:
     return False
 
 
-def spread(value: int, rows: int, kind: type[Scalar] | type[np.int64] = np.int64) -> npt.NDArray[Any]:
+def spread(value: float, rows: int, kind: type[Scalar] | type[np.int64] = np.int64) -> npt.NDArray[Any]:
     """A column of one value, which takes no memory: it is not contiguous, and cannot be written to."""
     return np.broadcast_to(kind(value), rows)
 

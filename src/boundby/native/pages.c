@@ -127,7 +127,7 @@ static int read_layout(const Leaves *l, layout_t *y, cursor_t header, int64_t he
     if (output != NONE) {
       int is_text = column == l->text_column && type >= FIRST_TEXT;
       if (column == l->rowid_column) type = ABSENT, size = 0; /* what stands there means nothing */
-      if (!is_text && (type == REAL || type >= FIRST_TEXT)) return 0;
+      if (!is_text && ((type == REAL && !l->is_decimal[column]) || type >= FIRST_TEXT)) return 0;
       if (column == l->text_column && type != ABSENT && !is_text) return 0;
       y->at[output] = at, y->size[output] = size, y->type[output] = (int64_t)type;
       if (at + size > y->end) y->end = at + size;

@@ -51,6 +51,7 @@ class Leaves(Record):
     rowid_column: int  # the column that is the row's number; NONE
     text_column: int  # the column that holds texts, of which numbers come out; NONE
     has_default: BoolArray  # rows that lack the column hold something else than NULL in it
+    is_decimal: BoolArray  # columns of decimals, of which the bits come out, of whole ones the number itself
     values: Int64Array  # of each output the address of its column, which must live as long; 0: none while it is even
     is_even: BoolArray  # of each output: rows so far hold one value, ``first``, and are not written
     first: Int64Array
@@ -75,7 +76,7 @@ class Leaves(Record):
         fits = (
             len(self.pages) >= self.count * self.page_size
             and 0 < self.usable <= self.page_size
-            and len(self.output) == len(self.has_default) == self.columns
+            and len(self.output) == len(self.has_default) == len(self.is_decimal) == self.columns
             and self.values.shape == self.is_even.shape == self.first.shape == (self.outputs,)
             and bool((self.is_even | (self.values != 0)).all())
             and bool((self.output < self.outputs).all())

@@ -217,7 +217,7 @@ typedef struct {
     int64_t columns, outputs;
     int64_t rowid_column; /* stands for the row's number, or NONE */
     int64_t text_column;  /* holds texts: their numbers come out; or NONE */
-    const uint8_t *has_default;
+    const uint8_t *has_default, *is_decimal;
     const int64_t *values; /* of each output the address of its column; 0: no room for it, while it is even */
     uint8_t *is_even;      /* of each output whether all rows so far hold its ``first`` value; none of it is written then */
     int64_t *first;

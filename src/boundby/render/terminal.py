@@ -485,8 +485,10 @@ def _payloads(report: Report, face: Face) -> list[Text]:
         told = region.payload
         assert told is not None
         each = units.duration(told.ns_per_unit) if told.ns_per_unit is not None else ""
-        sizes = f"{told.least:,}" if told.least == told.most else f"{told.least:,} to {told.most:,}"
-        table.append((region_name(region.path), units.count(told.count), sizes, f"{told.total:,}", each))
+        least, most, total = (f"{number:,.6g}" for number in (told.least, told.most, told.total))
+        sizes = least if least == most else f"{least} to {most}"
+        name = f"{region_name(region.path)} ({told.name})" if told.name else region_name(region.path)
+        table.append((name, units.count(told.count), sizes, total, each))
     if not table:
         return []
     title = "PAYLOADS: the numbers that ranges carry, and the time for each of them"

@@ -800,10 +800,11 @@ class Payload:
     """The numbers that ranges carry as their NVTX payload: a batch size, tokens."""
 
     count: Annotated[Natural, "Ranges that carry one."]
-    total: Annotated[int, "Sum."]
-    least: Annotated[int, "Smallest."]
-    most: Annotated[int, "Largest."]
+    total: Annotated[float, "Sum."]
+    least: Annotated[float, "Smallest."]
+    most: Annotated[float, "Largest."]
     ns_per_unit: Annotated[NonNegative | None, "Median of an instance's nanoseconds over its number."]
+    name: Annotated[str, LATER, "What the number is, such as tokens; empty where it has no name."] = ""
 
 
 @dataclass(frozen=True, kw_only=True)

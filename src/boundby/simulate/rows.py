@@ -230,17 +230,20 @@ class Export:
         domain: str | None = None,
         kind: str = "pushpop",
         registered: bool = False,
-        payload: int | None = None,
+        payload: float | None = None,
+        amounts: str | None = None,
     ) -> None:
         """A range; ``end=None``: still open. ``kind``: pushpop, startend, mark. ``registered``: its text is an id.
-        ``payload``: a number that it carries."""
+        ``payload``: a number that it carries. ``amounts``: an object of several, as JSON."""
         self.row(
             "NVTX_EVENTS",
             start=start,
             end=end,
             eventType={"pushpop": 59, "startend": 60, "mark": 34}[kind],
             rangeId=len(self.rows.get("NVTX_EVENTS", ())) if kind == "startend" else None,
-            int64Value=payload,
+            int64Value=payload if isinstance(payload, int) else None,
+            doubleValue=payload if isinstance(payload, float) else None,
+            jsonTextId=Name(amounts) if amounts else None,
             text=None if registered else text,
             textId=Name(text) if registered else None,
             globalTid=thread.global_tid,

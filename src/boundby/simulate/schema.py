@@ -113,6 +113,9 @@ _TABLES: dict[str, str] = {
     ),
     "GPU_MEMORY_BUDGET_EVENTS@2022-": "timestamp! globalTid gpu! newBudget segmentGroup",
     "GPU_MEMORY_USAGE_EVENTS@2022-": "timestamp! globalTid gpu! newUsage segmentGroup",
+    "TOTAL_BYTES_RESIDENT_IN_SEGMENT_EVENTS@2022-": (
+        "timestamp! globalTid gpu! totalBytesResident segmentGroup segmentId"
+    ),
     "ENUM_CUDA_MEMCPY_OPER@2023-": "id!* name:T label:T",
     "ENUM_CUDA_MEM_KIND@2023-": "id!* name:T label:T",
     "ENUM_CUPTI_SYNC_TYPE@2023-": "id!* name:T label:T",

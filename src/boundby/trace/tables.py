@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model.arrays import (
-    MISSING,
     BoolArray,
+    Float64Array,
     Int8Array,
     Int32Array,
     Int64Array,
@@ -179,7 +179,13 @@ def _ascend(keys: Sequence[npt.NDArray[Any]]) -> bool:
 
 # The first columns of an order tell nearly all rows apart; the others are only looked at where they do not.
 _LEADING = 3
-_DTYPES = {"Int64Array": np.int64, "Int32Array": np.int32, "Int8Array": np.int8, "BoolArray": np.bool_}
+_DTYPES = {
+    "Float64Array": np.float64,
+    "Int64Array": np.int64,
+    "Int32Array": np.int32,
+    "Int8Array": np.int8,
+    "BoolArray": np.bool_,
+}
 
 
 def _text_ranks(name: Int32Array, names: Sequence[str]) -> Int64Array:
@@ -358,7 +364,8 @@ class Ranges(Table):
     is_open: BoolArray
     arguments: Int32Array = field(default_factory=lambda: np.empty(0, np.int32))  # of Trace.arguments, else -1
     sequence: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))  # of autograd: forward and backward
-    payload: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))  # the number it carries, else MISSING
+    payload: Float64Array = field(default_factory=lambda: np.empty(0))  # the number it carries, else NaN
+    payload_name: Int32Array = field(default_factory=lambda: np.empty(0, np.int32))  # what that is, in Trace.names; -1
 
     def __post_init__(self) -> None:
         for column, (kind, unknown) in _UNKNOWN.items():
@@ -408,10 +415,11 @@ class KernelSource(NamedTuple):
 
 
 #: Columns of ranges that many traces know nothing of: their type, and what stands for that.
-_UNKNOWN: dict[str, tuple[Any, int]] = {
+_UNKNOWN: dict[str, tuple[Any, float]] = {
     "arguments": (np.int32, -1),
     "sequence": (np.int64, -1),
-    "payload": (np.int64, MISSING),
+    "payload": (np.float64, np.nan),
+    "payload_name": (np.int32, -1),
 }
 
 

@@ -15,11 +15,17 @@ from boundby.trace.tables import ApiCalls, MemoryKind, MemoryPoints, Thread
 
 _EVENTS, _BUDGET, _USAGE = "CUDA_GPU_MEMORY_USAGE_EVENTS", "GPU_MEMORY_BUDGET_EVENTS", "GPU_MEMORY_USAGE_EVENTS"
 _EVENT = ("start", "globalPid", "deviceId", "address", "bytes", "memKind", "memoryOperationType")
+_RESIDENT = "TOTAL_BYTES_RESIDENT_IN_SEGMENT_EVENTS"
 _OF_WINDOWS = ("timestamp", "globalTid", "gpu", "segmentGroup")
 DECLARED = (
     Reads(_EVENTS, _EVENT, "allocations of GPU memory: by region, and who held the peak"),
     Reads(_BUDGET, (*_OF_WINDOWS, "newBudget"), "more GPU memory than Windows allows a process: paging"),
     Reads(_USAGE, (*_OF_WINDOWS, "newUsage"), "more GPU memory than Windows allows a process: paging"),
+    Reads(
+        _RESIDENT,
+        (*_OF_WINDOWS, "segmentId", "totalBytesResident"),
+        "less of it in the GPU's memory than programs use there: paging",
+    ),
 )
 _ALLOCATION, _RELEASE = 0, 1  # ENUM_CUDA_DEV_MEM_EVENT_OPER
 _LOCAL = 0  # segmentGroup: the GPU's own memory; 1 is the host's
@@ -94,6 +100,11 @@ def _threads(start_ns: Int64Array, process: Int32Array, api: ApiCalls, threads: 
     return np.where(found >= 0, found, first[process]).astype(np.int32)
 
 
+def paging(database: Database) -> tuple[TraceWarning, ...]:
+    """What tells that Windows moved memory of a GPU to the host."""
+    return (*over_budget(database), *moved_out(database))
+
+
 def over_budget(database: Database) -> tuple[TraceWarning, ...]:
     """A warning where a process used more of a GPU's memory than Windows allowed it: the rest is moved to the host."""
     if not database.has(_BUDGET, *_OF_WINDOWS, "newBudget") or not database.has(_USAGE, *_OF_WINDOWS, "newUsage"):
@@ -125,3 +136,46 @@ def over_budget(database: Database) -> tuple[TraceWarning, ...]:
         "it then moves the rest to the host's memory (paging)."
     )
     return (TraceWarning("memory-over-budget", text),)
+
+
+def moved_out(database: Database) -> tuple[TraceWarning, ...]:
+    """A warning where less was in a GPU's memory, as Windows counts it, than all programs together used of it."""
+    if not database.has(_RESIDENT, "totalBytesResident", "segmentId") or not database.has(_USAGE, "newUsage"):
+        return ()
+    tables = (
+        database.columns(_RESIDENT, (*_OF_WINDOWS, "segmentId", "totalBytesResident")),
+        database.columns(_USAGE, (*_OF_WINDOWS, "newUsage")),
+    )
+    worst = (0, 0, 0)  # how much too little, the usage, the GPU
+    for gpu in unique(tables[0]["gpu"]).tolist():
+        resident, used = (_of_gpu(table, gpu, *keys) for table, keys in zip(tables, _TOLD_OF, strict=True))
+        if not len(resident[0]) or not len(used[0]):
+            continue
+        # What was used all the time until more or less was resident: which of two events is told first is no paging.
+        last = np.searchsorted(used[0], resident[0], side="right") - 1
+        until = np.maximum(np.append(last[1:], len(used[0]) - 1), 0)
+        for place, held in enumerate(resident[1].tolist()):
+            least = int(used[1][max(last[place], 0) : until[place] + 1].min())
+            worst = max(worst, (least - held, least, int(gpu))) if last[place] >= 0 else worst
+    if worst[0] <= 0:
+        return ()
+    text = (
+        f"Programs used {size(worst[1])} of GPU {worst[2]}'s memory while {size(worst[1] - worst[0])} was there: "
+        f"Windows had moved {size(worst[0])} to the host's memory (paging)."
+    )
+    return (TraceWarning("memory-paged", text),)
+
+
+_TOLD_OF = (("segmentId", "totalBytesResident"), ("globalTid", "newUsage"))
+
+
+def _of_gpu(table: dict[str, Int64Array], gpu: int, whose: str, what: str) -> tuple[Int64Array, Int64Array]:
+    """When the bytes in a GPU's own memory changed, and how many there were then: each owner's last number counts."""
+    rows = np.flatnonzero((table["gpu"] == gpu) & (table["segmentGroup"] == _LOCAL) & (table["timestamp"] != MISSING))
+    rows = rows[(table[what][rows] >= 0) & (table[what][rows] < _MOST_BYTES)]
+    rows = rows[np.lexsort((table[what][rows], table["timestamp"][rows]))]
+    owner = process_key(table[whose][rows]) if whose == "globalTid" else table[whose][rows]
+    change = np.empty(len(rows), np.int64)
+    for one in unique(owner).tolist():
+        change[owner == one] = np.diff(table[what][rows[owner == one]], prepend=0)
+    return table["timestamp"][rows], np.cumsum(change)

@@ -22,6 +22,7 @@ from boundby.native.texts import distinct_texts, texts_at
 _CONTINUES = 0xFFFFFFFF
 _SCHEMA, _BATCH = 1, 3  # kinds of messages
 _INTEGER, _FLOAT, _TEXT, _TRUTH = 2, 3, 5, 6  # kinds of columns
+_SINGLE, _DOUBLE = 1, 2  # of decimals
 _SIZES = {8, 16, 32, 64}
 _VALID, _LAST = 0, -1  # places of a column's buffers
 
@@ -32,7 +33,7 @@ class NotPlainError(Exception):
 
 class _Column(NamedTuple):
     kind: int
-    type: npt.DTypeLike  # of its integers
+    type: npt.DTypeLike  # of its numbers
     buffers: int
     first: int  # of these among those of a batch
 
@@ -70,9 +71,10 @@ class ArrowFile:
         self.rows = sum(batch.rows for batch in self._batches)
 
     def integers(self, name: str) -> Int64Array:
-        """A column of integers or truth values, MISSING where there is none; of one value it takes no memory."""
+        """A column of integers, truth values or the bits of decimals, MISSING where there is none; of one value it
+        takes no memory."""
         column = self.columns[name]
-        if not column.is_integer:
+        if column.kind == _TEXT:
             raise NotPlainError(f"{name} holds no integers")
         place = list(self.columns).index(name)
         parts = [self._integers(batch, column, place) for batch in self._batches]
@@ -86,6 +88,8 @@ class ArrowFile:
         read = self._read(batch, column, _LAST, column.type)
         if column.kind == _TRUTH:
             read = np.unpackbits(read, count=batch.rows, bitorder="little")
+        if column.kind == _FLOAT:
+            read = read.astype(np.float64).view(np.int64)
         values = read[: batch.rows].astype(np.int64, copy=False)
         if batch.missing[place]:
             values = np.where(self._is_there(batch, column), values, MISSING)
@@ -184,6 +188,10 @@ def _schema(header: _Table) -> dict[str, _Column]:
             if bits not in _SIZES:
                 raise NotPlainError("integers of another size")
             type_ = f"<{'i' if told.number(1, 'B') else 'u'}{bits // 8}"
+        elif kind == _FLOAT:
+            if (precision := told.number(0, "h")) not in (_SINGLE, _DOUBLE):
+                raise NotPlainError("decimals of another size")
+            type_ = f"<f{2 << precision}"
         buffers = 3 if kind == _TEXT else 2
         columns[field.text(0)] = _Column(kind, type_, buffers, first)
         first += buffers
@@ -199,7 +207,7 @@ def _batch(header: _Table, begin: int, end: int, columns: list[_Column]) -> _Bat
     if rows < 0 or any(not begin <= at <= at + size <= end for at, size in places):
         raise NotPlainError("columns lie outside of their batch")
     for one, missing in zip(columns, nodes[1::2], strict=True):
-        needed = rows * np.dtype(one.type).itemsize if one.kind == _INTEGER else (rows + 7) // 8
+        needed = rows * np.dtype(one.type).itemsize if one.kind in (_INTEGER, _FLOAT) else (rows + 7) // 8
         last = places[one.first + (1 if one.kind == _TEXT else one.buffers - 1)][1]
         valid = places[one.first][1]
         if last < (4 * (rows + 1) if one.kind == _TEXT and rows else needed) or (missing and valid < (rows + 7) // 8):

@@ -79,6 +79,9 @@ class ColumnFolder(Database):
 
     def _column(self, table: str, values: Any) -> Int64Array:
         types = self._arrow.types
+        if types.is_floating(values.type):
+            whole = values.cast(self._arrow.float64()).fill_null(-0.0)  # whose bits are MISSING
+            return np.ascontiguousarray(whole.to_numpy(), np.float64).view(np.int64)
         if not (types.is_integer(values.type) or types.is_boolean(values.type) or types.is_null(values.type)):
             raise self._damaged(table, "holds something that is not a number where one belongs")
         whole = values.cast(self._arrow.int64(), safe=False).fill_null(MISSING)

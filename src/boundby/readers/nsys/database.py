@@ -30,7 +30,7 @@ from boundby.model.errors import InputError, UserError
 from boundby.readers.files import export_again, first_bytes, no_report
 from boundby.readers.nsys import sniff
 from boundby.readers.nsys.declared import Reads
-from boundby.readers.nsys.pages import Only, PageReader, Since
+from boundby.readers.nsys.pages import DECIMALS, Only, PageReader, Since, bits_of
 
 BUSY_TIMEOUT_S = 2.0  # an exporter that is still writing keeps its lock for much longer than this
 
@@ -305,6 +305,10 @@ class Database:
     def _from_rows(self, table: str, present: Sequence[str], only: Only | None) -> dict[str, Int64Array]:
         """The same by SQLite."""
         known = self._columns_of(table)
+        real = [column for column in present if column.lower() in DECIMALS]
+        if real:
+            others = [column for column in present if column not in real]
+            return self._from_rows(table, others, only) | self._decimals(table, real, only)
         values = [f'ifnull("{known[column.lower()]}", {MISSING})' for column in present]
         read_rows = self._chunks if table in self.views else self._joined_chunks
         where = _condition(only)
@@ -315,6 +319,14 @@ class Database:
         chunks = chunks or [np.empty((len(present), 0), np.int64)]
         rows = np.ascontiguousarray(np.concatenate(chunks, axis=1))
         return dict(zip(present, rows, strict=True))
+
+    def _decimals(self, table: str, columns: Sequence[str], only: Only | None) -> dict[str, Int64Array]:
+        """Columns of decimals by SQLite, in the order of the others."""
+        named, where = ", ".join(f'"{column}"' for column in columns), _condition(only)
+        query = f'SELECT {named} FROM "{table}" NOT INDEXED' + (f" WHERE {where}" if where else "")
+        rows = [[bits_of(cell) if isinstance(cell, float) else MISSING for cell in row] for row in self.rows(query)]
+        values = np.array(rows, np.int64).reshape(-1, len(columns)).T
+        return dict(zip(columns, values, strict=True))
 
     def texts_of(self, table: str, column: str, *, only: Only | None = None) -> tuple[Int32Array, list[str]]:
         """A column of texts in row order: of each row the number of its text among the distinct ones, -1 for NULL."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import numpy.typing as npt
 
 from boundby.model.arrays import (
+    Float64Array,
     Int32Array,
     Int64Array,
     compact,
@@ -15,22 +19,27 @@ from boundby.model.arrays import (
     joined,
     narrow,
     replaced,
-    spread,
     translated,
 )
+from boundby.model.expressions import expression
 from boundby.readers.nsys import constructs, messages
 from boundby.readers.nsys.database import MISSING, Database
 from boundby.readers.nsys.declared import Reads
 from boundby.readers.nsys.identity import Indexes, process_key
-from boundby.readers.nsys.pages import Only, Since
+from boundby.readers.nsys.pages import Only, Since, decimals
 from boundby.trace.tables import NO_CORRELATION, ApiCalls, Intervals, Ranges, Samples, Schedule
 
+_AMOUNT = expression(
+    r"(?i)(?:^|[\W_])(?:bytes|size|batch|tokens?|samples?|count|elements?|items?|length|rows)(?:$|[\W_])"
+)
 _CUDA_BACKTRACE = 67  # eventClass of rows that repeat a call to carry its backtrace
 _PUSH_POP = (59, 70)
 _START_END = (60, 71)
 _DOMAIN_CREATE = 75
-#: The numbers that a range can carry; of decimals nothing is read.
-_PAYLOADS = ("int64Value", "uint64Value", "int32Value", "uint32Value")
+#: The numbers that a range can carry, and decimals; and objects, of which one number is taken.
+_WHOLE = ("int64Value", "uint64Value", "int32Value", "uint32Value")
+_DECIMAL = ("doubleValue", "floatValue")
+_OBJECT = "jsonTextId"
 #: The rows of NVTX_EVENTS that are intervals.
 IS_RANGE = ("eventType", (*_PUSH_POP, *_START_END))
 
@@ -49,7 +58,7 @@ EVENTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER"),
         ("end", "correlationId", "nameId", "eventClass", "returnValue"),
     ),
-    RANGES: (("NVTX_EVENTS",), ("end", "eventType", "textId", "domainId", *_PAYLOADS)),
+    RANGES: (("NVTX_EVENTS",), ("end", "eventType", "textId", "domainId", *_WHOLE, *_DECIMAL, _OBJECT)),
     CONSTRUCTS: (tuple(constructs.DOMAINS), constructs.COLUMNS),
     MESSAGES: (messages.TABLES, messages.COLUMNS),
     OS_CALLS: (("OSRT_API",), ("end", "nameId")),
@@ -137,19 +146,60 @@ def ranges(raw: Raw, indexes: Indexes) -> tuple[Ranges, tuple[str, ...]]:
         domain=domain,
         is_start_end=translated(raw["eventType"], _START_END.__contains__, np.bool_),
         is_open=compact(raw["end"] == MISSING),
-        payload=_payload(raw),
+        **_payloads(raw, indexes),
     )
     return table.sorted(indexes.pool.names()), domains
 
 
-def _payload(raw: Raw) -> Int64Array:
-    """The number that each range carries; MISSING where it carries none."""
-    payload = spread(MISSING, len(raw["start"]))
-    for column in _PAYLOADS:
-        values = raw[column]
-        if not (is_even(values) and len(values) and values[0] == MISSING):
-            payload = np.where(payload == MISSING, values, payload)
-    return payload
+def _payloads(raw: Raw, indexes: Indexes) -> dict[str, npt.NDArray[Any]]:
+    """The number that each range carries (NaN where it carries none), and what that number is, where it has a name."""
+    columns = [replaced_by_nan(raw[column]) for column in _WHOLE if _holds(raw[column])]
+    columns += [decimals(raw[column]) for column in _DECIMAL if _holds(raw[column])]
+    found: dict[str, npt.NDArray[Any]] = {}
+    if _holds(raw[_OBJECT]):
+        used, inverse = np.unique(raw[_OBJECT], return_inverse=True)
+        texts = indexes.database.texts
+        amounts = [amount_of(texts.get(number, "")) for number in used.tolist()]
+        columns.append(np.array([number for _, number in amounts])[inverse.reshape(-1)])
+        names = [indexes.pool.add(name) if name else -1 for name, _ in amounts]
+        found["payload_name"] = np.array(names, np.int32)[inverse.reshape(-1)]
+    if columns:
+        payload = columns[0]
+        for column in columns[1:]:
+            payload = np.where(np.isnan(payload), column, payload)
+        found["payload"] = payload
+    return found
+
+
+def _holds(column: Int64Array) -> bool:
+    return len(column) > 0 and not (is_even(column) and column[0] == MISSING)
+
+
+def replaced_by_nan(column: Int64Array) -> Float64Array:
+    """As decimals, NaN where there is none."""
+    return np.where(column == MISSING, np.nan, column)
+
+
+def amount_of(text: str) -> tuple[str, float]:
+    """Of a payload that is a JSON object the number that says how much work a range does, and its name: the only number
+    in it, else the first whose name is that of an amount. ("", NaN): there is none."""
+    nothing = "", float("nan")
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError):
+        return nothing
+    while isinstance(told, list | dict) and len(told) == 1 and not _numbers(told):
+        told = told[0] if isinstance(told, list) else next(iter(told.values()))
+    known = _numbers(told)
+    amounts = [key for key in known if _AMOUNT.search(key)] or ([*known] if len(known) == 1 else [])
+    return (amounts[0], float(known[amounts[0]])) if amounts else nothing
+
+
+def _numbers(told: object) -> dict[str, float]:
+    """The numbers in an object, by name."""
+    if not isinstance(told, dict):
+        return {}
+    return {key: value for key, value in told.items() if isinstance(value, int | float) and not isinstance(value, bool)}
 
 
 def _range_names(raw: Raw, indexes: Indexes) -> Int32Array:

@@ -15,7 +15,17 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import MISSING, BoolArray, Int32Array, Int64Array, is_any, is_even, spread, unique
+from boundby.model.arrays import (
+    MISSING,
+    BoolArray,
+    Float64Array,
+    Int32Array,
+    Int64Array,
+    is_any,
+    is_even,
+    spread,
+    unique,
+)
 from boundby.model.records import replace
 from boundby.native.pages import MOST_OUTPUTS, MOST_ROWS_OF_PAGE, NONE, At, Found, Leaves, empty_slots
 
@@ -38,6 +48,8 @@ class Since(NamedTuple):
     least: int
 
 
+#: Columns that hold decimals, lower case.
+DECIMALS = frozenset({"doublevalue", "floatvalue"})
 #: Which rows are wanted: those whose column holds one of these numbers, or since when.
 Only = tuple[str, tuple[int, ...]] | Since
 
@@ -56,6 +68,7 @@ class _Shape(NamedTuple):
     names: tuple[str, ...]  # of the columns in each row, lower case
     has_default: tuple[bool, ...]
     is_number: tuple[bool, ...]  # whether its numbers come out of SQLite as they stand in the file
+    is_decimal: tuple[bool, ...]
     rowid_column: int
 
 
@@ -85,7 +98,8 @@ class PageReader:
         return reader if is_known else None
 
     def columns(self, table: str, wanted: Sequence[str], only: Only | None = None) -> dict[str, Int64Array] | None:
-        """Integer columns in order of the rows' numbers, NULL as the smallest integer; None: ask SQLite."""
+        """Integer columns in order of the rows' numbers, NULL as the smallest integer, decimals as `decimals` takes
+        them; None: ask SQLite."""
         found = self._read(table, wanted, only)
         return None if found is None else dict(zip(wanted, found, strict=False))
 
@@ -131,6 +145,7 @@ class PageReader:
             rowid_column=shape.rowid_column,
             text_column=NONE if texts is None else places[0],
             has_default=np.array(shape.has_default, np.bool_),
+            is_decimal=np.array(shape.is_decimal, np.bool_),
             values=_addresses(columns),
             is_even=alike,
             first=np.zeros(len(places), np.int64),
@@ -208,13 +223,15 @@ class PageReader:
             return None
         indexes = ask("SELECT origin FROM pragma_index_list(?)", (table,)).fetchall()
         keys = [place for place, column in enumerate(found) if column[3]]
+        is_decimal = [column[0] in DECIMALS and column[1] == "REAL" for column in found]
         # A sole INTEGER key without an index of its own is the row's number and does not stand in the row.
         is_rowid = len(keys) == 1 and found[keys[0]][1] == "INTEGER" and ("pk",) not in indexes
         return _Shape(
             root=roots[0][0],
             names=tuple(column[0] for column in found),
             has_default=tuple(column[2] is not None for column in found),
-            is_number=tuple("INT" in column[1] for column in found),
+            is_number=tuple("INT" in column[1] or real for column, real in zip(found, is_decimal, strict=True)),
+            is_decimal=tuple(is_decimal),
             rowid_column=keys[0] if is_rowid else NONE,
         )
 
@@ -285,11 +302,26 @@ class PageReader:
             values = list(found or (b"",))
             if is_text and isinstance(values[0], bytes):
                 ask, values[0] = _add_text(ask, values[0])
-            if not all(value is None or isinstance(value, int) for value in values):
+            if not all(value is None or isinstance(value, int | float) for value in values):
                 return None
             for column, value in zip(columns, values, strict=True):
-                column[row] = MISSING if value is None else value
+                column[row] = MISSING if value is None else value if isinstance(value, int) else bits_of(value)
         return ask
+
+
+def bits_of(value: float) -> int:
+    """A decimal as the integer that has its bits."""
+    return int(np.float64(value).view(np.int64))
+
+
+def decimals(column: Int64Array) -> Float64Array:
+    """A column of decimals, NaN where there is none. Of whole numbers SQLite's files hold integers of 48 bits at most,
+    which are the bits of no other decimal that means anything; of all else the bits."""
+    numbers = np.where(np.abs(column) < _MOST_WHOLE, column, column.view(np.float64))
+    return np.where(column == MISSING, np.nan, numbers)
+
+
+_MOST_WHOLE = 1 << 48
 
 
 def _room_for(rows: int, columns: int) -> list[Int64Array]:

@@ -162,7 +162,7 @@ def _build(raw: dict[str, Raw], indexes: Indexes, since_ns: int | None) -> Trace
         problems,
     )
     budget: tuple[TraceWarning, ...] = _beside(
-        "GPU memory budgets", partial(allocations.over_budget, database), (), problems
+        "GPU memory budgets", partial(allocations.paging, database), (), problems
     )
     file_accesses = files.file_accesses(database, indexes)
     trace = Trace(

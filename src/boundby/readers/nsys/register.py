@@ -89,7 +89,6 @@ _NOT_READ = {
     "TARGET_INFO_NIC_INFO": "network cards of the machine",
     "TARGET_INFO_*": "the machine and the processes",
     "THREAD_*": "threads",
-    "TOTAL_BYTES_RESIDENT_IN_SEGMENT_EVENTS": "how much GPU memory is resident, as Windows counts it",
     "UCP_*": "workers and progress of UCX",
     "UCX_*": "workers and progress of UCX",
     "VULKAN_*": "Vulkan",

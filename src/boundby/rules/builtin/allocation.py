@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from boundby.evidence.allocations_again import allocated_in
 from boundby.evidence.context import RuleContext
 from boundby.evidence.initialization import call_evidence, call_place, init_saving, setup_calls
 from boundby.model.causes import Cause
@@ -17,11 +18,13 @@ def _check(context: RuleContext) -> Iterator[Match]:
     total = int(context.call_ns(rows).sum())
     if len(rows) < RULE.threshold(context, "count") or total < context.least_ns:
         return
+    held = allocated_in(context, rows)
+    memory = f"; {held}" if held else ""
     yield Match(
         region=call_place(context, rows),
         title=f"{count(len(rows))} allocation calls take {duration(total)}, throughout the run: "
-        f"{', '.join(context.named_calls(rows, 2))}",
-        evidence=call_evidence(context, rows),
+        f"{', '.join(context.named_calls(rows, 2))}{memory}",
+        evidence={**call_evidence(context, rows), **(held.evidence if held else {})},
         saving_ns=init_saving(context, rows, RULE.threshold(context, "avoided_least")),
         advice=_advice(context.program, context.call_totals(rows)[0][0]),
         examples=context.call_examples(rows),
