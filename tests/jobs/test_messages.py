@@ -11,6 +11,7 @@ from boundby import api
 from boundby.document.job_document import document
 from boundby.render import to_terminal
 from boundby.results.job import JobReport
+from tests.support.export import Export
 from tests.support.split import split
 
 ROUNDS, LATE_NS = 12, 8 * MS
@@ -101,3 +102,29 @@ def test_one_report_a_rank_gives_the_same_culprit(tmp_path: Path) -> None:
     assert [rank.rank for rank in report.ranks] == [0, 1, 2]
     assert (report.stragglers[0].ranks, report.stragglers[0].waited_in) == ((1,), "MPI_Allreduce")
     assert report.stragglers[0].excess_ns == pytest.approx(ROUNDS * LATE_NS, rel=0.15)
+
+
+@pytest.mark.parametrize("ring", [2, 3])
+def test_late_to_what_sends_and_receives(ring: int, tmp_path: Path) -> None:
+    """MPI_Sendrecv around a ring: of two ranks one row a call, of more one of no length for what is sent besides."""
+    export = Export(("mpirun", "./ring"))
+    threads = [export.thread(100 + number, name=f"MPI Rank {number}") for number in range(ring)]
+    for number, thread in enumerate(threads):
+        export.mpi_rank(thread, number, ring, 64 + number)
+        export.mpi(thread, 0, MS, "MPI_Init")
+        export.osrt(thread, 0, 2_000, "fopen")
+    now = [MS] * ring
+    for _ in range(ROUNDS):
+        begin = [at + MS + (LATE_NS if number == 1 else 0) for number, at in enumerate(now)]
+        for number, thread in enumerate(threads):
+            before, place = (number - 1) % ring, {"communicator": 64 + number, "tag": 7, "bytes": 64}
+            now[number] = max(begin[number], begin[before]) + 10_000
+            if ring > 2:
+                export.mpi(thread, begin[number], begin[number], "MPI_Sendrecv", peer=(number + 1) % ring, **place)
+            export.mpi(thread, begin[number], now[number], "MPI_Sendrecv", peer=before, **place)
+    for thread, end in zip(threads, now, strict=True):
+        export.mpi(thread, end, max(now) + MS, "MPI_Finalize")
+    first = api.job([export.write(tmp_path / "ring.sqlite")], workers=1).stragglers[0]
+
+    assert (first.ranks, first.waited_in) == ((1,), "MPI_Sendrecv")
+    assert first.excess_ns == pytest.approx(ROUNDS * LATE_NS, rel=0.05)

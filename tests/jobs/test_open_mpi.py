@@ -74,6 +74,7 @@ def job(export: Path) -> JobReport:
         ("late_sender", 1, "MPI_Recv", "host_blocked"),
         ("late_receiver", 1, "MPI_Send", "host_blocked"),
         ("late_begun", 1, "MPI_Waitall", "host_blocked"),
+        ("exchange", 1, "MPI_Sendrecv", "host_blocked"),
         ("imbalance", 1, "MPI_Allreduce", "cpu"),
         ("serial", 0, "MPI_Bcast", "host_blocked"),
     ],

@@ -125,12 +125,10 @@ def test_allocation_in_loops_tells_what_is_allocated(tmp_path: Path, is_released
     for step in range(20):
         at = step * 10 * MS
         export.nvtx(main, at, at + 9 * MS, f"step {step}")
-        for place, name, change in ((1, "cudaMalloc_v3020", ALLOCATION), (6, "cudaFree_v3020", RELEASE)):
-            begin = at + place * MS
-            export.api(main, begin, begin + 900 * US, name)
-            if is_released or change == ALLOCATION:
-                address = 0x2000 if is_released else 0x2000 + step
-                allocation(export, main, begin + 300 * US, address, 50 * MB, change)
+        address = 0x2000 if is_released else 0x2000 + step
+        allocation(export, main, at + MS, address, 50 * MB, length=900 * US)
+        if is_released:
+            allocation(export, main, at + 6 * MS, address, 50 * MB, RELEASE, length=900 * US)
         launch = export.api(main, at + 2 * MS, at + 2 * MS + 10 * US, "cudaLaunchKernel_v7000")
         export.kernel(launch, at + 3 * MS, at + 5 * MS)
     report = analyzed(export, tmp_path / "a.sqlite", "2026")

@@ -58,11 +58,18 @@ def sampled(percent: Mapping[str, int], *, idle: Mapping[str, int] | None = None
 
 
 def allocation(
-    export: Export, thread: Thread, at: int, address: int, size: int, what: int = ALLOCATION, kind: int = DEVICE
+    export: Export,
+    thread: Thread,
+    at: int,
+    address: int,
+    size: int,
+    what: int = ALLOCATION,
+    kind: int = DEVICE,
+    length: int = 10 * US,
 ) -> None:
-    """An allocation or release inside its call."""
+    """An allocation or release inside its call, in the middle of it."""
     name = "cudaMalloc_v3020" if what == ALLOCATION else "cudaFree_v3020"
-    export.api(thread, at - 5 * US, at + 5 * US, name)
+    export.api(thread, at - length // 2, at + length // 2, name)
     export.row(
         "CUDA_GPU_MEMORY_USAGE_EVENTS",
         start=at,

@@ -39,7 +39,7 @@ def message_meetings(timeline: Timeline, groups: dict[Group, int], kinds: dict[s
     meetings = calls.take(np.flatnonzero(kind == MessageKind.COLLECTIVE))
     parts = [_collectives(timeline, meetings, place[kind == MessageKind.COLLECTIVE], names, groups, kinds, is_whole)]
     rank = trace.ranks.get(process, UNKNOWN)
-    passes = is_any(kind, (MessageKind.SEND, MessageKind.RECEIVE, MessageKind.BEGIN))
+    passes = is_any(kind, (MessageKind.SEND, MessageKind.RECEIVE, MessageKind.EXCHANGE, MessageKind.BEGIN))
     passes &= calls.peer >= 0
     if rank != UNKNOWN and passes.any():
         rows = np.flatnonzero(passes)
@@ -96,23 +96,28 @@ def _passed(
     groups: dict[Group, int],
     kinds: dict[str, int],
 ) -> Meetings:
-    """Messages between two ranks, numbered by their ends, tag and communicator. One that is both (MPI_Sendrecv) is what
-    it receives."""
+    """Messages between two ranks, numbered by their ends, tag and communicator."""
     place, names, rank = own
     texts = timeline.trace.names
     is_receive = np.array([receives(text) for text in texts], bool)[calls.name[rows]]
-    is_send = np.array([sends(text) for text in texts], bool)[calls.name[rows]] & ~is_receive
+    is_send = np.array([sends(text) for text in texts], bool)[calls.name[rows]]
     of_world = np.array([_is_world(names[one]) for one in place[rows].tolist()], bool)
     kept = (is_receive | is_send) & of_world
-    rows, is_send = rows[kept], is_send[kept]
+    rows, is_send, is_exchange = rows[kept], is_send[kept], (is_send & is_receive)[kept]
+    is_send, is_exchange = _halves(calls, rows, is_send, is_exchange)
     peer, tag, on = calls.peer[rows], calls.tag[rows], place[rows]
-    source, target = np.where(is_send, rank, peer), np.where(is_send, peer, rank)
-    distinct, which = factorize(on, source, target, tag)
+    sends_it = np.where(is_exchange, peer > rank, is_send)
+    source, target = np.where(sends_it, rank, peer), np.where(sends_it, peer, rank)
+    distinct, which = factorize(on, source, target, tag, is_exchange)
     group_of = [
         groups.setdefault(
-            Group(f"{names[one].name}, from {src} to {dst}, tag {tag}", tuple(sorted({src, dst}))), len(groups)
+            Group(
+                f"{names[one].name}, {f'between {src} and' if both else f'from {src} to'} {dst}, tag {tag}",
+                tuple(sorted({src, dst})),
+            ),
+            len(groups),
         )
-        for one, src, dst, tag in distinct.tolist()
+        for one, src, dst, tag, both in distinct.tolist()
     ]
     passing = kinds.setdefault(MESSAGE, len(kinds))
     start, end, held_in = held(calls, kind, rows)
@@ -127,6 +132,18 @@ def _passed(
         _order_in(which),
         _named_kinds(timeline, calls.take(held_in), kinds),
     )
+
+
+def _halves(
+    calls: Messages, rows: npt.NDArray[np.intp], is_send: npt.NDArray[np.bool_], is_exchange: npt.NDArray[np.bool_]
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Which rows send, and which both send and receive. Of a call that does both (MPI_Sendrecv) nsys 2024 writes two
+    rows that begin together: one of no length for what it sends, one for what it receives; or a single one, where rank,
+    tag and size of both are the same."""
+    start, length = calls.start_ns[rows], (calls.end_ns - calls.start_ns)[rows]
+    _, which, count = np.unique(start, return_inverse=True, return_counts=True)
+    is_half = is_exchange & (count[which.reshape(-1)] > 1)
+    return np.where(is_half, length == 0, is_send), is_exchange & ~is_half
 
 
 def _is_world(group: Group) -> bool:

@@ -55,6 +55,12 @@ static void late_begun(int rank, char *data) {
     MPI_Waitall(1, &request, MPI_STATUSES_IGNORE);
 }
 
+static void exchange(int rank, char *data) { /* both ways at once, to one rank and with one tag */
+    if (rank == 1) rest(WORK_MS);
+    MPI_Sendrecv(data, SMALL, MPI_CHAR, 1 - rank, TAG, data + SMALL, SMALL, MPI_CHAR, 1 - rank, TAG, MPI_COMM_WORLD,
+                 MPI_STATUS_IGNORE);
+}
+
 static void imbalance(int rank) {
     double sum = spin(rank == 1 ? WORK_MS : 1), all;
     MPI_Allreduce(&sum, &all, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
@@ -90,6 +96,7 @@ int main(int count, char **arguments) {
         if (!strcmp(what, "late_sender")) late_sender(rank, data);
         else if (!strcmp(what, "late_receiver")) late_receiver(rank, data);
         else if (!strcmp(what, "late_begun")) late_begun(rank, data);
+        else if (!strcmp(what, "exchange")) exchange(rank, data);
         else if (!strcmp(what, "imbalance")) imbalance(rank);
         else if (!strcmp(what, "serial")) serial(rank, data);
         else if (!strcmp(what, "deadlock")) deadlock(rank, data);
