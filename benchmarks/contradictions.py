@@ -18,6 +18,7 @@ from boundby.model.causes import BUSY_CAUSES, Cause
 from boundby.model.errors import UserError
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.render import terminal
+from boundby.replay.uncertainty import summed
 from boundby.results.report import DeviceReport, Report, WhatIf
 from boundby.rules.builtin import builtin
 
@@ -37,6 +38,7 @@ def contradictions(report: Report) -> Iterator[str]:
     yield from _parts(report)
     yield from _best(report)
     yield from _sure(report)
+    yield from _sums(report)
     yield from _screen(report)
 
 
@@ -119,6 +121,16 @@ def _sure(report: Report) -> Iterator[str]:
     for finding in report.findings:
         if is_unknown and finding.severity == "high" and not (finding.saving_ns or (0, 0))[0]:
             yield f"finding {finding.id} is high in time that the verdict calls unknown"
+
+
+def _sums(report: Report) -> Iterator[str]:
+    """What is uncertain adds up to the range, and the range holds its number."""
+    for item in report.what_if:
+        ends = summed(item.predicted_ns, item.uncertainties)[:2]
+        if ends != (item.low_ns, item.high_ns):
+            yield f"GPU {item.device}: {item.scenario} is {item.low_ns} to {item.high_ns}, its uncertainties say {ends}"
+        if not (item.low_ns or 0) <= item.predicted_ns <= (item.high_ns or 0) <= item.baseline_ns:
+            yield f"GPU {item.device}: {item.scenario} of {item.baseline_ns} is not in its range"
 
 
 def _screen(report: Report) -> Iterator[str]:

@@ -8,15 +8,17 @@ from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.replay import Predictor, answer
 from boundby.replay.engine import replay, replay_otherwise
-from boundby.replay.predictor import Range, Step
+from boundby.replay.predictor import Step
 from boundby.replay.removals import Without
+from boundby.replay.uncertainty import Range
 from boundby.trace.tables import Direction, MemoryKind
 from tests.replay.test_replay import US, launch, predictor_of, steps_with_sync
 from tests.support.program import Program
 
 
 def test_a_narrow_range_is_of_high_confidence() -> None:
-    assert [Range(*ends).confidence for ends in ((95, 105), (90, 110), (50, 100))] == ["high", "medium", "low"]
+    ranges = [Range(low).reaching("model", low, high) for low, high in ((95, 105), (90, 110), (50, 100))]
+    assert [found.confidence for found in ranges] == ["high", "medium", "low"]
 
 
 def test_what_is_known_is_narrow_and_holds_its_prediction() -> None:
@@ -101,5 +103,5 @@ def test_which_work_comes_first_is_left_open() -> None:
     other = predicted + (lengths[0] - predicted) - (lengths[1] - predictor.measured_ns[0])
     assert found.low_ns <= max(other, predictor.devices[0].busy.total)
     assert min(other, predictor.measured_ns[0]) <= found.high_ns
-    assert Range(100, 101).confidence == "high"
-    assert Range(100, 101, is_order_open=True).confidence == "medium"
+    assert Range(100).reaching("order", 100, 101).confidence == "high"
+    assert Range(100).reaching("order", 100, 101, steps=1).confidence == "medium"

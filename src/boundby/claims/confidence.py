@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from boundby.claims.bound import (
     BUSY_KEYS,
@@ -19,10 +17,12 @@ from boundby.claims.bound import (
 )
 from boundby.claims.limits import NOTABLE_UNSEEN
 from boundby.model.causes import BUSY_CAUSES, NOUN, REMOVABLE, SHORT_LABEL, Cause
+from boundby.model.records import replace
 from boundby.model.scale import NOTABLE, QUARTER, SMALL
 from boundby.model.units import duration, percent, plural
 from boundby.replay.counterfactuals import LEAST_SHOWN, MOST_OF_IT
-from boundby.results.report import CONFIDENCES
+from boundby.replay.uncertainty import level, summed, uncertainty
+from boundby.results.report import Uncertainty
 
 # A verdict on host time of which so much is unattributed loses a step, or two.
 UNEXPLAINED_SOME = SMALL
@@ -38,61 +38,46 @@ _OF_LAUNCHED = (*sorted(BUSY_KEYS), Cause.CUDA_API.key, Cause.INIT.key)
 _NAMED = frozenset((*_KEYS, "mixed"))
 
 
-class Doubt(NamedTuple):
-    """Something that is not known. What it leaves open counts as far as it may turn the verdict: ``less_ns`` and
-    ``more_ns``: how much less, and how much more, the removal of these causes may save. ``steps``: by how many it
-    lowers the confidence whatever it leaves open."""
-
-    sentence: str
-    steps: int = 0
-    less_ns: Mapping[str, int] = {}
-    more_ns: Mapping[str, int] = {}
+def _open(kind: str, keys: Sequence[str], less_ns: int, more_ns: int, sentence: str, steps: int = 0) -> Uncertainty:
+    """What leaves open by how much less, and by how much more, the removal of each of these causes may save."""
+    return uncertainty(kind, less_ns, more_ns, steps, where=keys, sentence=sentence)
 
 
-def _open(sentence: str, keys: Iterable[str], less_ns: int, more_ns: int, steps: int = 0) -> Doubt:
-    return Doubt(sentence, steps, dict.fromkeys(keys, less_ns), dict.fromkeys(keys, more_ns))
-
-
-def confidence(case: Case, decision: Decision) -> tuple[str, tuple[str, ...]]:
-    """Level and reasons, in order of weight: a doubt that cannot turn the verdict is none."""
+def confidence(case: Case, decision: Decision) -> tuple[str, tuple[Uncertainty, ...]]:
+    """Level, and what is uncertain, in order of weight. What it leaves open counts as far as it may turn the verdict;
+    what neither turns it nor lowers the confidence whatever it leaves open is not uncertain."""
     if not case.has_gpu_work:
-        lost = list(_doubts_of_host(case))
-        return _level(sum(doubt.steps for doubt in lost)), tuple(doubt.sentence for doubt in lost)
+        lost = tuple(_doubts_of_host(case))
+        return level(sum(doubt.steps for doubt in lost)), lost
     doubts = list(_doubts(case, decision)) if case.window_ns else []
     if decision.host_limit_fraction is None and decision.bound in _NAMED and len(decision.savings) > 1:
         doubts += _turned(case, decision, doubts)
-    doubts = [doubt for doubt in doubts if doubt.steps]
-    return _level(max((doubt.steps for doubt in doubts), default=0)), tuple(doubt.sentence for doubt in doubts)
+    told = tuple(doubt for doubt in doubts if doubt.steps)
+    return level(summed(0, told)[2]), told
 
 
-def _level(steps: int) -> str:
-    return CONFIDENCES[min(steps, len(CONFIDENCES) - 1)]
-
-
-def _turned(case: Case, decision: Decision, doubts: Iterable[Doubt]) -> Iterator[Doubt]:
+def _turned(case: Case, decision: Decision, doubts: Iterable[Uncertainty]) -> Iterator[Uncertainty]:
     """What all doubts together make of the lead: whether another cause may save as much, or is close behind."""
     named = decision.mixed_of or (decision.bound,)
-    less, more = defaultdict[str, int](int), defaultdict[str, int](int)
-    for doubt in doubts:
-        for side, open_ns in ((less, doubt.less_ns), (more, doubt.more_ns)):
-            for key, ns in open_ns.items():
-                side[key] += ns
+    ends = {key: summed(0, [doubt for doubt in doubts if key in doubt.where]) for key in _KEYS}
     saved = {saving.cause: saving.saving_ns for saving in decision.savings}
     own = {key: ns for key, ns in saved.items() if key in named}
-    most = {key: _most_ns(case, decision, key, saved.get(key, 0)) + more[key] for key in _KEYS if key not in named}
-    least = {rival: max(_least_ns(case, key, ns, rival) - less[key] for key, ns in own.items()) for rival in most}
+    most = {key: _most_ns(case, decision, key, saved.get(key, 0)) + ends[key][1] for key in _KEYS if key not in named}
+    least = {rival: max(_least_ns(case, key, ns, rival) + ends[key][0] for key, ns in own.items()) for rival in most}
     rival = min(most, key=lambda key: least[key] - most[key])
     matters_ns = LEAST_SAVING * case.window_ns
     lead_ns = least[rival] - max(most[rival], matters_ns)
     if lead_ns >= 0 and (decision.mixed_of is not None or lead_ns >= CLOSE * case.window_ns):
         return
     for doubt in doubts:
-        if not doubt.steps and max(0, *doubt.less_ns.values(), doubt.more_ns.get(rival, 0)) >= matters_ns:
-            yield doubt._replace(steps=1)
+        open_ns = max(doubt.low_ns, doubt.high_ns if rival in doubt.where else 0)
+        if not doubt.steps and open_ns >= matters_ns > 0:
+            yield replace(doubt, steps=1)
     if lead_ns < 0:
-        yield Doubt(f"what is not on record could make {SHORT_LABEL[rival]} the bigger cause", 2)
+        sentence = f"what is not on record could make {SHORT_LABEL[rival]} the bigger cause"
+        yield uncertainty("turned", steps=2, where=(rival,), sentence=sentence)
     elif saved.get(rival, 0) >= matters_ns:
-        yield Doubt(f"{SHORT_LABEL[rival]} is close behind", 1)
+        yield uncertainty("close", steps=1, where=(rival,), sentence=f"{SHORT_LABEL[rival]} is close behind")
 
 
 def _least_ns(case: Case, key: str, saved_ns: int, rival: str) -> int:
@@ -124,85 +109,111 @@ def _most_ns(case: Case, decision: Decision, key: str, saved_ns: int) -> int:
     return saved_ns if own_ns < LEAST_SHARE * case.window_ns else min(more_ns, shown_most_ns(case, cause))
 
 
-def _doubts(case: Case, decision: Decision) -> Iterator[Doubt]:
+def _doubts(case: Case, decision: Decision) -> Iterator[Uncertainty]:
     named = {decision.bound, *(decision.mixed_of or ())}
-    is_saturated, unknown_ns = decision.host_limit_fraction is not None, case.time[Cause.UNATTRIBUTED]
-    if not case.captured.cuda_api:
-        yield Doubt("CUDA API calls were not captured, so idle time has no owner", 2)
-    if case.is_unbelievable:
-        yield Doubt("the times of many rows contradict others: no time in this report is sure", 2)
-    elif case.is_damaged:
-        yield Doubt("some rows of the report hold values that cannot be right: others may, too", 1)
-    if (alone_ns := case.unconfirmed_ns) > 0:
-        part = percent(alone_ns / case.window_ns)
-        sentence = f"of {part} of the time, at the ends of the window, a single row of the report tells"
-        yield _open(sentence, _KEYS, alone_ns, alone_ns)
-    if unknown_ns:
-        yield _open(f"{percent(case.share(Cause.UNATTRIBUTED))} of the time is not recorded", _KEYS, 0, unknown_ns)
-    if (overhead_ns := case.time[Cause.PROFILER]) > 0:
-        yield _open(f"{percent(case.share(Cause.PROFILER))} of the time is the profiler's own", _KEYS, 0, overhead_ns)
+    is_saturated = decision.host_limit_fraction is not None
+    yield from _doubts_of_rows(case)
     yield from _doubts_of_sleep(case, named, is_saturated=is_saturated)
     if case.unreliable is not None and case.captured.cuda_api:
         yield from _doubts_of_replay(case, decision)
+    yield from _doubts_of_device(case, decision, named, is_saturated=is_saturated)
+    yield from _doubts_of_savings(case, decision, is_saturated=is_saturated)
+
+
+def _doubts_of_rows(case: Case) -> Iterator[Uncertainty]:
+    """Rows that cannot be believed, and time of which none tells."""
+    if not case.captured.cuda_api:
+        yield uncertainty("no-calls", steps=2)
+    if case.is_unbelievable:
+        yield uncertainty("bad-times", steps=2)
+    elif case.is_damaged:
+        yield uncertainty("bad-rows", steps=1)
+    open_ns = {
+        "single-row": (case.unconfirmed_ns, case.unconfirmed_ns),
+        "unrecorded": (0, case.time[Cause.UNATTRIBUTED]),
+        "profiler": (0, case.time[Cause.PROFILER]),
+    }
+    told = {
+        "single-row": "of {} of the time, at the ends of the window, a single row of the report tells",
+        "unrecorded": "{} of the time is not recorded",
+        "profiler": "{} of the time is the profiler's own",
+    }
+    for kind, (less_ns, more_ns) in open_ns.items():
+        if more_ns > 0:
+            yield _open(kind, _KEYS, less_ns, more_ns, told[kind].format(percent(more_ns / case.window_ns)))
+
+
+def _doubts_of_device(
+    case: Case, decision: Decision, named: Collection[str], *, is_saturated: bool
+) -> Iterator[Uncertainty]:
+    """What the device did that is not on record, or not as it was."""
     if Cause.GPU_COMPUTE.key in named and case.opaque_ns >= UNEXPLAINED_MUCH * case.window_ns:
         part = percent(min(case.opaque_ns / case.window_ns, 1.0))
-        yield Doubt(f"{part} of the time is CUDA graphs recorded as one piece each, not as kernels, copies and gaps", 1)
+        sentence = f"{part} of the time is CUDA graphs recorded as one piece each, not as kernels, copies and gaps"
+        yield uncertainty("opaque-graphs", steps=1, sentence=sentence)
     if case.is_clock_shifted:
-        yield Doubt("the device's clock was off and was corrected", 1)
+        yield uncertainty("clock", steps=1, sentence="the device's clock was off and was corrected")
     if case.clock_ahead_ns and not is_saturated:  # a busy device is so on its own clock
         ahead = duration(case.clock_ahead_ns)
-        yield Doubt(f"no operation starts within {ahead} of its launch: the device's clock may be ahead by so much", 2)
+        sentence = f"no operation starts within {ahead} of its launch: the device's clock may be ahead by so much"
+        yield uncertainty("clock", steps=2, sentence=sentence)
     if case.launches_lost_before and (case.launches_lost_before >= case.operations or _may_lead(case, decision)):
         before = f"{plural(case.launches_lost_before, 'launch', 'launches')} before the window"
-        yield Doubt(f"the work of {before} is not on record", 2)
+        yield uncertainty("lost-work", steps=2, sentence=f"the work of {before} is not on record")
     if case.unseen_ns >= NOTABLE_UNSEEN * case.window_ns:
         part = percent(case.unseen_ns / case.window_ns)
-        yield Doubt(f"for {part} of the time the GPU's counters show work of which no operation is on record", 2)
+        sentence = f"for {part} of the time the GPU's counters show work of which no operation is on record"
+        yield uncertainty("unseen", steps=2, sentence=sentence)
     if case.silent_ns > 0:
         silent = duration(case.silent_ns)
-        yield Doubt(f"CUDA calls stop on record {silent} before the end, while ranges go on", 1)
+        sentence = f"CUDA calls stop on record {silent} before the end, while ranges go on"
+        yield uncertainty("silent", steps=1, sentence=sentence)
+
+
+def _doubts_of_savings(case: Case, decision: Decision, *, is_saturated: bool) -> Iterator[Uncertainty]:
+    """Where account and replay, or one cause and several, say different things."""
     if (unshown := _unshown(case, decision)) is not None:
         label = SHORT_LABEL[unshown.key]
-        yield Doubt(f"the GPU is rarely idle because of {label} here: the predicted saving comes from elsewhere", 2)
+        sentence = f"the GPU is rarely idle because of {label} here: the predicted saving comes from elsewhere"
+        yield uncertainty("unlike-account", steps=2, sentence=sentence)
     if (unsaved := _unsaved(case, decision)) is not None:
-        part = percent(case.share(unsaved))
-        yield Doubt(
-            f"the GPU idles {part} of the time because of {SHORT_LABEL[unsaved.key]}; the replay saves little", 1
-        )
+        part, label = percent(case.share(unsaved)), SHORT_LABEL[unsaved.key]
+        sentence = f"the GPU idles {part} of the time because of {label}; the replay saves little"
+        yield uncertainty("unlike-account", steps=1, sentence=sentence)
     if decision.why_not is not None:
-        yield Doubt("no verdict can be given", 2)
+        yield uncertainty("no-verdict", steps=2)
     elif decision.bound == "unknown":
-        yield Doubt("no cause stands out", 1)
+        yield uncertainty("no-cause", steps=1)
     elif decision.mixed_of is None and not is_saturated:
         if host_together_ns(case, decision) is not None:
-            yield Doubt("the host's causes together would save more", 1)
+            yield uncertainty("together", steps=1)
         if (other := _more_alone(case, decision)) is not None:
-            yield Doubt(f"while the host's waits stay, removing {NOUN[other]} would save more", 1)
+            sentence = f"while the host's waits stay, removing {NOUN[other]} would save more"
+            yield uncertainty("waits-stay", steps=1, sentence=sentence)
 
 
-def _doubts_of_sleep(case: Case, named: set[str], *, is_saturated: bool) -> Iterator[Doubt]:
+def _doubts_of_sleep(case: Case, named: Collection[str], *, is_saturated: bool) -> Iterator[Uncertainty]:
     """Whether the host was on a CPU, asleep, or waited for a thread that is not on record."""
-    if not case.has_cpu_evidence and named & set(_ON_CPU_OR_NOT):
-        yield Doubt("neither CPU scheduling nor OS calls were captured: host code may have been blocked", 1)
-    if case.preempted_ns and named & set(_ON_CPU_OR_NOT):
+    is_host = any(key in named for key in _ON_CPU_OR_NOT)
+    if not case.has_cpu_evidence and is_host:
+        sentence = "neither CPU scheduling nor OS calls were captured: host code may have been blocked"
+        yield uncertainty("no-host", steps=1, sentence=sentence)
+    if case.preempted_ns and is_host:
         # A sleep whose OS call is missing looks so.
         part = percent(case.preempted_ns / case.window_ns)
         sentence = f"{part} of the time the host's thread was runnable and waited for a core (preempted)"
-        yield _open(sentence, _ON_CPU_OR_NOT, case.preempted_ns, case.preempted_ns)
+        yield _open("preempted", _ON_CPU_OR_NOT, case.preempted_ns, case.preempted_ns, sentence)
     if Cause.HOST_BLOCKED.key in named and case.unwoken_ns:
-        sentence = "the thread that the host waits for is not on record: it may have worked or slept"
-        yield _open(sentence, _ON_CPU_OR_NOT, case.unwoken_ns, case.unwoken_ns)
-    if named & BUSY_KEYS and not is_saturated and (nobody_ns := case.asleep_for_nobody_ns):
+        yield _open("unwoken", _ON_CPU_OR_NOT, case.unwoken_ns, case.unwoken_ns, "")
+    if BUSY_KEYS.intersection(named) and not is_saturated and (nobody_ns := case.asleep_for_nobody_ns):
         part = percent(nobody_ns / case.window_ns)  # whoever it is: as long whatever the device does
         sentence = f"for {part} of the time the host waits for a thread that is not on record: it may set the pace"
-        yield _open(sentence, (*BUSY_KEYS, *_ON_CPU_OR_NOT), nobody_ns, nobody_ns)
+        yield _open("unwoken", (*sorted(BUSY_KEYS), *_ON_CPU_OR_NOT), nobody_ns, nobody_ns, sentence)
     if case.is_cpu_thinned and not is_saturated:
-        yield Doubt(
-            "context switches are missing: when the host computed, slept or waited for another thread is not sure", 2
-        )
+        yield uncertainty("thinned", steps=2)
 
 
-def _doubts_of_replay(case: Case, decision: Decision) -> Iterator[Doubt]:
+def _doubts_of_replay(case: Case, decision: Decision) -> Iterator[Uncertainty]:
     """Nothing then shows how far host and device hide behind each other, nor what lost calls waited for."""
     sentence, limit = f"the trace cannot be replayed reliably: {case.unreliable}", decision.host_limit_fraction
     is_lost = case.calls_lost_fraction >= SOME_CALLS_LOST or case.unsure_ns >= SOME_CALLS_LOST * case.window_ns
@@ -210,7 +221,7 @@ def _doubts_of_replay(case: Case, decision: Decision) -> Iterator[Doubt]:
     is_open = is_lost if limit is None else limit < IDLE_WORTH
     # Work that is launched waits for the device, or for its own launch to arrive, and for nothing that the host does.
     waiting_ns = 0 if limit is not None else case.time[Cause.DEVICE_WAIT]
-    yield _open(sentence, _OF_LAUNCHED, 0, waiting_ns, 2 if is_open else 1)
+    yield _open("unreplayed", _OF_LAUNCHED, 0, waiting_ns, sentence, 2 if is_open else 1)
 
 
 def _may_lead(case: Case, decision: Decision) -> bool:
@@ -254,15 +265,16 @@ def _more_alone(case: Case, decision: Decision) -> str | None:
     return best if alone[decision.bound] - alone[best] > LEAST_SAVING * case.window_ns else None
 
 
-def _doubts_of_host(case: Case) -> Iterator[Doubt]:
+def _doubts_of_host(case: Case) -> Iterator[Uncertainty]:
     """Of a verdict on host time alone: it is never sure, since it is not what a GPU waits for."""
-    yield Doubt("no GPU work is on record", 1) if case.no_verdict is None else Doubt("no verdict can be given", 2)
+    yield uncertainty("no-gpu", steps=1) if case.no_verdict is None else uncertainty("no-verdict", steps=2)
     if not case.has_cpu_evidence:
-        yield Doubt("neither CPU scheduling, samples nor OS calls were captured", 2)
+        yield uncertainty("no-host", steps=2)
     elif case.window_ns:
         if (unexplained := case.share(Cause.UNATTRIBUTED)) >= UNEXPLAINED_SOME:
             steps = 2 if unexplained >= UNEXPLAINED_MUCH else 1
-            yield Doubt(f"{percent(unexplained)} of the time is not recorded", steps)
+            yield uncertainty("unrecorded", steps=steps, sentence=f"{percent(unexplained)} of the time is not recorded")
         if case.preempted_ns >= MUCH_PREEMPTED * case.window_ns:
             part = percent(case.preempted_ns / case.window_ns)
-            yield Doubt(f"for {part} of it the thread was runnable and waited for a core (preempted)", 1)
+            sentence = f"for {part} of it the thread was runnable and waited for a core (preempted)"
+            yield uncertainty("preempted", steps=1, sentence=sentence)

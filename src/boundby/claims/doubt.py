@@ -15,6 +15,7 @@ from boundby.model.records import replace
 from boundby.model.scale import HABIT, NOTABLE, QUARTER, SMALL
 from boundby.model.units import duration, percent
 from boundby.replay.counterfactuals import MOST_OF_IT
+from boundby.replay.uncertainty import Range
 from boundby.rules.builtin.trace_quality import CAPTURE_AGAIN
 
 # Calls that left no other record are lost as often as those that did; more often by chance, up to so many times.
@@ -69,14 +70,17 @@ def saving_range(case: Case, decision: Decision) -> tuple[int, int] | None:
     saved = {item.cause: item.saving_ns for item in decision.savings}
     if named not in saved:
         return None
+    found, (less, more) = Range(saved[named]), case.open_ns.get(named, (0, 0))
     if case.replayed is None and named in BUSY_KEYS:
-        return 0, max(saved[named], case.time[Cause[named.upper()]])
+        found = found.reaching("unreplayed", 0, case.time[Cause[named.upper()]])
+        return found.low_ns, found.high_ns
     ways = [{item.cause: item.saving_ns for item in other.savings} for other in _alternatives(case)]
-    found = [way[named] for way in (*ways, saved) if named in way]
-    less, more = case.open_ns.get(named, (0, 0))
     if not ways and not less and not more:
         return None
-    return max(min(found) - less, 0), max(min(max(found) + more, case.window_ns), *found)
+    found = found.between("lost-work", *(way[named] for way in ways if named in way))
+    most_ns = min(found.high_ns + more, case.window_ns)
+    found = found.reaching("unexplained", max(found.low_ns - less, 0), most_ns)
+    return found.low_ns, found.high_ns
 
 
 def why_not(case: Case, decision: Decision) -> str | None:

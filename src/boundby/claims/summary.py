@@ -30,8 +30,8 @@ from boundby.model.scale import HALF, NEGLIGIBLE
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.model.units import percent, plural
 from boundby.replay import Answer, Counterfactuals, Predictor, Undelayed
-from boundby.replay.predictor import MODEL_ERROR, Range
-from boundby.replay.questions import told_confidence
+from boundby.replay.predictor import MODEL_ERROR
+from boundby.replay.uncertainty import Range
 from boundby.results.report import (
     CONFIDENCES,
     ApiCalls,
@@ -257,20 +257,18 @@ def prediction(timeline: Timeline, replayed: Counterfactuals, device: DeviceTime
     device busy whenever lost work may have run, off by the time in which calls are missing, and by what may hang on
     any of them."""
     length, filled = device.high_ns - device.low_ns, replayed.filled
-    predicted_ns, number = replayed.predicted_ns[device.index][scenario], timeline.trace.gpus[device.index].id
-    between, other = replayed.between[device.index][scenario], predicted_ns
+    found, number = replayed.between[device.index][scenario], timeline.trace.gpus[device.index].id
+    found = found.up_to(length)  # a removal never lengthens
     if filled is not None and device.index in filled.replayed.between:
-        other = max(filled.replayed.predicted_ns[device.index][scenario], min(predicted_ns, between.floor_ns))
-        otherwise = filled.replayed.between[device.index][scenario]
-        low, high = min(between.low_ns, otherwise.low_ns), max(between.high_ns, otherwise.high_ns)
-        between = between._replace(low_ns=low, high_ns=high)
-    predicted_ns, other = min(predicted_ns, length), min(other, length)  # a removal never lengthens
-    causes = frozenset(SCENARIOS[scenario].causes)
-    between = _widened(timeline, replayed, device, between, (predicted_ns, other), causes)
-    is_little = int(device.withheld.work.length_ns.sum()) <= LITTLE * length
-    told = other if is_little else predicted_ns
-    confidence = _sure(device, between, told)
-    return WhatIf(scenario, told, length, number, between.least_ns, between.high_ns, confidence)
+        other = max(filled.replayed.predicted_ns[device.index][scenario], min(found.told_ns, found.floor_ns))
+        other, otherwise = min(other, length), filled.replayed.between[device.index][scenario]
+        found = found.reaching("lost-work", min(otherwise.low_ns, other), min(max(otherwise.high_ns, other), length))
+        if int(device.withheld.work.length_ns.sum()) <= LITTLE * length:
+            found = found.told_as(other, "lost-work")
+        found = found._replace(floor_ns=min(found.floor_ns, found.told_ns, other))
+    found = _widened(timeline, replayed, device, found, frozenset(SCENARIOS[scenario].causes))
+    confidence = found.confidence_of(length)
+    return WhatIf(scenario, found.told_ns, length, number, found.least_ns, found.high_ns, confidence, found.told)
 
 
 def widened(
@@ -278,41 +276,33 @@ def widened(
 ) -> Answer:
     """The answer to a question that is no named scenario, with what missing records leave open. ``causes``: those that
     are removed."""
-    found = Range(answer.low_ns, answer.high_ns, answer.confidence != CONFIDENCES[0])
-    found = _widened(timeline, replayed, device, found, (answer.predicted_ns,), causes)
-    worst = max(map(CONFIDENCES.index, (answer.confidence, _sure(device, found, answer.predicted_ns))))
-    return replace(answer, low_ns=found.least_ns, high_ns=found.high_ns, confidence=CONFIDENCES[worst])
+    found = _widened(timeline, replayed, device, Range(answer.predicted_ns, answer.uncertainties), causes)
+    worst = max(map(CONFIDENCES.index, (answer.confidence, found.confidence_of(answer.baseline_ns))))
+    confidence, told = CONFIDENCES[worst], found.told
+    return replace(answer, low_ns=found.least_ns, high_ns=found.high_ns, confidence=confidence, uncertainties=told)
 
 
 def _widened(
-    timeline: Timeline,
-    replayed: Counterfactuals,
-    device: DeviceTimeline,
-    between: Range,
-    predicted_ns: Sequence[int],
-    causes: AbstractSet[str],
+    timeline: Timeline, replayed: Counterfactuals, device: DeviceTimeline, found: Range, causes: AbstractSet[str]
 ) -> Range:
-    """The range of a prediction (or of two ways to make it) with what is not on record: calls, work, who woke whom."""
+    """The range of a prediction with what is not on record: calls, work, who woke whom."""
     length, unknown = device.high_ns - device.low_ns, device.withheld.unsure_ns
-    low, high, is_order_open, floor, held = between
-    if min(predicted_ns) < length and (weight := _lost_weight(timeline, device)):
-        low, high = round(low * (1 - weight)), round(high + max(length - high, 0) * weight)
+    if found.told_ns < length and (weight := _lost_weight(timeline, device)):
+        low, high = found.low_ns, found.high_ns
+        found = found.reaching("lost-work", round(low * (1 - weight)), round(high + max(length - high, 0) * weight))
+    slept_ns = max(length - replayed.predicted_ns[device.index][_SLEEP], 0)
     if causes in _ONE_OF_TWO and _much_unwoken(timeline, device):
         # Who made what the host slept for is not on record: work is gone with one cause, sleep with the other.
-        slept_ns = max(length - replayed.predicted_ns[device.index][_SLEEP], 0)
-        low, high = (low - slept_ns, high) if Cause.CPU.key in causes else (low, length)
+        is_work = Cause.CPU.key in causes
+        found = found.reaching(
+            "unwoken", max(found.low_ns - slept_ns, 0) if is_work else None, None if is_work else length
+        )
     if Cause.HOST_BLOCKED.key in causes:
-        slept_idle_ns = int(device.segments.by_cause()[Cause.HOST_BLOCKED])
-        unshown_ns = unshown_sleep_ns(slept_idle_ns, length - replayed.predicted_ns[device.index][_SLEEP])
-        high = max(high, min(high + unshown_ns, length))
-    low, high = max(low - unknown, 0), max(min(high + unknown, max(length, high)), *predicted_ns)
-    return Range(low, high, is_order_open, min(*predicted_ns, floor), held)
-
-
-def _sure(device: DeviceTimeline, between: Range, predicted_ns: int) -> str:
-    if device.shift.unshown_ns:
-        return CONFIDENCES[-1]
-    return told_confidence(between, predicted_ns, device.high_ns - device.low_ns)
+        unshown_ns = unshown_sleep_ns(int(device.segments.by_cause()[Cause.HOST_BLOCKED]), slept_ns)
+        found = found.reaching("idle-sleeps", None, min(found.high_ns + unshown_ns, length))
+    most_ns = min(found.high_ns + unknown, max(length, found.told_ns))
+    found = found.reaching("lost-calls", max(found.low_ns - unknown, 0), most_ns)
+    return found.reaching("clock", steps=2 if device.shift.unshown_ns else 0)
 
 
 def _much_unwoken(timeline: Timeline, device: DeviceTimeline) -> bool:

@@ -16,7 +16,7 @@ def judge(case: Case) -> Verdict:
     reason = why_not(case, decision)
     if reason is not None:
         decision = Decision("unknown", decision.savings, why_not=reason)
-    level, reasons = confidence(case, decision)
+    level, uncertain = confidence(case, decision)
     named = decision.mixed_of[0] if decision.mixed_of else decision.bound
     gains = tuple(saving for saving in decision.savings if saving.saving_ns > 0)
     told = () if case.is_thread else decision.savings
@@ -27,7 +27,8 @@ def judge(case: Case) -> Verdict:
     return Verdict(
         bound=decision.bound,
         confidence=level,
-        reasons=reasons,
+        reasons=tuple(one.sentence for one in uncertain),
+        uncertainties=uncertain,
         because=because(case, decision) if reason is None else f"cannot be told: {reason.split('. ')[0]}",
         why_not=reason,
         saving_ns=None if reason else next((saving.saving_ns for saving in told if saving.cause == named), None),

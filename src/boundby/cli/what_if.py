@@ -42,6 +42,12 @@ SORTS = ("scenario", "max")
 @click.option(
     "--sort", type=click.Choice(SORTS), default="scenario", help="Rows as asked for, or what saves most first (max)."
 )
+@click.option(
+    "--explain-range",
+    "explains_range",
+    is_flag=True,
+    help="Below the table, of each prediction: each uncertainty, what it adds, what would settle it.",
+)
 @view_options(*PLAIN, "top", top="Only the N that save most, of each GPU.")
 def what_if(
     report: Path,
@@ -50,6 +56,7 @@ def what_if(
     as_json: bool,
     output: Path | None,
     sort: str,
+    explains_range: bool,
     view: View,
 ) -> int:
     """Predict what a change to the program in REPORT would save.
@@ -79,7 +86,10 @@ def what_if(
         found = [{**asdict(answer), "speedup": answer.speedup} for answer in answers]
         text = json.dumps({"unreliable": unreliable, "answers": found}, indent=2, ensure_ascii=False) + "\n"
     else:
-        text = _table(answers, unreliable, view.plain() if to_file else view.surface(), asked_for=bool(scenarios))
+        surface = view.plain() if to_file else view.surface()
+        text = _table(answers, unreliable, surface, asked_for=bool(scenarios))
+        if explains_range and not unreliable:
+            text += _ranges(answers, surface, asked_for=bool(scenarios))
     console.deliver(text, output, view, utf8=as_json)
     return outcome.OK
 
@@ -92,7 +102,6 @@ def _table(answers: list[Answer], unreliable: str | None, surface: Surface, *, a
     """``asked_for``: each scenario was named, and has its row whatever it says."""
     from boundby.document.sentences import untrusted
     from boundby.model.causes import SHORT_LABEL
-    from boundby.model.scenarios import SCENARIOS
     from boundby.model.units import change, duration, duration_range
     from boundby.render.face import Column, Face, fitting, natural, pad
 
@@ -100,16 +109,11 @@ def _table(answers: list[Answer], unreliable: str | None, surface: Surface, *, a
     if unreliable:
         why = f"{untrusted(unreliable)}. boundby analyze tells what the account alone knows."
         return face.text([face.wrapped(why)])
-    rows = [one for one in answers if asked_for or abs(_change(one)) >= LEAST_TOLD]
+    rows = _rows(answers, asked_for=asked_for)
     if not rows:
         return face.text([face.wrapped("None of the named scenarios changes the window by 0.5 %.")])
     several = len({answer.device for answer in answers}) > 1
-
-    def named(one: Answer) -> str:
-        known = SCENARIOS.get(one.scenario)
-        name = f"{one.scenario} ({known.label})" if known else one.scenario
-        return f"GPU {one.device}: {name}" if several else name
-
+    named = partial(_named, several=several)
     cells: tuple[tuple[str, Callable[[Answer], str], int], ...] = (
         ("NOW", lambda one: duration(one.baseline_ns), 3),
         ("THEN", lambda one: duration(one.predicted_ns), 0),
@@ -131,6 +135,45 @@ def _table(answers: list[Answer], unreliable: str | None, surface: Surface, *, a
         told = ", ".join(f"GPU {gpu} {now}" if several else now for gpu, now in whole)
         table += face.wrapped(f"Now: {told}.")
     return face.text([table])
+
+
+def _rows(answers: list[Answer], *, asked_for: bool) -> list[Answer]:
+    return [one for one in answers if asked_for or abs(_change(one)) >= LEAST_TOLD]
+
+
+def _named(one: Answer, *, several: bool) -> str:
+    from boundby.model.scenarios import SCENARIOS
+
+    known = SCENARIOS.get(one.scenario)
+    name = f"{one.scenario} ({known.label})" if known else one.scenario
+    return f"GPU {one.device}: {name}" if several else name
+
+
+def _ranges(answers: list[Answer], surface: Surface, *, asked_for: bool) -> str:
+    """Of each prediction what is uncertain, by how much that moves either end of its range, and what would settle
+    it."""
+    from boundby.model.units import duration, duration_range, percent
+    from boundby.render.face import Face
+
+    face = Face(surface.width, surface.color_system, surface.unicode)
+    several = len({answer.device for answer in answers}) > 1
+    sections = []
+    for one in _rows(answers, asked_for=asked_for):
+        head = f"{_named(one, several=several)}: {duration(one.predicted_ns)}"
+        lines = face.wrapped(f"{head}, between {duration_range(one.low_ns, one.high_ns)}")
+        for each in one.uncertainties:
+            ends = ((each.low_ns, "shorter"), (each.high_ns, "longer"))
+            added = " and ".join(
+                f"{duration(ns)} ({percent(ns / max(one.baseline_ns, 1))}) {way}" for ns, way in ends if ns
+            )
+            steps = "" if not each.steps else f"confidence {'low' if each.steps > 1 else 'medium'} at most"
+            places = f": {', '.join(each.where)}" if each.where else ""
+            told = "; ".join(filter(None, (added, steps)))
+            lines += face.wrapped(f"{told}: {each.sentence}{places}.", indent=2)
+            if each.capture:
+                lines += face.wrapped(f"To settle it: {each.capture}.", indent=4)
+        sections.append(lines if one.uncertainties else [*lines, *face.wrapped("Nothing is uncertain.", indent=2)])
+    return "\n" + face.text(sections) if sections else ""
 
 
 def _cell(told: Callable[[Answer], str], one: Answer, _: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from boundby.document.text import clean, file_name
 from boundby.model import units
@@ -176,11 +177,11 @@ def outlook(verdict: Verdict, window_ns: int, left: Left | None = None) -> str:
         # No prediction can be trusted: it hangs on delays that nothing explains.
         low, high = (units.percent(ns / window_ns) for ns in verdict.saving_range_ns)
         return f"Removing {NOUN[main]} would save between {low} and {high} of the time."
-    text = f"Without {NOUN[main]} {_taking(saved, window_ns, (left or {}).get(main))}"
+    text = f"Without {NOUN[main]} {_taking(saved, window_ns, verdict, (left or {}).get(main))}"
     if verdict.bound == "mixed" and (other := verdict.runner_up) in NOUN:
         then = (left or {}).get(other)
         then_ns = window_ns - then.predicted_ns if then else verdict.runner_up_saving_ns or 0
-        return f"{text}; without {NOUN[other]}, {_taking(then_ns, window_ns, then)}."
+        return f"{text}; without {NOUN[other]}, {_taking(then_ns, window_ns, verdict, then)}."
     if verdict.bound_next in NOUN:
         text += f"; {SHORT_LABEL[verdict.bound_next]} would be next"
     return f"{text}."
@@ -239,21 +240,24 @@ def saves_of(response: FirstResponse, window_ns: int) -> str:
 
 
 def next_best(verdict: Verdict, window_ns: int, left: Left | None = None) -> str:
-    """The runner-up and what the program as it ran would save without it alone (``left``: of a device); empty where
-    there is none (a mixed verdict has named it). Where the host waits for the device that may be more than the bound's
-    saving, since either one gone ends the wait; it is then told of the program that no longer waits, as the verdict
-    ranks it."""
-    other = verdict.runner_up
-    if other not in NOUN or verdict.bound == "mixed" or verdict.decided_by == "account":
+    """What removing the cause that saves most beside the bound would save alone, from the program as it ran (``left``:
+    of a device); empty where there is none (a mixed verdict has named it). Where the host waits for the device that may
+    be more than the bound's saving, since either one gone ends the wait; the runner-up is then told of the program that
+    no longer waits, as the verdict ranks it, as uncertain as it is alone."""
+    left, main = left or {}, _main(verdict)
+    if verdict.runner_up not in NOUN or verdict.bound == "mixed" or verdict.decided_by == "account":
         return ""
-    left, then_ns = left or {}, verdict.runner_up_saving_ns or 0
-    saving_ns = window_ns - left[other].predicted_ns if other in left else then_ns
-    bound_ns = most_saved(verdict, window_ns, left) or 0
-    is_after = verdict.bound == "sync" or saving_ns > bound_ns
-    saving_ns = then_ns if is_after else saving_ns
-    if saving_ns <= (WORTH_ADDING if is_after else WORTH_NAMING) * window_ns:
+    alone = {cause: _saved(item) for cause, item in left.items() if cause not in (main, "sync") and cause in NOUN}
+    then_ns = verdict.runner_up_saving_ns or 0
+    other = max(alone, key=lambda cause: alone[cause].told_ns, default=verdict.runner_up)
+    saves = alone.get(other) or Spread(then_ns, then_ns, then_ns)
+    is_after = verdict.bound == "sync" or saves.told_ns > (most_saved(verdict, window_ns, left) or 0)
+    if is_after:
+        other = verdict.runner_up
+        saves = alone.get(other, Spread(then_ns, then_ns, then_ns)).moved(then_ns, window_ns)
+    if saves.told_ns <= (WORTH_ADDING if is_after else WORTH_NAMING) * window_ns:
         return ""
-    what, saved = NOUN[other], units.percent(saving_ns / window_ns)
+    what, saved = NOUN[other], saves.told(window_ns)
     if is_after:
         return f"After the syncs are gone, removing {what} would save another {saved}."
     return f"Next best: removing {what} would save {saved}."
@@ -264,23 +268,72 @@ def change(saving_ns: int, window_ns: int) -> str:
     return units.change(-saving_ns / window_ns if window_ns else 0.0)
 
 
+class Spread(NamedTuple):
+    """A saving: as told, at least, and at most."""
+
+    told_ns: int
+    least_ns: int
+    most_ns: int
+
+    def moved(self, told_ns: int, window_ns: int) -> Spread:
+        """Another saving that is as uncertain."""
+        least_ns, most_ns = told_ns - self.told_ns + self.least_ns, told_ns - self.told_ns + self.most_ns
+        return Spread(told_ns, max(least_ns, 0), min(max(most_ns, told_ns), window_ns))
+
+    def told(self, window_ns: int) -> str:
+        """``24 %`` of the window, or ``6-62 %`` where one number would say more than the trace does."""
+        if self.most_ns - self.least_ns <= WIDE * window_ns:
+            return units.percent(self.told_ns / window_ns)
+        least, most = (units.percent(ns / window_ns) for ns in (self.least_ns, self.most_ns))
+        return f"up to {most}" if self.least_ns < WORTH_NAMING * window_ns else f"{least.removesuffix(' %')}-{most}"
+
+
+def _saved(item: WhatIf) -> Spread:
+    shortest, longest = _ends(item)
+    return Spread(item.baseline_ns - item.predicted_ns, item.baseline_ns - longest, item.baseline_ns - shortest)
+
+
+def _ends(item: WhatIf) -> tuple[int, int]:
+    ends = (item.predicted_ns if ns is None else ns for ns in (item.low_ns, item.high_ns))
+    return next(ends), next(ends)
+
+
 def is_wide(item: WhatIf) -> bool:
     """Whether a prediction is told as a range: one number would say more than the trace does."""
-    return (item.high_ns or item.predicted_ns) - (item.low_ns or item.predicted_ns) > WIDE * item.baseline_ns
+    shortest, longest = _ends(item)
+    return longest - shortest > WIDE * item.baseline_ns
 
 
-def _taking(saving_ns: int, window_ns: int, item: WhatIf | None = None) -> str:
+def predicted_length(item: WhatIf) -> str:
+    """``4.12 s``, or ``4.30-10.7 s``."""
+    return units.duration_range(*_ends(item)) if is_wide(item) else units.duration(item.predicted_ns)
+
+
+def predicted_change(item: WhatIf) -> str:
+    """``-24 %`` of the window, by a prediction, or ``-6 to -62 %``."""
+    if not is_wide(item):
+        return change(item.baseline_ns - item.predicted_ns, item.baseline_ns)
+    shortest, longest = _ends(item)
+    least, most = (change(item.baseline_ns - ns, item.baseline_ns) for ns in (longest, shortest))
+    return f"{least.removesuffix(' %')} to {most}"
+
+
+def is_lower(item: WhatIf | None, verdict: Verdict) -> bool:
+    """Whether a prediction is of low confidence under a verdict that is not: then it is said beside the number."""
+    return item is not None and item.low_ns is not None and "low" == item.confidence != verdict.confidence
+
+
+def _taking(saving_ns: int, window_ns: int, verdict: Verdict, item: WhatIf | None = None) -> str:
     """``it would take 10.7 s instead of 11.4 s (-6.4 %)``, ``it would take 4.3-10.7 s instead of 11.4 s (-6.4 to
-    -62 %)``."""
+    -62 %, low confidence)``."""
+    unsure = ", low confidence" if is_lower(item, verdict) else ""
     if item is not None and is_wide(item):
-        shortest, longest = item.low_ns or item.predicted_ns, item.high_ns or item.predicted_ns
-        least, most = (change(window_ns - ns, window_ns).removesuffix(" %") for ns in (longest, shortest))
-        after = f"{units.duration_range(shortest, longest)} instead of {units.duration(window_ns)}"
-        return f"it would take {after} ({least} to {most} %)"
+        after = f"{predicted_length(item)} instead of {units.duration(window_ns)}"
+        return f"it would take {after} ({predicted_change(item)}{unsure})"
     if saving_ns <= 0:
-        return "it would take as long"
+        return f"it would take as long{unsure}"
     after = f"{units.duration(window_ns - saving_ns)} instead of {units.duration(window_ns)}"
-    return f"it would take {after} ({change(saving_ns, window_ns)})"
+    return f"it would take {after} ({change(saving_ns, window_ns)}{unsure})"
 
 
 def confidence(verdict: Verdict) -> str:
@@ -438,11 +491,6 @@ def blocked_on(times: Mapping[str, int]) -> str:
 def bound_phrase(bound: str) -> str:
     """``synchronization bound``, for the end of a sentence."""
     return BOUND_LABEL.get(bound, clean(bound))
-
-
-def predicted_change(item: WhatIf) -> str:
-    """``-24 %`` of the window, by a prediction."""
-    return change(item.baseline_ns - item.predicted_ns, item.baseline_ns)
 
 
 def no_predictions(report: Report) -> str:

@@ -249,7 +249,7 @@ def _findings(report: Report) -> str:
 
 def _what_if(report: Report) -> str:
     rows = [
-        (code(label), units.duration(item.predicted_ns), sentences.predicted_change(item))
+        (code(label), sentences.predicted_length(item), sentences.predicted_change(item))
         for label, item in sentences.notable_scenarios(report)
     ]
     if why := sentences.no_predictions(report):

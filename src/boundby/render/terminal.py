@@ -385,17 +385,20 @@ def top(head: str, tops: Sequence[Top], width: int, face: Face) -> list[Text]:
 
 
 def _what_if(report: Report, face: Face) -> list[Text]:
-    rows = [(face.fit(clean(label), face.width - 24), item) for label, item in sentences.notable_scenarios(report)]
+    found = sentences.notable_scenarios(report)
+    told = [(clean(label), sentences.predicted_length(item), sentences.predicted_change(item)) for label, item in found]
     if why := sentences.no_predictions(report):
         return [face.heading("WHAT IF"), *face.wrapped(f"{why}.")]
-    if not rows:
+    if not told:
         return []
+    length, changed = (natural("", (row[place] for row in told)) for place in (1, 2))
+    label = min(natural("", (row[0] for row in told)), face.width - length - changed - 4)
     columns = [
-        Column("", max(len(label) for label, _ in rows), lambda row, _: row[0]),
-        Column("", 8, lambda row, _: units.duration(row[1].predicted_ns), right=True),
-        Column("", 6, lambda row, _: sentences.predicted_change(row[1]), right=True),
+        Column("", label, lambda row, width: face.fit(row[0], width)),
+        Column("", length, lambda row, _: row[1], right=True),
+        Column("", changed, lambda row, _: row[2], right=True),
     ]
-    return [face.heading("WHAT IF (replayed; estimates)"), *(face.row(columns, row) for row in rows)]
+    return [face.heading("WHAT IF (replayed; estimates)"), *(face.row(columns, row) for row in told)]
 
 
 def _words(report: Report, screen: str, face: Face) -> list[Text]:

@@ -15,8 +15,9 @@ from boundby.model.records import dataclass
 from boundby.model.scale import HALF, NEGLIGIBLE, NOTABLE
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.native.forward import AT_ONCE
-from boundby.replay.predictor import MODEL_ERROR, Predictor, Range, Step, most_saved
+from boundby.replay.predictor import MODEL_ERROR, Predictor, Step, most_saved
 from boundby.replay.removals import Scope, Without
+from boundby.replay.uncertainty import Range
 from boundby.results.report import Doubt
 
 # Regions below this share of the window are not replayed: they cannot save more than they hold.
@@ -191,9 +192,7 @@ def _ranges(
     found: dict[int, dict[str, Range]] = {index: {} for index in predicted}
     for scenario in SCENARIOS.values():
         lengths = [by_scenario[scenario.key] for by_scenario in predicted.values()]
-        ranges = [
-            Range(length, length, floor_ns=floor) for length, floor in zip(lengths, predictor.floors_ns, strict=True)
-        ]
+        ranges = [Range(length, (), floor) for length, floor in zip(lengths, predictor.floors_ns, strict=True)]
         if keys & set(scenario.causes):
             ranges = predictor.between(lengths, Step(Without(scenario.causes), predictor.everywhere))
         for index, between in zip(predicted, ranges, strict=True):
@@ -201,8 +200,9 @@ def _ranges(
     for ranges_of in found.values():  # an order that is open for a part is open for the whole
         for scenario in SCENARIOS.values():
             parts = [ranges_of[part.key] for part in SCENARIOS.values() if set(part.causes) <= set(scenario.causes)]
-            is_open = any(part.is_order_open for part in parts)
-            ranges_of[scenario.key] = ranges_of[scenario.key]._replace(is_order_open=is_open)
+            lowers = {one.kind for part in parts for one in part.uncertainties if one.steps}
+            for kind in sorted(lowers - {one.kind for one in ranges_of[scenario.key].uncertainties if one.steps}):
+                ranges_of[scenario.key] = ranges_of[scenario.key].reaching(kind, steps=1)
     return found
 
 

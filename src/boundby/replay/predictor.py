@@ -28,7 +28,7 @@ from boundby.model.arrays import (
 from boundby.model.causes import REMOVABLE, Cause
 from boundby.model.intervals import clip, union
 from boundby.model.records import replace
-from boundby.model.scale import HABIT, HARDLY, NEGLIGIBLE, NOTABLE, QUARTER, SMALL
+from boundby.model.scale import A_FEW_LINES, HABIT, HARDLY, NEGLIGIBLE, NOTABLE, SMALL
 from boundby.model.units import percent
 from boundby.native.forward import AT_ONCE, NEVER, NONE, Column, Costs, Less, Spans, Windows
 from boundby.replay.build import build_graph
@@ -48,7 +48,8 @@ from boundby.replay.removals import (
     window_scope,
 )
 from boundby.replay.trust import Open, find_doubts, find_open, gap_before
-from boundby.results.report import CONFIDENCES, Doubt
+from boundby.replay.uncertainty import OUTSIDE, Range
+from boundby.results.report import Doubt
 from boundby.trace.tables import OpKind
 
 # When more than this share of the window is delay that no dependency explains, predictions are not to be trusted.
@@ -79,29 +80,27 @@ MUCH_SLEPT = SMALL
 CHANCE = HABIT
 # Loading code and allocating take another time in every run (a real pair: a third less); so much of it is left open.
 LOADING_ERROR = NOTABLE
-# How wide, for its middle, a range is of which the prediction is high or medium confidence.
-NARROW, WIDE = 0.12, QUARTER
 
 
-class Range(NamedTuple):
-    """Nanoseconds."""
+class _Widening:
+    """A range that one thing after the other widens, to no more than its ends."""
 
-    low_ns: int
-    high_ns: int
-    is_order_open: bool = False  # much hangs on which stream's work comes first, or who wakes whom, which is not known
-    floor_ns: int = 0  # the busiest stream that is left, no more than is predicted
-    held_ns: int = 0  # of the high end: what is waited for outside of the trace, whatever changes here
+    def __init__(self, predicted_ns: int, ends_ns: tuple[int, int], floor_ns: int) -> None:
+        self.range = Range(predicted_ns, (), floor_ns)
+        self._least_ns, self._most_ns = ends_ns
 
-    @property
-    def least_ns(self) -> int:
-        """The low end as it is told: the work that is left takes its time, however little is known of all else."""
-        return max(self.low_ns, self.floor_ns)
-
-    @property
-    def confidence(self) -> str:
-        """By how narrow it is."""
-        width = 2 * (self.high_ns - self.low_ns) / max(self.high_ns + self.low_ns, 1)
-        return CONFIDENCES[max(0 if width <= NARROW else 1 if width <= WIDE else 2, self.is_order_open)]
+    def reach(
+        self,
+        kind: str,
+        low_ns: int | None = None,
+        high_ns: int | None = None,
+        *,
+        steps: bool = False,
+        where: Sequence[str] = (),
+    ) -> None:
+        low_ns = None if low_ns is None else max(low_ns, self._least_ns)
+        high_ns = None if high_ns is None else min(high_ns, self._most_ns)
+        self.range = self.range.reaching(kind, low_ns, high_ns, steps=int(steps), where=where)
 
 
 def _is_of_kernels(change: Change) -> bool:
@@ -427,6 +426,7 @@ class Predictor:
             explained_ns = self.windows(Step(nothing_open, self.everywhere))
         costs = self._costs(steps)
         is_of_kernels = all(_is_of_kernels(step.change) for step in steps)
+        may_go_with_it = any(isinstance(step.change, Faster) or _is_of_kernels(step.change) for step in steps)
         is_same_work = costs.column("duration_ns") is self.graph.costs.duration_ns
         otherwise, ahead_ns = self._otherwise_ns(costs), run_ahead_ns(self.graph, costs)
         loading = LOADING_ERROR * self._loading_ns(costs)
@@ -435,42 +435,65 @@ class Predictor:
         changed_ns = self._changed_ns(costs, most_ns)
         ranges = []
         for position, predicted in enumerate(predicted_ns):
-            measured, rows = self.measured_ns[position], self._rows[position]
-            low, high = min(predicted, open_ns[position]), predicted
-            if not any(isinstance(step.change, Faster) or _is_of_kernels(step.change) for step in steps):
+            measured, floor = self.measured_ns[position], self._floor_ns(costs.duration_ns, position)
+            gone_ns, shared_ns = open_ns[position], self._shared_ns(position, predicted)
+            if not may_go_with_it:
                 # Taking away what is open shortens the trace itself; only what the change adds to that is its doing.
-                other = open_ns[position] + measured - explained_ns[position]
-                low, high = min(predicted, other), max(predicted, other)
+                gone_ns += measured - explained_ns[position]
             elif is_of_kernels:  # what has gone of the device's time, and its delays in proportion, is all there is
-                less = int((self.graph.costs.duration_ns - costs.duration_ns)[rows].sum())
-                most = min(less, self._busy_ns[position])
-                low = max(low, min(predicted, measured - most - int(self._delays_ns(rows))))
-            low, high = min(low, allocated_ns[position]), max(high, min(allocated_ns[position], measured))
-            busy = self._busy_ns[position] if is_same_work else 0  # what is shown to overlap does
+                gone_ns = min(max(gone_ns, self._without_kernels_ns(costs, position)), predicted)
+            ends = (
+                0 if shared_ns is not None and not is_of_kernels else min(predicted, floor),
+                max(measured, predicted),
+            )
+            found = _Widening(predicted, ends, min(predicted, floor))
+            found.reach(
+                "unexplained", gone_ns, predicted if may_go_with_it else gone_ns, where=self._open_places(position)
+            )
+            found.reach("allocations", allocated_ns[position], min(allocated_ns[position], measured))
             other = predicted + otherwise[position] - self._otherwise_unchanged_ns[position]
-            is_order_open = self._is_waker_open or self._removed(steps) in self._begins_sooner
-            is_order_open |= max(abs(other - predicted), ahead_ns) > MODEL_ERROR * predicted
-            delays_ns, (other_ns, turned_ns) = int(self.open.delay_ns[rows].sum()), self._other_processes_ns[position]
-            is_shared = delays_ns >= SHARED * measured or other_ns >= SHARED * predicted > 0
-            # Its work's time holds turns, too.
-            is_order_open |= is_shared and changed_ns[position] > LEAST_BOUND * measured
-            if self._shares_room and not self.graph.takes_turns:  # by what rule they share it is not known
-                is_order_open |= abs(measured - predicted) > LEAST_BOUND * measured
-            low, high = min(low, max(other, busy)), max(high, min(other, measured))  # which work comes first is open
-            if self._shares_room:  # more overlap than was measured may not be possible
-                high = max(high, min(busy, measured))
-            held = int(max(measured - high, 0) * self.open.held_up[position]) if leaves_input else 0
-            high += held
-            if not is_of_kernels and is_shared:
-                low = min(low, predicted - SHARED_DELAYS * delays_ns - turned_ns)
-            high += max(int((measured - high) * min(CHANCE * self._dropped, 1.0)), 0)
+            turns = max(abs(other - predicted), ahead_ns) > MODEL_ERROR * predicted
+            busy = self._busy_ns[position] if is_same_work else 0  # what is shown to overlap does
+            found.reach("wakers", steps=self._is_waker_open)
+            is_sooner = self._removed(steps) in self._begins_sooner
+            found.reach("order", max(other, busy), min(other, measured), steps=turns or is_sooner)
+            if self._shares_room:  # more overlap than was measured may not be possible, and by what rule is not known
+                is_less = abs(measured - predicted) > LEAST_BOUND * measured
+                found.reach("room", predicted, min(busy, measured), steps=is_less and not self.graph.takes_turns)
+            if leaves_input:
+                held_ns = int(max(measured - found.range.high_ns, 0) * self.open.held_up[position])
+                found.reach(OUTSIDE, predicted, found.range.high_ns + held_ns)
+            if shared_ns is not None:  # its work's time holds turns, too
+                least = predicted if is_of_kernels else predicted - shared_ns
+                found.reach("shared", least, predicted, steps=changed_ns[position] > LEAST_BOUND * measured)
+            high = found.range.high_ns
+            dropped_ns = int(max(measured - high, 0) * min(CHANCE * self._dropped, 1.0))
+            found.reach("contradictions", predicted, high + dropped_ns)
             error = round(min(MODEL_ERROR * predicted + loading, changed_ns[position]))
-            floor = self._floor_ns(costs.duration_ns, position)
-            if is_of_kernels or not is_shared:  # else kernels had a share, too: how much is open
-                low = max(low - error, min(predicted, floor))
-            high = max(min(high + error, max(measured, predicted)), predicted)
-            ranges.append(Range(max(low, 0), high, is_order_open, min(predicted, floor), held))
+            less = error if is_of_kernels or shared_ns is None else 0  # else kernels had a share, too: it is open
+            found.reach("model", found.range.low_ns - less, found.range.high_ns + error)
+            ranges.append(found.range)
         return ranges
+
+    def _without_kernels_ns(self, costs: Costs, position: int) -> int:
+        """A device's window, had everything gone that its kernels no longer take, and delays of ready work with it."""
+        rows = self._rows[position]
+        less = int((self.graph.costs.duration_ns - costs.duration_ns)[rows].sum())
+        return self.measured_ns[position] - min(less, self._busy_ns[position]) - self._delays_ns(rows)
+
+    def _shared_ns(self, position: int, predicted: int) -> int | None:
+        """By how much shorter a window may be, where another process has a share of the device; None: none has."""
+        delays_ns = int(self.open.delay_ns[self._rows[position]].sum())
+        other_ns, turned_ns = self._other_processes_ns[position]
+        is_shared = delays_ns >= SHARED * self.measured_ns[position] or other_ns >= SHARED * predicted > 0
+        return SHARED_DELAYS * delays_ns + turned_ns if is_shared else None
+
+    def _open_places(self, position: int) -> tuple[str, ...]:
+        """Where a device's window holds most that nothing on record explains."""
+        found = self.doubts.get(self.devices[position].index, ())[:A_FEW_LINES]
+        return tuple(
+            f"{one.kind} ({f'stream {one.stream}' if one.tid is None else f'thread {one.tid}'})" for one in found
+        )
 
     def _loading_ns(self, costs: Costs) -> int:
         """What these costs leave of initialization in the windows: what lies outside makes none of them longer."""

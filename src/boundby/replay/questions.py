@@ -10,17 +10,16 @@ import numpy as np
 from boundby.model.arrays import BoolArray, unique
 from boundby.model.errors import SelectionError, did_you_mean
 from boundby.model.expressions import expression
+from boundby.model.intervals import clip, union
 from boundby.model.records import dataclass
 from boundby.model.scenarios import SCENARIOS
-from boundby.replay.predictor import Predictor, Range, Step
+from boundby.replay.predictor import Predictor, Step
 from boundby.replay.removals import Change, Faster, FasterHost, Scope, Without
-from boundby.results.report import CONFIDENCES, WhatIf
+from boundby.results.report import Uncertainty, WhatIf
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.kernels import kernel_label
 
 _FASTER = expression(r"^(kernels|copies|comm|cpu|kernel:(?P<glob>.+))=(?P<factor>-?\d+(?:\.\d+)?)$")
-#: A range narrower than this part of the window leaves nothing open that matters.
-OPEN_SHARE = 0.02
 OVERLAPPED = {"copies_overlapped": "copies_free", "comm_overlapped": "comm_free"}
 
 FORMS = (
@@ -46,6 +45,7 @@ class Answer:
     high_ns: int
     confidence: str
     then_bound: str | None
+    uncertainties: tuple[Uncertainty, ...] = ()  # all that widens the range, and by how much
 
     @property
     def speedup(self) -> float | None:
@@ -66,6 +66,7 @@ def answered(item: WhatIf, then_bound: str | None) -> Answer:
         high_ns,
         item.confidence,
         then_bound,
+        item.uncertainties,
     )
 
 
@@ -89,31 +90,24 @@ def answer(
     between = predictor.between(stay, *steps)
     then = predictor.next_bounds(*steps, left_ns=stay) if tells_next else [None] * len(stay)
     answers = []
-    for position, device in enumerate(predictor.devices):
-        floor = max((lengths[position] for lengths in floors), default=0)
+    for position, (device, found) in enumerate(zip(predictor.devices, between, strict=True)):
+        floor_ns = max(found.floor_ns, min(max((lengths[position] for lengths in floors), default=0), found.told_ns))
+        found, measured_ns = found._replace(floor_ns=floor_ns), predictor.measured_ns[position]
         answers.append(
             Answer(
                 scenario=scenario,
                 region=region,
                 device=predictor.timeline.trace.gpus[device.index].id,
-                baseline_ns=predictor.measured_ns[position],
-                predicted_ns=stay[position],
-                low_ns=max(between[position].least_ns, min(floor, stay[position])),
-                high_ns=between[position].high_ns,
-                confidence=told_confidence(between[position], stay[position], predictor.measured_ns[position]),
+                baseline_ns=measured_ns,
+                predicted_ns=found.told_ns,
+                low_ns=found.least_ns,
+                high_ns=found.high_ns,
+                confidence=found.confidence_of(measured_ns),
                 then_bound=then[position],
+                uncertainties=found.told,
             )
         )
     return answers
-
-
-def told_confidence(between: Range, predicted_ns: int, measured_ns: int) -> str:
-    """How narrow the range is; never high where it is worth a word and wider than what would be saved: then whether
-    anything would be is open, as of a collective that may have waited for other ranks."""
-    saved_ns = max(measured_ns - predicted_ns, OPEN_SHARE * measured_ns)
-    is_open = between.high_ns - between.low_ns > saved_ns and between.low_ns < measured_ns
-    worst = max(CONFIDENCES.index(between.confidence), int(is_open))
-    return CONFIDENCES[worst]
 
 
 def causes_of(scenario: str) -> frozenset[str]:
@@ -169,13 +163,17 @@ def _at_least(windows: list[int], floors: Sequence[list[int]]) -> list[int]:
 
 
 def _floor(predictor: Predictor, term: str, scope: Scope) -> list[int]:
-    """Overlapped work still takes its own time on each device: no window is shorter than that."""
+    """Overlapped work still takes its own time on each device, beside other such work as it did: no window is shorter
+    than that."""
     graph = predictor.graph
-    moves = graph.is_communication if term == "comm_overlapped" else graph.op_kind >= OpKind.MEMCPY
-    return [
-        int(graph.costs.duration_ns[scope.operations & moves & (graph.device == device.index)].sum())
-        for device in predictor.devices
-    ]
+    rows = scope.operations & (graph.is_communication if term == "comm_overlapped" else graph.op_kind >= OpKind.MEMCPY)
+    floors = []
+    for device in predictor.devices:
+        own = np.flatnonzero(rows & (graph.device == device.index))
+        start_ns = graph.links.start_ns[own]
+        moves = union(start_ns, start_ns + graph.costs.duration_ns[own])
+        floors.append(clip(moves, device.low_ns, device.high_ns).total)
+    return floors
 
 
 def _change(term: str, predictor: Predictor) -> Change:

@@ -11,6 +11,7 @@ from boundby.model.arrays import BoolArray
 from boundby.model.records import replace
 from boundby.replay.predictor import LEAST_OPEN, MODEL_ERROR, Predictor, Step, most_saved
 from boundby.replay.removals import Change, Faster, Without
+from boundby.replay.uncertainty import Range
 
 SavingNs = tuple[int, int]
 Key = tuple[object, ...]
@@ -110,14 +111,15 @@ class Savings:
         ranges = []
         for number in range(len(steps)):
             alone, *others = left[number :: len(steps)]
-            saved = [most_saved(predictor.measured_ns, alone)]
-            if has_waits and saved[0]:
-                saved.append(most_saved(waitless, others[-1]))
+            found = Range(most_saved(predictor.measured_ns, alone))
+            if has_waits and found.told_ns:
+                found = found.between("waits-first", most_saved(waitless, others[-1]))
             if self._explained_ns is not None:
                 # Explaining nothing away shortens the trace itself; only what the change adds to that is its doing.
-                saved.append(most_saved(self._explained_ns, others[0]))
-            low, high = min(saved), max(saved)
-            ranges.append((round(low * (1 - MODEL_ERROR)), min(round(high * (1 + MODEL_ERROR)), self._longest_ns)))
+                found = found.between("unexplained", most_saved(self._explained_ns, others[0]))
+            ends = round(found.low_ns * (1 - MODEL_ERROR)), round(found.high_ns * (1 + MODEL_ERROR))
+            found = found.reaching("model", ends[0], min(ends[1], self._longest_ns))
+            ranges.append((found.low_ns, found.high_ns))
         return ranges
 
 

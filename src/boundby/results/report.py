@@ -12,6 +12,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from boundby.model.causes import BOUNDS
+from boundby.model.open_kinds import KINDS
 from boundby.model.records import dataclass
 from boundby.model.scale import NEARLY_ALL
 from boundby.results.codec import (
@@ -469,6 +470,24 @@ class Card:
 
 
 @dataclass(frozen=True)
+class Uncertainty:
+    """Something that the trace leaves open of a number: of a prediction, of the saving that decides a verdict."""
+
+    kind: Annotated[str, OneOf(tuple(KINDS)), "What is open; docs/what-if.md has all kinds."]
+    where: Annotated[tuple[str, ...], "Streams and threads of a prediction, causes of a verdict; empty: all of it."]
+    low_ns: Annotated[Natural, "By how much smaller the number may be because of it, beyond what stands before it."]
+    high_ns: Annotated[Natural, "By how much larger."]
+    steps: Annotated[Natural, "By how many steps it lowers the confidence whatever these are."]
+    sentence: Annotated[str, "What is open, in words."]
+
+    @property
+    @derived(after="sentence")
+    def capture(self) -> str:
+        """What would settle it; empty where nothing does."""
+        return KINDS[self.kind].capture if self.kind in KINDS else ""
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What a device, thread or region is bound by, how sure, and what would come next."""
 
@@ -530,6 +549,12 @@ class Verdict:
         " ranks in MPI; empty where it does not, and for other bounds.",
         NO_COLUMN,
     ] = ""
+    uncertainties: Annotated[
+        tuple[Uncertainty, ...],
+        LATER,
+        NO_COLUMN,
+        "What is open of the savings of the causes in ``where``, and of the verdict: reasons are its sentences.",
+    ] = ()
 
 
 @dataclass(frozen=True)
@@ -984,6 +1009,13 @@ class WhatIf:
     ] = None
     high_ns: Annotated[Natural | None, LATER, "Longest window that it allows."] = None
     confidence: Annotated[str, LATER, OneOf(CONFIDENCES), "How narrow that is."] = CONFIDENCES[-1]
+    uncertainties: Annotated[
+        tuple[Uncertainty, ...],
+        LATER,
+        NO_COLUMN,
+        "All that is open, in the order in which it widens the range: predicted_ns less the sum of low_ns is low_ns,"
+        " and with the sum of high_ns high_ns.",
+    ] = ()
 
     @property
     @derived(after="device")

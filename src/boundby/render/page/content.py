@@ -203,6 +203,7 @@ class ScenarioRow(NamedTuple):
     label: str
     prediction: WhatIf
     fraction: float
+    length: str
     change: str
     then: str | None
 
@@ -216,6 +217,7 @@ def _scenarios(report: Report, next_bounds: NextBounds) -> list[tuple[view.Accou
                 scenario_label(item.scenario),
                 item,
                 min(item.predicted_ns / item.baseline_ns, 1.0) if item.baseline_ns else 0.0,
+                sentences.predicted_length(item),
                 sentences.predicted_change(item),
                 (next_bounds[key] or "") if (key := (device.id, item.scenario)) in next_bounds else None,
             )
