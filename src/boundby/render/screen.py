@@ -68,8 +68,12 @@ def render(
     """At most `MOST_LINES` lines (more only where more rows were asked for, or on a narrow terminal)."""
     face = Face(max(width, MIN_WIDTH), color_system, unicode)
     above = [_head(report, face), *_accounts(report, face)]
-    below = [_findings(report, face, options), _tops(report, face, options), _last(report, face)]
+    tops = _tops(report, face, options)
+    below = [_findings(report, face, options), tops, _last(report, face)]
     taken = sum(len(section) + 1 for section in (*above, *below) if section)
+    over = 0 if options.top else min(max(taken + 1 + LEAST_ROWS + 2 - MOST_LINES, 0), MOST_TOPS - LEAST_ROWS)
+    if tops and over:  # names with least time give way
+        below[1], taken = tops[:-over], taken - over
     room = min(max(MOST_LINES - taken - 1, LEAST_ROWS + 2), MOST_ROWS + 2)
     return face.text([*above, _regions(report, face, options, room), *below])
 
