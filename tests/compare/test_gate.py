@@ -421,7 +421,8 @@ def test_a_saved_finding_of_an_unknown_severity_is_refused(tmp_path: Path) -> No
         ("sync.count", Coverage(uncalled=3), 2, ANY),
         ("api.per_ms", Coverage(uncalled=3), 0, ANY),
         ("time.cpu", Coverage(uncalled=3), 0, ANY),
-        ("time.gpu_compute", Coverage(uncalled=3), 2, 2),  # what the device did is on record all the same
+        ("gpu_utilization", Coverage(uncalled=3), 0, ANY),  # they tell the steps, and so the window
+        ("host.median", Coverage(uncalled=3), 2, 2),
         # Work was lost before the first on record: the window began up to so much earlier.
         ("time", Coverage(launches=9, launches_lost=1, before_ns=1_000), 2, 1_002),
         ("share.gpu_compute", Coverage(launches=9, launches_lost=1, before_ns=1_000), 1, 2),

@@ -289,9 +289,9 @@ class HostState:
         """What is done for the thread at any instant, as Cause numbers: its own state; while it sleeps, the state of
         the first of ``running_elsewhere`` that runs. ``apart``: threads whose part in its sleep is known otherwise."""
         found = self.states(thread)
-        for other in self.running_elsewhere(thread):
-            resting = is_any(found.value, (Cause.HOST_BLOCKED, ELSEWHERE))
-            if other in apart or not resting.any():
+        resting = is_any(found.value, (Cause.HOST_BLOCKED, ELSEWHERE))
+        for other in self.running_elsewhere(thread) if resting.any() else ():
+            if other in apart:
                 continue
             until = np.append(found.time[1:], NEVER)
             start, end, _, state = cut(found.time[resting], until[resting], self.running(other, thread))
@@ -299,6 +299,7 @@ class HostState:
             if runs.any():
                 layers = Layer(found.time, until, int64(found.value)), Layer(start[runs], end[runs], int64(state[runs]))
                 found = states(layers, self.awake, EMPTY.start)
+                resting = is_any(found.value, (Cause.HOST_BLOCKED, ELSEWHERE))
         is_open = found.value == ELSEWHERE
         return StepFunction(found.time, np.where(is_open, int(self.awake), found.value)) if is_open.any() else found
 

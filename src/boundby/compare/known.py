@@ -93,7 +93,7 @@ def known(quantity: str, value: Number, records: Records | None, captured: Captu
         return Known(0.0, ANY, "by what is on record, but no CUDA call is")
     low, high = _without_work(quantity, measured, records)
     if not records.coverage.has_calls:
-        low, high = _without_calls(quantity, low, high, records)
+        low, high = _without_calls(quantity, low, high)
     is_open = (low, high) != (measured, measured)
     told = _as_attributed(quantity, measured, records, captured)
     why = records.why if is_open else "by what is on record, but not all of it is told"
@@ -127,15 +127,13 @@ def _is_captured(quantity: str, captured: Captured) -> bool:
     return not quantity.startswith(_OF_WORK) or captured.kernels or captured.cuda_graphs or captured.memcpy
 
 
-def _without_calls(quantity: str, low: float, high: float, records: Records) -> tuple[float, float]:
-    """The least and the greatest it can be where calls are missing: what hosts did is not told, nor whose the work of
-    such calls is; what the device did is."""
-    if quantity.startswith(("sync.", "api.", "kernels.", "copies.")):
-        return 0.0 if quantity == "api.per_ms" else low, ANY
-    is_of_work = quantity.startswith(_OF_WORK) or quantity in ("time", "time.total", "share")
-    if quantity in _OF_HOST or (is_of_work and not records.is_device):
-        return 0.0, ANY
-    return low, high
+def _without_calls(quantity: str, low: float, high: float) -> tuple[float, float]:
+    """The least and the greatest it can be where calls are missing. They tell what hosts did and whose work is whose,
+    which the steps are, and so where the window begins and ends; ranges alone are what they were."""
+    if quantity.startswith("host.") or quantity == "instances":
+        return low, high
+    is_sum = quantity.startswith(("sync.", "api.", "kernels.", "copies.")) and quantity != "api.per_ms"
+    return low if is_sum else 0.0, ANY
 
 
 def _without_work(quantity: str, value: float, records: Records) -> tuple[float, float]:
