@@ -14,7 +14,7 @@ HOST_LATE = Condition((HOST,), 0.25)
 
 def _block(condition: Condition, pace_ns: float) -> Block:
     delays = dict.fromkeys(condition.delayed, condition.share * STEP_NS)
-    return Block(condition, pace_ns, 6, (pace_ns,) * 6, delays, 0.0, None)
+    return Block(condition, pace_ns, 6, (pace_ns,) * 6, delays, 0.0, 0.0, None)
 
 
 def _told(stretches: list[list[float]], **more: object) -> dict[str, object]:
@@ -24,6 +24,8 @@ def _told(stretches: list[list[float]], **more: object) -> dict[str, object]:
         "host_delay_ns": 0,
         "device_delay_ns": 0,
         "wait_ns": 0,
+        "core_wait_ns": 0,
+        "all_steps": 1,
         "fetched": [0, 0, 0],
         **more,
     }

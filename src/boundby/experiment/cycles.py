@@ -80,16 +80,22 @@ class Fit:
 
 
 def fit(
-    step_ns: float, error_ns: float, paces: Sequence[DelayedPace], busy: Mapping[str, float | None], reach_ns: float
+    step_ns: float,
+    error_ns: float,
+    paces: Sequence[DelayedPace],
+    busy: Mapping[str, float | None],
+    reach_ns: float,
+    core_wait_ns: float = 0.0,
 ) -> Fit:
     """Weigh what lengths of cycles explain these paces.
 
     ``step_ns`` is without a delay, ``busy`` what each part's own work takes a step, as it was measured (None: it was
-    not).
+    not), ``core_wait_ns`` how long it could run a step and had no core: while it sleeps others have their turn, which
+    it then need not wait for, so a delay may cost that much less than it took.
     """
     parts = tuple(busy)
     random = np.random.default_rng(0)  # the same measurement gives the same answer
-    problem = _Problem(parts, step_ns, error_ns, paces, [busy[part] for part in parts])
+    problem = _Problem(parts, step_ns, error_ns, paces, [busy[part] for part in parts], core_wait_ns)
     state = _sample(problem, random)
     lengths, rounding = problem.lengths(state)
     now = _pace(lengths, rounding)
@@ -163,7 +169,8 @@ def _pace(lengths: Float, rounding: Float) -> Float:
 class _Problem:
     """What was measured, in units of the step; and the parameters of a set of lengths, one column each:
 
-    the parts' own times, how much of their sum each chain of several parts takes, the pace from outside, the rounding.
+    the parts' own times, how much of their sum each chain of several parts takes, the pace from outside, the rounding,
+    and the share of the waits for a core that a delay makes needless.
     """
 
     def __init__(
@@ -173,6 +180,7 @@ class _Problem:
         error_ns: float,
         paces: Sequence[DelayedPace],
         busy: Sequence[float | None],
+        core_wait_ns: float,
     ) -> None:
         self.parts = parts
         number = len(parts)
@@ -186,12 +194,13 @@ class _Problem:
         delays = np.array([[pace.delay_ns.get(part, 0.0) for part in parts] for pace in paces]).reshape(-1, number)
         #: shape (paces, cycles)
         self._added = delays / step_ns @ self.on.T
+        self._free = np.minimum(self._added, core_wait_ns / step_ns)
         self._differences = np.array([pace.difference_ns for pace in paces]) / step_ns
         own = np.array([pace.error_ns for pace in paces]) / step_ns
         self._errors = np.hypot(own, _MODEL_ERROR)
         self._freedom = np.array([pace.freedom for pace in paces])
         self._error = float(np.hypot(error_ns / step_ns, _MODEL_ERROR))
-        self.columns = number + len(self.chains) + 2
+        self.columns = number + len(self.chains) + 3
 
     def draw(self, number: int, random: np.random.Generator) -> Float:
         """Sets before anything is measured, shape (number, columns)."""
@@ -207,20 +216,20 @@ class _Problem:
         )
         outside = np.where(random.random(number) < _OUTSIDE, random.uniform(0.0, 1.0, number), 0.0)
         rounding = random.exponential(_ROUNDING, number) + _MODEL_ERROR / 10
-        return np.column_stack([np.maximum(own, 0.0), sums, outside, rounding])
+        return np.column_stack([np.maximum(own, 0.0), sums, outside, rounding, random.random(number)])
 
     def lengths(self, state: Float) -> tuple[Float, Float]:
         """Shape (sets, cycles), and the rounding of each set."""
         parts, chains = len(self.parts), len(self.chains)
         own = state[:, :parts]
         chained = state[:, parts : parts + chains] * (own @ self._chained.T)
-        return np.column_stack([state[:, -2], own, chained]), state[:, -1]
+        return np.column_stack([state[:, -3], own, chained]), state[:, -2]
 
     def score(self, state: Float) -> Float:
         """The logarithm of how probable the measurement is in each set."""
         lengths, rounding = self.lengths(state)
         now = _pace(lengths, rounding)
-        expected = _pace(lengths[:, None, :] + self._added, rounding)
+        expected = _pace(lengths[:, None, :] + self._added - state[:, -1:, None] * self._free, rounding)
         off = (1.0 + self._differences - expected) / self._errors
         fits = -0.5 * (self._freedom + 1) * np.log1p(off**2 / self._freedom)
         scores: Float = fits.sum(axis=1) - 0.5 * ((now - 1.0) / self._error) ** 2

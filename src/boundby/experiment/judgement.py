@@ -25,6 +25,8 @@ WIDE = 0.5
 UNEVEN = 2.0
 #: The machine changed if blocks without a delay differ by more than this between the two ends of the experiment.
 DRIFT = 0.10
+#: Waits for a core from this share of a step on are told.
+CROWDED = 0.10
 
 WHERE_HOST = {
     "begin": "before the launches (where the step begins)",
@@ -61,7 +63,8 @@ def judge(
     busy = {part: _busy(part, paces, found, report) for part in parts}
     reach = LARGE * paces.step_ns
     measured = [cycles.DelayedPace(one.delay_ns, one.value_ns, one.error_ns, one.freedom) for one in delayed]
-    fitted = cycles.fit(paces.step_ns, paces.error_ns, measured, busy, reach)
+    core_wait = statistics.median([block.core_wait_ns for block in paces.base])
+    fitted = cycles.fit(paces.step_ns, paces.error_ns, measured, busy, reach, core_wait)
     bound, confidence = _answer(fitted.likely)
     beyond, _ = _answer(fitted.beyond)
     doubts = tuple(_doubts(plan, paces, fitted, len([block for block in blocks if block is not None])))
@@ -228,6 +231,12 @@ def _doubts(plan: Plan, paces: Paces, fitted: cycles.Fit, blocks: int) -> Iterat
         yield (
             f"The load of the machine changed meanwhile: steps without a delay were {percent(abs(drift))} "
             f"{'longer' if drift > 0 else 'shorter'} at the end than at the begin."
+        )
+    core_wait = statistics.median([block.core_wait_ns for block in paces.base]) / paces.step_ns
+    if core_wait > CROWDED:
+        yield (
+            f"The program had to wait for a core for {percent(core_wait)} of its time: other programs took it, and a "
+            "delay may cost less than it takes."
         )
     for part, worth in fitted.worth.items():
         if worth.high - worth.low > WIDE:

@@ -30,6 +30,8 @@ class Block:
     spans_ns: tuple[float, ...]
     delay_ns: Mapping[str, float]
     wait_ns: float
+    """For a batch."""
+    core_wait_ns: float
     fetch_ns: float | None
     """Of one batch, where it is fetched; None: none was."""
 
@@ -77,7 +79,7 @@ def read_block(told: Mapping[str, Any], condition: Condition, each: int) -> Bloc
     delays = {
         HOST: told["host_delay_ns"] / max(told["steps"], 1),
         INPUT: delay / batches / each if batches else 0.0,
-        DEVICE: told["device_delay_ns"] / max(told["steps"], 1),
+        DEVICE: told["device_delay_ns"] / max(told["all_steps"], 1),
     }
     return Block(
         condition,
@@ -86,6 +88,7 @@ def read_block(told: Mapping[str, Any], condition: Condition, each: int) -> Bloc
         tuple(single),
         {part: delays[part] for part in condition.delayed},
         told["wait_ns"] / max(told["steps"], 1),
+        told["core_wait_ns"] / max(told["all_steps"], 1),
         fetch / batches if batches else None,
     )
 

@@ -21,6 +21,8 @@ from boundby.model.records import dataclass
 LARGE, SMALL = 0.25, 0.125
 #: A block counts at least so many steps, and a batch of every worker.
 LEAST_STEPS = 6
+#: A block lasts so long, if as many steps are not asked for: a shorter one is lost to a single turn of another program.
+BLOCK_NS = 150_000_000
 #: Two rounds give each condition four differences of neighbouring blocks, three give six.
 ROUNDS, MOST_ROUNDS = 2, 4
 #: A step that takes less cannot be delayed by a quarter: sleeps are that inexact.
@@ -100,10 +102,10 @@ class Plan:
         shares = [1 + block.share * len(block.delayed) for block in self.blocks]
         return round(self.all_steps * self.found.step_ns * float(np.mean(shares)))
 
-    def delay_ns(self, block: Condition) -> dict[str, int]:
-        """What each part is delayed by where it happens: a step, or a batch of one of several workers."""
+    def shares(self, block: Condition) -> dict[str, float]:
+        """By what share of a step each part is delayed where it happens: a step, or a batch of one worker."""
         each = {INPUT: self.found.feed.each if self.found.feed else 1}
-        return {part: round(block.share * self.found.step_ns * each.get(part, 1)) for part in block.delayed}
+        return {part: block.share * each.get(part, 1) for part in block.delayed}
 
     def to_dict(self) -> dict[str, Any]:
         """For the program's process."""
@@ -113,7 +115,7 @@ class Plan:
             "step_ns": self.found.step_ns,
             "drop": self.drop,
             "count": self.count,
-            "blocks": [{"delay_ns": self.delay_ns(block), "remedy": block.remedy} for block in self.blocks],
+            "blocks": [{"shares": self.shares(block), "remedy": block.remedy} for block in self.blocks],
         }
 
 
@@ -189,7 +191,8 @@ def plan(
     check(found, place)
     each = found.feed.each if found.feed else 1
     drop = max(2, 2 * each)
-    count = -(-LEAST_STEPS // each) * each
+    least = LEAST_STEPS if steps is not None else max(LEAST_STEPS, BLOCK_NS // found.step_ns)
+    count = -(-least // each) * each
     both = conditions.conditions(found.parts, (SMALL, LARGE), removals)
     large = conditions.conditions(found.parts, (LARGE,), removals)
     if steps is None:

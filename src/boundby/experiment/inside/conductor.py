@@ -6,6 +6,8 @@ Called where a step of the program ends and the next begins. While the program w
 from __future__ import annotations
 
 import atexit
+import contextlib
+import glob
 import os
 import sys
 import threading
@@ -88,6 +90,7 @@ class Conductor:
         self._plan: dict[str, Any] = {}
         self._source = ""
         self._at = -1
+        self._step_ns = 0.0
         self._host_delay_ns = 0
         self._block: _Block | None = None
         self._last_ns = 0
@@ -200,6 +203,7 @@ class Conductor:
         if plan is None:
             return
         self._plan, self._source = plan, plan["source"]
+        self._step_ns = plan["step_ns"]
         self._next()
 
     def _found(self) -> dict[str, Any]:
@@ -238,12 +242,10 @@ class Conductor:
         if self.device is not None:
             self.device.synchronize()
         self.kept.are_given = bool(wanted["remedy"])
-        self._set_delays(wanted["delay_ns"])
+        delays = {part: round(share * self._step_ns) for part, share in wanted["shares"].items()}
+        self._set_delays(delays)
         self._block = _Block(
-            int(self._plan["drop"]),
-            int(self._plan["count"]),
-            self.ledger.fetched(),
-            int(wanted["delay_ns"].get("device", 0)),
+            int(self._plan["drop"]), int(self._plan["count"]), self.ledger.fetched(), delays.get("device", 0)
         )
         self._last_ns = time.perf_counter_ns()
         self._state = COUNTING
@@ -256,6 +258,8 @@ class Conductor:
             self.device.synchronize()
         self.kept.are_given = False
         told = block.told(self.device, self.ledger.fetched())
+        if self._at == 0 and told["steps"]:  # nothing is delayed, and a device's own pace shows
+            self._step_ns = sum(stretch[-1] - stretch[0] for stretch in told["stretches"]) / told["steps"]
         self.ledger.say("block", number=self._at, **told)
         self._next()
 
@@ -301,6 +305,7 @@ class _Block:
         self._fetched = fetched
         self._stretches: list[list[Any]] = []
         self._host_delays = self._waits = self._counted = 0
+        self._begun_core_wait_ns = core_wait_ns()
         self._is_open = False
 
     @property
@@ -337,11 +342,22 @@ class _Block:
         return {
             "stretches": [stretch for stretch in stretches if len(stretch) > 1],
             "steps": self._counted,
+            "all_steps": self._counted + self.uncounted,
             "host_delay_ns": self._host_delays,
             "device_delay_ns": delayed,
             "wait_ns": self._waits,
+            "core_wait_ns": core_wait_ns() - self._begun_core_wait_ns,
             "fetched": list(fetched.since(self._fetched)),
         }
+
+
+def core_wait_ns() -> int:
+    """How long all threads of this process together could run and had no core (0 where the system does not tell)."""
+    total = 0
+    for file in glob.glob("/proc/self/task/*/schedstat"):  # noqa: PTH207
+        with contextlib.suppress(OSError, ValueError, IndexError), open(file) as text:  # noqa: PTH123
+            total += int(text.read().split()[1])
+    return total
 
 
 def _number(value: Any) -> Any:
