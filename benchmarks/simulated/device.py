@@ -37,16 +37,18 @@ class ModelledDevice:
 
     def __init__(self) -> None:
         self._given: queue.SimpleQueue[tuple[int, bool] | Mark] = queue.SimpleQueue()
-        self._delayed_ns = 0
+        self._delayed_ns = self._delay_ns = 0
         threading.Thread(target=self._work, daemon=True).start()
 
     def launch(self, ms: float) -> None:
-        """A kernel that takes so long."""
+        """A kernel that takes so long, and behind the first one the delay that was asked for."""
         self._given.put((round(ms * 1e6), False))
+        if self._delay_ns:
+            self._given.put((self._delay_ns, True))
+            self._delay_ns = 0
 
     def delay(self, ns: int) -> None:
-        if ns > 0:
-            self._given.put((ns, True))
+        self._delay_ns = ns
 
     def mark(self, then: Callable[[int], None] | None = None) -> Mark:
         mark = Mark(then)

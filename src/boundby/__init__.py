@@ -18,6 +18,7 @@ from boundby.model.errors import InputError, OutputError, SelectionError, ToolEr
 
 if TYPE_CHECKING:
     from boundby.api import Analysis, analyze, check, compare_runs, examine, what_if
+    from boundby.experiment.within import prove
     from boundby.integrations.notebook import load_ipython_extension
     from boundby.integrations.torch_profiler import profiling, trace_handler
     from boundby.options import AnalysisOptions
@@ -41,6 +42,7 @@ __all__ = [
     "figures",
     "load_ipython_extension",
     "profiling",
+    "prove",
     "trace_handler",
     "what_if",
 ]
@@ -50,6 +52,7 @@ _LAZY = {
     **dict.fromkeys(("Analysis", "analyze", "check", "compare_runs", "examine", "what_if"), "boundby.api"),
     "AnalysisOptions": "boundby.options",
     "Report": "boundby.results.report",
+    "prove": "boundby.experiment.within",
     "load_ipython_extension": "boundby.integrations.notebook",
     **dict.fromkeys(("profiling", "trace_handler"), "boundby.integrations.torch_profiler"),
 }

@@ -59,7 +59,7 @@ def test_what_bounds_next_is_told() -> None:
 def test_a_pace_set_from_outside_is_none_of_the_parts() -> None:
     found = _fit({(): 10.0, (HOST,): 3.0, (DEVICE,): 2.0, (INPUT,): 1.0}, {HOST: 3.0, DEVICE: 2.0, INPUT: 1.0})
     assert _best(found.likely) == OUTSIDE
-    assert all(worth.high < 0.25 for worth in found.worth.values())
+    assert all(worth.value < 0.25 < worth.high for worth in found.worth.values())  # it may be work that was not delayed
 
 
 def test_paces_that_tell_nothing_make_a_wide_interval() -> None:

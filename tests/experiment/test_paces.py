@@ -23,6 +23,7 @@ def _told(stretches: list[list[float]], **more: object) -> dict[str, object]:
         "steps": sum(len(stretch) - 1 for stretch in stretches),
         "host_delay_ns": 0,
         "device_delay_ns": 0,
+        "device_delays": 0,
         "wait_ns": 0,
         "core_wait_ns": 0,
         "all_steps": 1,

@@ -105,7 +105,7 @@ def fit(
     likely = _likely(problem, lengths, saved)
     best = max(parts, key=lambda part: float(np.mean(saved[part])))
     return Fit(
-        {part: _worth(saved[part]) for part in parts},
+        {part: _worth(_with_hidden(lengths, saved[part], random)) for part in parts},
         reach,
         likely,
         _next(problem, lengths, state, best),
@@ -115,6 +115,21 @@ def fit(
 def _saved(problem: _Problem, lengths: Float, rounding: Float, now: Float, part: str, reach: float) -> Float:
     without = lengths - reach * problem.on[:, problem.parts.index(part)]
     return np.clip((now - _pace(without, rounding)) / reach, 0.0, 1.0)
+
+
+def _with_hidden(lengths: Float, saved: Float, random: np.random.Generator) -> Float:
+    """Where something that was not delayed sets the pace, it may be work of the part all the same.
+
+    A delay outside of a lock costs nothing while another thread holds it, and work under the lock sets the pace.
+    """
+    number = len(saved)
+    hidden = np.where(random.random(number) < HALF, random.random(number), 0.0)
+    return np.where(_is_outside(lengths), hidden, saved)
+
+
+def _is_outside(lengths: Float) -> NDArray[np.bool_]:
+    longest: NDArray[np.bool_] = lengths[:, 0] >= lengths.max(axis=1)
+    return longest
 
 
 def _worth(values: Float) -> Worth:
@@ -134,7 +149,7 @@ def _likely(problem: _Problem, lengths: Float, saved: Mapping[str, Float]) -> di
     """How probable it is that one part, several or none are worth more than half of what they save."""
     worth = np.stack([saved[part] > HALF for part in problem.parts], axis=1)
     number = worth.sum(axis=1)
-    outside = (number == 0) & (lengths[:, 0] >= lengths.max(axis=1))
+    outside = (number == 0) & _is_outside(lengths)
     answers = {part: float(np.mean((number == 1) & worth[:, at])) for at, part in enumerate(problem.parts)}
     answers[SERIAL] = float(np.mean(number > 1))
     answers[BALANCED] = float(np.mean((number == 0) & ~outside))

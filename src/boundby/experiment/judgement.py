@@ -40,8 +40,8 @@ PARTS_OF_CAUSE: Mapping[str, tuple[str, ...]] = {
     "gpu_copy": (DEVICE, HOST),
     "cpu": (HOST,),
     "cuda_api": (HOST,),
-    "sync": (SERIAL, HOST, DEVICE),
-    "host_blocked": (INPUT,),
+    "sync": (HOST, DEVICE),
+    "host_blocked": (INPUT, HOST),  # the host's own waits in the OS are its work here
 }
 
 
@@ -70,18 +70,20 @@ def judge(
     doubts = tuple(_doubts(plan, paces, fitted, len([block for block in blocks if block is not None])))
     if _is_shaky(paces) and confidence == "high":
         confidence = "medium"
-    trace, agreement, because = _by_trace(report, bound, confidence, fitted, len(parts))
+    trace, agreement, because = _by_trace(report, bound, confidence, fitted, found)
     return Proof(
         command=command,
         steps=sum(block.steps for block in blocks if block is not None),
         step_ns=round(paces.step_ns),
         steps_by=told_source(found.source),
+        spread_ns=_spread(paces),
         conditions=tuple(_conditions(paces)),
         parts=tuple(_part(part, plan, paces, fitted, busy[part]) for part in parts),
         bound=bound,
         confidence=confidence,
         bound_next=beyond if bound in parts and beyond not in (UNKNOWN, OUTSIDE) else None,
         likely={name: round(share, 3) for name, share in fitted.likely.items()},
+        court_row=_court_row(bound, confidence, found),
         bound_by_trace=trace,
         agreement=agreement,
         agreement_because=because,
@@ -220,7 +222,7 @@ def _doubts(plan: Plan, paces: Paces, fitted: cycles.Fit, blocks: int) -> Iterat
         yield "Too few blocks to tell how much they scatter: give more --steps."
     if not found.is_steady:
         yield f"The steps had not settled after {plural(found.warm_up_steps, 'step')} of warm-up."
-    short, long = np.quantile(paces.spans_ns, (0.1, 0.9))
+    short, long = _spread(paces)
     if long > UNEVEN * short and not (found.feed and found.feed.each > 1):
         yield (
             f"Steps are of very different length: a tenth take less than {duration(short)}, a tenth more than "
@@ -243,12 +245,35 @@ def _doubts(plan: Plan, paces: Paces, fitted: cycles.Fit, blocks: int) -> Iterat
             yield f"The interval of {part} is too wide ({worth.low:.2f} to {worth.high:.2f}): give more --steps."
     if found.feed is not None and found.feed.kind == "thread":
         yield "The queue of the loader's thread was run empty by waiting until the steps starved."
+    if fitted.likely[OUTSIDE] > WIDE:
+        yield (
+            "A delay at these places costs little. Work at other places may set the pace, as under a lock (try "
+            "--host-at), or something outside of the program."
+        )
     if found.device is None:
         yield "There is no device to delay here: what a device would be worth is not told."
 
 
+def _spread(paces: Paces) -> tuple[float, float]:
+    short, long = np.quantile(paces.spans_ns, (0.1, 0.9))
+    return float(short), float(long)
+
+
 def _is_shaky(paces: Paces) -> bool:
     return any(one.freedom < LEAST_FREEDOM or one.error_ns == 0 for one in paces.differences)
+
+
+def _court_row(bound: str, confidence: str, found: Found) -> dict[str, tuple[str, ...]]:
+    """The causes that a verdict by trace can name to be right, where the experiment is sure."""
+    parts = found.parts if bound == SERIAL else (bound,)
+    causes = [cause for cause, stands_for in PARTS_OF_CAUSE.items() if set(parts) & set(_stands(stands_for, found))]
+    return {"bound": tuple(causes)} if causes and confidence == "high" else {}
+
+
+def _stands(parts: tuple[str, ...], found: Found) -> tuple[str, ...]:
+    """With a loader in the steps' own process, its work looks like the host's."""
+    is_inside = found.feed is not None and found.feed.kind != "workers"
+    return (*parts, INPUT) if HOST in parts and is_inside else parts
 
 
 def _drift(base: Sequence[Block]) -> float | None:
@@ -269,26 +294,28 @@ def verdict_by_trace(report: Report) -> tuple[str, Verdict] | None:
 
 
 def _by_trace(
-    report: Report | None, bound: str, confidence: str, fitted: cycles.Fit, parts: int
+    report: Report | None, bound: str, confidence: str, fitted: cycles.Fit, found: Found
 ) -> tuple[str | None, str | None, str]:
     verdict = None if report is None else verdict_by_trace(report)
     if verdict is None:
         return None, None, ""
     named, by_trace = verdict
     causes = by_trace.mixed_of or (named,)
-    stands_for = {part for cause in causes for part in PARTS_OF_CAUSE.get(cause, ())}
+    stands_for = {part for cause in causes for part in _stands(PARTS_OF_CAUSE.get(cause, ()), found)}
     worth = {part: value.value for part, value in fitted.worth.items()}
     most = max(worth.values())
     told = ", ".join(f"{part} {value:.2f}" for part, value in worth.items())
     if not stands_for:
         return named, "trace doubted", f"The trace names no part of the program; measured: {told}."
     named_most = any(part in stands_for and value > most - WIDE / 2 for part, value in worth.items())
-    if (bound in stands_for or named_most) and bound not in (BALANCED, OUTSIDE, UNKNOWN):
+    if bound == BALANCED and len(causes) > 1:
+        return named, "agree", f"No part alone saves much; a millisecond saved is worth: {told}."
+    if named_most and bound not in (BALANCED, OUTSIDE, UNKNOWN):
         return named, "agree", f"A millisecond saved is worth: {told}."
     if bound == UNKNOWN or confidence == "low":
         doubted = "both doubted" if by_trace.confidence == "low" else "experiment doubted"
         return named, doubted, "The experiment is not sure: more --steps would tell."
-    if stands_for <= {DEVICE} and parts < 3 and DEVICE not in worth:
+    if stands_for <= {DEVICE} and DEVICE not in worth:
         return named, "experiment doubted", "The experiment could not delay the device that the trace names."
     return named, "trace doubted", f"Delays show otherwise; a millisecond saved is worth: {told}."
 

@@ -17,7 +17,7 @@ from typing import Any
 from boundby.capture.launcher import INJECTED
 from boundby.capture.profile import check_program
 from boundby.experiment import planning
-from boundby.experiment.inside import FOLDER_VARIABLE, SETTINGS_VARIABLE
+from boundby.experiment.inside import FOLDER_VARIABLE, SETTINGS_VARIABLE, trial
 from boundby.experiment.paces import Block, read_block
 from boundby.experiment.planning import ExperimentError, Plan
 from boundby.model import door
@@ -42,6 +42,8 @@ class Wanted:
     step_name: str | None = None
     removals: tuple[str, ...] = ()
     run_on: bool = False
+    remedy: str | None = None
+    """Tried in the whole run, in which nothing is delayed; empty: the run to hold it against."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def run(wanted: Wanted, *, say: Say, progress: Progress) -> Ran:
         )
     with tempfile.TemporaryDirectory(prefix="boundby-prove-") as folder:
         child = subprocess.Popen(list(wanted.program), env=environment(os.environ, folder, wanted))
-        watched = _Watched(Path(folder), wanted, say, progress)
+        watched = Watched(Path(folder), wanted, say, progress)
         try:
             with _interrupts() as interrupts:
                 _watch(child, watched, interrupts)
@@ -102,11 +104,14 @@ def run(wanted: Wanted, *, say: Say, progress: Progress) -> Ran:
 def environment(env: Mapping[str, str], folder: str, wanted: Wanted) -> dict[str, str]:
     """``env`` with the way into the program."""
     path = os.pathsep.join(filter(None, (str(INJECTED), env.get("PYTHONPATH", ""))))
-    settings = {"run_on": wanted.run_on, "keeps": bool(wanted.removals)}
-    return {**env, "PYTHONPATH": path, FOLDER_VARIABLE: folder, SETTINGS_VARIABLE: json.dumps(settings)}
+    settings: dict[str, Any] = {"run_on": wanted.run_on, "kept": bool(wanted.removals)}
+    if wanted.remedy is not None:
+        settings["remedy"] = wanted.remedy
+    changed = trial.ENVIRONMENTS.get(wanted.remedy or "", {})
+    return {**env, **changed, "PYTHONPATH": path, FOLDER_VARIABLE: folder, SETTINGS_VARIABLE: json.dumps(settings)}
 
 
-class _Watched:
+class Watched:
     """What the folder says, read as it grows."""
 
     def __init__(self, folder: Path, wanted: Wanted, say: Say, progress: Progress) -> None:
@@ -163,6 +168,7 @@ class _Watched:
             wanted.steps,
             place=wanted.place,
             removals=wanted.removals,
+            without_delays=wanted.remedy is not None,
         )
         planning.make_folder_ready(str(self._folder), self.plan)
         self._say(costs(self.plan))
@@ -192,7 +198,7 @@ def costs(plan: Plan) -> str:
     )
 
 
-def _watch(child: subprocess.Popen[bytes], watched: _Watched, interrupts: list[int]) -> None:
+def _watch(child: subprocess.Popen[bytes], watched: Watched, interrupts: list[int]) -> None:
     """Until the program has ended. It gets Ctrl-C itself; a second one ends it."""
     asked = 0.0
     while child.poll() is None:

@@ -79,7 +79,7 @@ def read_block(told: Mapping[str, Any], condition: Condition, each: int) -> Bloc
     delays = {
         HOST: told["host_delay_ns"] / max(told["steps"], 1),
         INPUT: delay / batches / each if batches else 0.0,
-        DEVICE: told["device_delay_ns"] / max(told["all_steps"], 1),
+        DEVICE: told["device_delay_ns"] / max(told["device_delays"], 1),
     }
     return Block(
         condition,

@@ -23,6 +23,8 @@ LARGE, SMALL = 0.25, 0.125
 LEAST_STEPS = 6
 #: A block lasts so long, if as many steps are not asked for: a shorter one is lost to a single turn of another program.
 BLOCK_NS = 150_000_000
+#: Blocks of each of the runs in which a remedy is tried.
+RUN_BLOCKS = 6
 #: Two rounds give each condition four differences of neighbouring blocks, three give six.
 ROUNDS, MOST_ROUNDS = 2, 4
 #: A step that takes less cannot be delayed by a quarter: sleeps are that inexact.
@@ -64,7 +66,6 @@ class Found:
     device: str | None
     places: tuple[str, ...]
     ranks: int
-    uses_gpu: bool
     warm_up_steps: int
     is_steady: bool
 
@@ -147,7 +148,6 @@ def look(told: Mapping[str, Any], *, named: str | None = None, ended: bool = Fal
         told["device"],
         tuple(told["places"]),
         int(told["ranks"]),
-        bool(told["uses_gpu"]),
         len(spans),
         settled is not None,
     )
@@ -182,6 +182,7 @@ def plan(
     *,
     place: str = "begin",
     removals: Sequence[str] = (),
+    without_delays: bool = False,
 ) -> Plan:
     """Which blocks to run in some ``steps`` (None: as many as make a good answer).
 
@@ -193,6 +194,8 @@ def plan(
     drop = max(2, 2 * each)
     least = LEAST_STEPS if steps is not None else max(LEAST_STEPS, BLOCK_NS // found.step_ns)
     count = -(-least // each) * each
+    if without_delays:
+        return Plan(found, place, (conditions.BASE,) * RUN_BLOCKS, drop, count)
     both = conditions.conditions(found.parts, (SMALL, LARGE), removals)
     large = conditions.conditions(found.parts, (LARGE,), removals)
     if steps is None:
@@ -216,11 +219,6 @@ def check(found: Found, place: str) -> None:
         raise ExperimentError(
             f"This is one of {found.ranks} ranks of a job: a delay here would hold up the others.",
             "Run the program on one rank (without torchrun), or look at the job: boundby job.",
-        )
-    if found.uses_gpu:
-        raise ExperimentError(
-            "This program uses a GPU: delaying one is not tested yet, and without it the answer would mislead.",
-            "Run it on the CPU, or look at a trace: boundby profile.",
         )
     if found.step_ns < SHORTEST_NS:
         raise ExperimentError(

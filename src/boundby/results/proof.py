@@ -70,6 +70,7 @@ class Proof(Saved):
     steps: Annotated[Natural, "Steps that were counted."]
     step_ns: Annotated[NonNegative, "A step without any delay, nanoseconds."]
     steps_by: Annotated[str, "What marked the steps."]
+    spread_ns: Annotated[tuple[float, float], LATER, "Of ten steps without a delay eight lie between these."]
     conditions: Annotated[tuple[MeasuredCondition, ...], "What was measured, the one without a delay first."]
     parts: Annotated[tuple[ProvenPart, ...], "What each part is worth."]
     bound: Annotated[
@@ -81,6 +82,12 @@ class Proof(Saved):
     confidence: Annotated[str, OneOf(CONFIDENCES), "How sure that is."]
     bound_next: Annotated[str | None, OneOf(PROVEN_BOUNDS), "What it is bound by once the bound takes no time."]
     likely: Annotated[Mapping[str, float], "The probability of each answer."]
+    court_row: Annotated[
+        Mapping[str, tuple[str, ...]],
+        LATER,
+        "What this says of a trace of the program, as benchmarks/court.py reads it: ``bound``, the causes that a right"
+        " verdict names; nothing where the experiment is not sure.",
+    ]
     bound_by_trace: Annotated[str | None, "The verdict of the report that was given; null: none was."] = None
     agreement: Annotated[str | None, OneOf(AGREEMENTS), "Whether the two agree, else which is doubted; null: one."] = (
         None

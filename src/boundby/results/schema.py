@@ -28,6 +28,7 @@ from boundby.results.codec import (
 from boundby.results.comparison import Comparison
 from boundby.results.gate import GateResult
 from boundby.results.job import JobComparison, JobReport
+from boundby.results.proof import Proof
 from boundby.results.report import Report
 from boundby.results.saved import Saved
 
@@ -37,6 +38,7 @@ DOCUMENTS: Mapping[str, type[Saved]] = {
     "check": GateResult,
     "job": JobReport,
     "job-comparison": JobComparison,
+    "prove": Proof,
 }
 UNITS = (
     "Times are integer nanoseconds unless a key says otherwise; fractions are between 0 and 1. null means 'not"

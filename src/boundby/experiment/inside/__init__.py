@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 FOLDER_VARIABLE = "BOUNDBY_EXPERIMENT"
-#: JSON: what holds for the whole run: ``run_on``, whether the program goes on to its end.
+#: JSON: what holds for the whole run: ``run_on`` to the program's end, a ``remedy``, whether batches are ``kept``.
 SETTINGS_VARIABLE = "BOUNDBY_EXPERIMENT_SETTINGS"
 
 WhenImported = Callable[[str, Callable[[], None]], None]
@@ -20,14 +20,16 @@ def begin(folder: str, when_imported: WhenImported) -> None:
     import json
     import os
 
-    from . import delayed_device, feeds, step_sources
+    from . import delayed_device, feeds, step_sources, trial
     from .conductor import Conductor, FolderPlanner
     from .ledger import Ledger
 
     ledger = Ledger(folder)
     settings = json.loads(os.environ.get(SETTINGS_VARIABLE, "{}"))
     conductor = Conductor(ledger, FolderPlanner(ledger), ends_program=not settings.get("run_on"))
-    conductor.kept.is_wanted = bool(settings.get("keeps"))
+    conductor.kept.is_wanted = bool(settings.get("kept"))
     delayed_device.conductors.append(conductor)
     step_sources.hook_up(conductor, when_imported)
     feeds.hook_up(conductor, when_imported)
+    if "remedy" in settings:
+        trial.hook_up(conductor, when_imported, settings["remedy"])

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .ledger import Ledger
+from .training_state import TrainingState
 
 #: ``found`` -> a plan, or None while there is none yet.
 Planner = Callable[["dict[str, Any]"], "dict[str, Any] | None"]
@@ -30,7 +31,11 @@ BEGIN, BETWEEN, END = "begin", "between", "end"
 
 
 class Kept:
-    """The last batches, which one removal gives instead of the loader's."""
+    """The last batches, which one removal gives instead of the loader's.
+
+    What steps on them change is put back before the next batch of the loader's: the program trains on each of those
+    once, in their order, from where the one before it led.
+    """
 
     MOST = 4
 
@@ -38,6 +43,7 @@ class Kept:
         self.is_wanted = self.are_given = False
         self._batches: list[Any] = []
         self._given = 0
+        self._before: TrainingState | None = None
 
     def keep(self, batch: Any) -> None:
         if self.is_wanted:
@@ -46,7 +52,12 @@ class Kept:
     def instead(self) -> list[Any]:
         """One batch while they are given, else none."""
         if not self.are_given or not self._batches:
+            if self._before is not None:
+                self._before.put_back()
+                self._before = None
             return []
+        if self._before is None:
+            self._before = TrainingState()
         self._given += 1
         return [self._batches[self._given % len(self._batches)]]
 
@@ -76,7 +87,6 @@ class Conductor:
         self.ledger = ledger
         self.kept = Kept()
         self.device: Any = None
-        self.uses_gpu = False
         self.feed: dict[str, Any] = {}
         self.losses: list[Any] = []
         self._planner = planner
@@ -101,6 +111,11 @@ class Conductor:
     def is_here(self) -> bool:
         """Whether steps of this process count; a fork of it is another process."""
         return self._pid == os.getpid() and self._state != OVER
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all blocks were run, or it has failed."""
+        return self._state == OVER
 
     @property
     def source(self) -> str:
@@ -137,6 +152,8 @@ class Conductor:
         if self._pid != os.getpid():
             return
         self._places.add(where)
+        if where == BETWEEN:
+            self._delay_device()
         if self._host_delay_ns and self._plan.get("place") == where:
             self._delay_host()
 
@@ -178,9 +195,9 @@ class Conductor:
                 if not self._drains_by_itself():
                     self._begin_block()
             elif block is not None:
-                if self.device is not None:
-                    self.device.delay(block.device_delay_ns)
                 block.step(now, self.device)
+                if BETWEEN not in self._places:
+                    self._delay_device()
                 if block.is_done:
                     self._end_block()
                 elif block.uncounted > MOST_UNCOUNTED * (int(self._plan["count"]) + int(self._plan["drop"])):
@@ -194,7 +211,7 @@ class Conductor:
                 self._state = OVER
                 return
             self._pid = os.getpid()
-            atexit.register(self._ended)
+            atexit.register(self.ended)
         times = self._seen.setdefault(source, [])
         times.append(now)
         del times[:-MOST_KEPT]
@@ -215,7 +232,6 @@ class Conductor:
             "feed_is_apart": {source: thread != own for source, own in self._threads.items()},
             "fetched": list(self.ledger.fetched()),
             "device": None if self.device is None else self.device.name,
-            "uses_gpu": self.uses_gpu,
             "places": sorted(self._places),
             "losses": [_number(loss) for loss in self.losses],
             "ranks": _ranks(),
@@ -273,6 +289,12 @@ class Conductor:
         if self._block is not None:
             self._block.host_delay_ns += time.perf_counter_ns() - begin
 
+    def _delay_device(self) -> None:
+        """Behind work of the step where that can be told: a device that idles meanwhile would hide its delay."""
+        if self.device is not None and self._block is not None:
+            self.device.delay(self._block.device_delay_ns)
+            self._block.device_delays += 1
+
     def _fail(self, error: Exception) -> None:
         self._state = OVER
         self._set_delays({})
@@ -287,7 +309,8 @@ class Conductor:
         if self._ends_program and threading.current_thread() is threading.main_thread():
             raise SystemExit(0)
 
-    def _ended(self) -> None:
+    def ended(self) -> None:
+        """The program ends: whatever was under way is over."""
         if self._pid == os.getpid() and self._state != OVER:
             self._state = OVER
             self.ledger.say("found" if self._at < 0 else "ended", **(self._found() if self._at < 0 else {}))
@@ -299,7 +322,7 @@ class _Block:
     def __init__(self, drop: int, count: int, fetched: Any, device_delay_ns: int) -> None:
         self.device_delay_ns = device_delay_ns
         self.host_delay_ns = self.wait_ns = 0
-        self.uncounted = 0
+        self.device_delays = self.uncounted = 0
         self._drop, self._count = drop, count
         self._skipped = 0
         self._fetched = fetched
@@ -343,6 +366,7 @@ class _Block:
             "stretches": [stretch for stretch in stretches if len(stretch) > 1],
             "steps": self._counted,
             "all_steps": self._counted + self.uncounted,
+            "device_delays": self.device_delays,
             "host_delay_ns": self._host_delays,
             "device_delay_ns": delayed,
             "wait_ns": self._waits,

@@ -38,6 +38,17 @@ def _hook_fetchers(ledger: Ledger) -> None:
         kind.fetch = _timed(kind.fetch, ledger)
 
 
+def hooked() -> list[tuple[Any, str]]:
+    """The classes of torch, if it is there, and the names in them that `hook_up` replaces."""
+    fetch: Any = sys.modules.get("torch.utils.data._utils.fetch")
+    loader: Any = sys.modules.get("torch.utils.data.dataloader")
+    if fetch is None or loader is None:
+        return []
+    base, many = loader._BaseDataLoaderIter, loader._MultiProcessingDataLoaderIter
+    fetchers = [(kind, "fetch") for kind in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher)]
+    return [*fetchers, (many, "_try_put_index"), *((base, name) for name in ("__init__", "_reset", "__next__"))]
+
+
 def _timed(fetch: Any, ledger: Ledger) -> Any:
     @functools.wraps(fetch)
     def timed(*args: Any, **kwargs: Any) -> Any:

@@ -10,6 +10,7 @@ import threading
 from typing import Any
 
 from .conductor import BETWEEN, END, Conductor
+from .delayed_device import CudaDevice
 
 ANNOTATED, PROFILER, OPTIMIZER, LOADER, NVTX = "annotate.steps", "ProfilerStep", "optimizer", "loader", "nvtx:"
 _DIGITS = re.compile(r"\d+")
@@ -159,14 +160,15 @@ def _hook_annotated(conductor: Conductor) -> None:
 
 
 def _hook_device(conductor: Conductor) -> None:
-    """Whether the program itself has started CUDA."""
+    """CUDA is the device once the program itself has started it."""
     cuda: Any = sys.modules["torch.cuda"]
     begin = cuda._lazy_init
 
     @functools.wraps(begin)
     def started() -> Any:
         result = begin()
-        conductor.uses_gpu = True
+        if conductor.device is None and cuda.is_initialized():
+            conductor.device = CudaDevice(sys.modules["torch"])
         return result
 
     cuda._lazy_init = started

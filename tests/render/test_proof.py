@@ -1,0 +1,70 @@
+"""An experiment's result on the terminal and as a page."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from boundby.render import proof as render
+from boundby.results.proof import Estimate, MeasuredCondition, Proof, ProvenPart, Removal
+
+PROOF = Proof(
+    command="python train.py <b>",
+    steps=222,
+    step_ns=7_000_000,
+    steps_by="the optimizer's steps",
+    spread_ns=(6_800_000, 7_400_000),
+    conditions=(
+        MeasuredCondition(delayed=(), delay_ns=0, blocks=13, step_ns=(6_900_000, 7_000_000, 7_100_000)),
+        MeasuredCondition(delayed=("host", "input"), delay_ns=900_000, blocks=4, step_ns=(7.8e6, 7.9e6, 8e6)),
+    ),
+    parts=(
+        ProvenPart(
+            part="host",
+            where="before the launches",
+            slope=Estimate(0.01, -0.1, 0.12),
+            saved_per_ns=Estimate(0.0, 0.0, 0.03),
+        ),
+        ProvenPart(
+            part="input",
+            where="the loader's 2 workers",
+            slope=Estimate(1.02, 0.9, 1.1),
+            saved_per_ns=Estimate(1.0, 0.92, 1.0),
+        ),
+    ),
+    bound="input",
+    confidence="high",
+    bound_next="host",
+    likely={"input": 0.99, "host": 0.01},
+    court_row={"bound": ("host_blocked",)},
+    bound_by_trace="host_blocked",
+    agreement="agree",
+    agreement_because="A millisecond saved is worth: host 0.00, input 1.00.",
+    removals=(Removal(id="input_free", promised_ns=(3_000_000, 4_000_000), measured_ns=(-100_000, 3_900_000)),),
+    doubts=("There is no device to delay here: what a device would be worth is not told.",),
+)
+
+
+def test_the_screen_says_the_answer_first() -> None:
+    lines = render.terminal(PROOF, width=100).splitlines()
+    assert lines[0] == "The loader sets the pace (high confidence)"
+    text = " ".join(" ".join(lines).split())
+    assert "input 1.00 [0.92, 1.00] 1.02 [0.90, 1.10] the loader's 2 workers" in text
+    assert "Once that part takes no time: the host sets the pace." in text
+    assert "The trace says host_blocked. Trace and experiment agree" in text
+    assert "input_free 3.00 ms to 4.00 ms -100 us to 3.90 ms" in text
+    assert text.endswith("is not told.")
+    assert all(len(line) <= 100 for line in lines)
+
+
+def test_what_cannot_be_told_claims_no_confidence() -> None:
+    shown = render.terminal(replace(PROOF, bound="unknown", confidence="low", bound_next=None))
+    assert shown.startswith("It cannot be told what sets the pace\n")
+
+
+def test_the_page_has_all_of_it_and_escapes_the_command() -> None:
+    page = render.html(PROOF)
+    assert "python train.py &lt;b&gt;" in page
+    assert "<h1>The loader sets the pace (high confidence)</h1>" in page
+    assert "host + input" in page
+    assert "left:92.0%;width:8.0%" in page
+    assert "<script" not in page
