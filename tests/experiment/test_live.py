@@ -43,7 +43,7 @@ def test_a_plain_loop(tmp_path: Path) -> None:
 def test_the_program_keeps_its_exit_code(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     program = _program(tmp_path, PLAIN.format(steps=200, end="sys.exit(7)"))
     assert main(["prove", "--steps", "60", "--run-on", "--", *program]) == 7
-    assert "What a millisecond saved there saves of a step" in capfd.readouterr().out
+    assert "WHAT A MILLISECOND SAVED THERE" in capfd.readouterr().out
 
 
 def test_a_program_that_fails_ends_the_experiment(tmp_path: Path) -> None:

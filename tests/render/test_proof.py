@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from boundby.render import proof as render
+from boundby.document.proof_document import document
+from boundby.render import to_html, to_terminal
 from boundby.results.proof import Estimate, MeasuredCondition, Proof, ProvenPart, Removal
 
 PROOF = Proof(
@@ -45,26 +46,25 @@ PROOF = Proof(
 
 
 def test_the_screen_says_the_answer_first() -> None:
-    lines = render.terminal(PROOF, width=100).splitlines()
+    lines = to_terminal.render(document(PROOF), width=100).splitlines()
     assert lines[0] == "The loader sets the pace (high confidence)"
     text = " ".join(" ".join(lines).split())
     assert "input 1.00 [0.92, 1.00] 1.02 [0.90, 1.10] the loader's 2 workers" in text
     assert "Once that part takes no time: the host sets the pace." in text
-    assert "The trace says host_blocked. Trace and experiment agree" in text
+    assert "The trace says blocked: trace and experiment agree." in text
     assert "input_free 3.00 ms to 4.00 ms -100 us to 3.90 ms" in text
-    assert text.endswith("is not told.")
+    assert "! There is no device to delay here" in text
     assert all(len(line) <= 100 for line in lines)
 
 
 def test_what_cannot_be_told_claims_no_confidence() -> None:
-    shown = render.terminal(replace(PROOF, bound="unknown", confidence="low", bound_next=None))
+    shown = to_terminal.render(document(replace(PROOF, bound="unknown", confidence="low", bound_next=None)))
     assert shown.startswith("It cannot be told what sets the pace\n")
 
 
 def test_the_page_has_all_of_it_and_escapes_the_command() -> None:
-    page = render.html(PROOF)
+    page = to_html.page(document(PROOF))
     assert "python train.py &lt;b&gt;" in page
-    assert "<h1>The loader sets the pace (high confidence)</h1>" in page
+    assert "The loader sets the pace (high confidence)</h1>" in page
     assert "host + input" in page
-    assert "left:92.0%;width:8.0%" in page
-    assert "<script" not in page
+    assert "host_blocked" not in page.split("<main", 1)[1].split("</main>")[0]

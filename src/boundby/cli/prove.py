@@ -13,8 +13,7 @@ from boundby.cli.console import View
 from boundby.cli.options import FILE, PLAIN, json_option, output_option, view_options
 
 if TYPE_CHECKING:
-    from boundby.render.formats import Surface
-    from boundby.results.proof import Proof, Removal
+    from boundby.results.proof import Removal
 
 PLACES = ("begin", "between", "end")
 
@@ -62,8 +61,10 @@ def prove(
     and not in others. It is ended after the last block. Ctrl-C tells what is known until then.
     """
     from boundby.api import analyze
+    from boundby.document.proof_document import document
     from boundby.experiment import judgement, live, planning, trials
-    from boundby.results import write
+    from boundby.render.formats import BY_SUFFIX, drawn
+    from boundby.results import saved, write
 
     if output is not None:
         write.check(output)
@@ -87,18 +88,8 @@ def prove(
     if proof is None:
         raise planning.ExperimentError("The program ended before anything was measured.", "Let it run for more steps.")
     file = output if output is not None and output != Path("-") else None
-    suffix = ".json" if as_json else "" if file is None else file.suffix
+    kind = "json" if as_json else "terminal" if file is None else BY_SUFFIX.get(file.suffix, "terminal")
     surface = view.surface() if file is None else view.plain()
-    console.deliver(_shown(proof, suffix, surface), output, view, utf8=bool(suffix))
+    text = saved.render(proof) if kind == "json" else drawn(document(proof), kind, surface)
+    console.deliver(text, output, view, utf8=kind != "terminal")
     return ran.exit_code
-
-
-def _shown(proof: Proof, suffix: str, surface: Surface) -> str:
-    from boundby.render import proof as render
-    from boundby.results import saved
-
-    if suffix == ".json":
-        return saved.render(proof)
-    if suffix in (".html", ".htm"):
-        return render.html(proof)
-    return render.terminal(proof, width=surface.width, color_system=surface.color_system, unicode=surface.unicode)

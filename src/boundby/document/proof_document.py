@@ -1,12 +1,13 @@
-"""What an experiment says, as data: the same sentences and tables for the terminal and the page."""
+"""What an experiment says, as a document: the answer, what each part is worth, what was tried, what was measured."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from boundby.document.blocks import Column, Document, Heading, Paragraph, Span, Table, section
+from boundby.model.causes import SHORT_LABEL
 from boundby.model.units import duration, plural
-from boundby.results.proof import Estimate, Proof, Removal
+from boundby.results.proof import Estimate, MeasuredCondition, Proof, Removal
 
 ANSWERS = {
     "host": "The host sets the pace",
@@ -19,23 +20,29 @@ ANSWERS = {
 }
 
 
-@dataclass(frozen=True)
-class ProofTable:
-    """Rows of text under a heading."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
 def headline(proof: Proof) -> str:
     """The answer, and how sure it is."""
     sure = "" if proof.bound == "unknown" else f" ({proof.confidence} confidence)"
     return f"{ANSWERS[proof.bound]}{sure}"
 
 
-def sentences(proof: Proof) -> Iterator[str]:
-    """What was measured, what comes next, what the trace says."""
+def document(proof: Proof) -> Document:
+    """All of it; the raw data come last."""
+    worth = Table(_WORTH, proof.parts)
+    tried = Table(_TRIED, proof.removals)
+    doubts = tuple(Paragraph(doubt, "warning") for doubt in proof.doubts)
+    return Document(
+        f"boundby prove: {headline(proof)}",
+        (Heading(headline(proof)), Paragraph(Span(proof.command, "code")), *map(Paragraph, _sentences(proof))),
+        (
+            *section("What a millisecond saved there saves of a step", worth, *doubts, id="worth", short="Worth"),
+            *section("What was tried", tried, id="tried"),
+            *section("What was measured", Table(_MEASURED, proof.conditions), id="measured"),
+        ),
+    )
+
+
+def _sentences(proof: Proof) -> Iterator[str]:
     yield (
         f"{plural(proof.steps, 'step')} were counted, marked by {proof.steps_by}. Without a delay a step takes "
         f"{duration(proof.step_ns)}, eight in ten take {' to '.join(map(duration, proof.spread_ns))}."
@@ -43,44 +50,10 @@ def sentences(proof: Proof) -> Iterator[str]:
     if proof.bound_next:
         answer = ANSWERS[proof.bound_next]
         yield f"Once that part takes no time: {answer[0].lower()}{answer[1:]}."
-    if proof.bound_by_trace:
-        agreement = {"agree": "Trace and experiment agree"}.get(
-            proof.agreement or "", f"{(proof.agreement or '').capitalize()}"
-        )
-        yield f"The trace says {proof.bound_by_trace}. {agreement}: {proof.agreement_because}"
-
-
-def worth(proof: Proof) -> ProofTable:
-    """Of each part."""
-    rows = tuple((one.part, _range(one.saved_per_ns), _range(one.slope), one.where) for one in proof.parts)
-    return ProofTable(
-        "What a millisecond saved there saves of a step", ("part", "saves, ms", "slope", "delayed where"), rows
-    )
-
-
-def removals(proof: Proof) -> ProofTable | None:
-    """Promised against measured; None: nothing was tried."""
-    rows = tuple((one.id, _promised(one), _span(one.measured_ns), one.outputs) for one in proof.removals)
-    return (
-        ProofTable("What was tried, a step", ("remedy", "promised", "measured (95 %)", "outputs"), rows)
-        if rows
-        else None
-    )
-
-
-def conditions(proof: Proof) -> ProofTable:
-    """The raw data."""
-    rows = tuple(
-        (
-            one.removed or " + ".join(one.delayed) or "none",
-            duration(one.delay_ns) if one.delay_ns else "",
-            str(one.blocks),
-            duration(one.step_ns[1]),
-            f"{duration(max(one.step_ns[0], 0))} to {duration(max(one.step_ns[2], 0))}",
-        )
-        for one in proof.conditions
-    )
-    return ProofTable("What was measured", ("delayed", "each by", "blocks", "step", "95 %"), rows)
+    if proof.bound_by_trace and proof.agreement:
+        agree = "trace and experiment agree" if proof.agreement == "agree" else proof.agreement
+        named = SHORT_LABEL.get(proof.bound_by_trace, proof.bound_by_trace)
+        yield f"The trace says {named}: {agree}. {proof.agreement_because}"
 
 
 def _range(one: Estimate) -> str:
@@ -92,5 +65,29 @@ def _promised(one: Removal) -> str:
 
 
 def _span(ns: Sequence[float]) -> str:
-    low, high = (f"{'-' if end < 0 else ''}{duration(abs(end))}" for end in ns)
-    return f"{low} to {high}"
+    return " to ".join(f"{'-' if end < 0 else ''}{duration(abs(end))}" for end in ns)
+
+
+def _delayed(one: MeasuredCondition) -> str:
+    return one.removed or " + ".join(one.delayed) or "nothing"
+
+
+_WORTH = (
+    Column("part", lambda part: part.part),
+    Column("saves, ms", lambda part: _range(part.saved_per_ns), right=True),
+    Column("slope", lambda part: _range(part.slope), right=True, goes=1),
+    Column("delayed where", lambda part: part.where, prose=True),
+)
+_TRIED = (
+    Column("remedy", lambda one: one.id),
+    Column("promised a step", _promised, right=True),
+    Column("measured (95 %)", lambda one: _span(one.measured_ns), right=True),
+    Column("outputs", lambda one: one.outputs, prose=True, goes=1),
+)
+_MEASURED = (
+    Column("delayed", _delayed),
+    Column("each by", lambda one: duration(one.delay_ns) if one.delay_ns else "", right=True),
+    Column("blocks", lambda one: str(one.blocks), right=True),
+    Column("step", lambda one: duration(one.step_ns[1]), right=True),
+    Column("95 %", lambda one: _span(one.step_ns[::2]), right=True),
+)
