@@ -76,6 +76,14 @@ def test_work_that_was_not_measured_is_not_set_from_outside() -> None:
     assert found.worth[HOST].high > 0.2
 
 
+def test_paces_that_no_cycles_explain_are_taken_for_less_exact() -> None:
+    """Under a lock a delay of 1 ms can cost 2."""
+    paces = [DelayedPace({HOST: share * 1e6}, 2 * share * 1e6, 0.02e6) for share in (0.5, 1.0)]
+    found = fit(4e6, 0.02e6, paces, {HOST: None, INPUT: None}, 1e6)
+    assert found.misfit > 2
+    assert _fit({(HOST,): 5.0, (INPUT,): 3.0}, {HOST: 5.0, INPUT: 3.0}).misfit < 1
+
+
 def test_the_same_measurement_gives_the_same_answer() -> None:
     busy = {HOST: 4.0, DEVICE: 3.9, INPUT: 1.0}
     assert _fit({(HOST,): 4.0, (DEVICE,): 3.9}, busy) == _fit({(HOST,): 4.0, (DEVICE,): 3.9}, busy)

@@ -77,6 +77,8 @@ class Fit:
     """The probability of each answer: a part, ``serial``, ``balanced`` or ``outside``."""
     beyond: Mapping[str, float]
     """The same, once the part that is worth most takes no time."""
+    misfit: float = 0.0
+    """How far the best answer is from the paces, in standard errors: above 1 they are told that much less exactly."""
 
 
 def fit(
@@ -97,6 +99,10 @@ def fit(
     random = np.random.default_rng(0)  # the same measurement gives the same answer
     problem = _Problem(parts, step_ns, error_ns, paces, [busy[part] for part in parts], core_wait_ns)
     state = _sample(problem, random)
+    misfit = problem.misfit(state)
+    if misfit > 1.0:  # cycles do not explain these paces as exactly as they were measured (Birge, 1932)
+        problem.widen(misfit)
+        state = _sample(problem, random)
     lengths, rounding = problem.lengths(state)
     now = _pace(lengths, rounding)
     own = {part: reach_ns if measured is None else measured for part, measured in busy.items()}
@@ -109,6 +115,7 @@ def fit(
         reach,
         likely,
         _next(problem, lengths, state, best),
+        misfit,
     )
 
 
@@ -240,12 +247,26 @@ class _Problem:
         chained = state[:, parts : parts + chains] * (own @ self._chained.T)
         return np.column_stack([state[:, -3], own, chained]), state[:, -2]
 
+    def misfit(self, state: Float) -> float:
+        """Of the set that explains the paces best: the root of the mean square, in standard errors."""
+        off, _ = self._off(state)
+        return float((off**2).mean(axis=1).min() ** HALF)
+
+    def widen(self, by: float) -> None:
+        """Take the paces for so many times less exact."""
+        self._errors = self._errors * by
+        self._error *= by
+
+    def _off(self, state: Float) -> tuple[Float, Float]:
+        """By how many standard errors each pace is longer than in each set, and the pace there without a delay."""
+        lengths, rounding = self.lengths(state)
+        expected = _pace(lengths[:, None, :] + self._added - state[:, -1:, None] * self._free, rounding)
+        off: Float = (1.0 + self._differences - expected) / self._errors
+        return off, _pace(lengths, rounding)
+
     def score(self, state: Float) -> Float:
         """The logarithm of how probable the measurement is in each set."""
-        lengths, rounding = self.lengths(state)
-        now = _pace(lengths, rounding)
-        expected = _pace(lengths[:, None, :] + self._added - state[:, -1:, None] * self._free, rounding)
-        off = (1.0 + self._differences - expected) / self._errors
+        off, now = self._off(state)
         fits = -0.5 * (self._freedom + 1) * np.log1p(off**2 / self._freedom)
         scores: Float = fits.sum(axis=1) - 0.5 * ((now - 1.0) / self._error) ** 2
         return scores

@@ -68,7 +68,7 @@ def judge(
     bound, confidence = _answer(fitted.likely)
     beyond, _ = _answer(fitted.beyond)
     doubts = tuple(_doubts(plan, paces, fitted, len([block for block in blocks if block is not None])))
-    if _is_shaky(paces) and confidence == "high":
+    if (_is_shaky(paces) or fitted.misfit > 1.0) and confidence == "high":
         confidence = "medium"
     trace, agreement, because = _by_trace(report, bound, confidence, fitted, found)
     return Proof(
@@ -233,6 +233,11 @@ def _doubts(plan: Plan, paces: Paces, fitted: cycles.Fit, blocks: int) -> Iterat
         yield (
             f"The load of the machine changed meanwhile: steps without a delay were {percent(abs(drift))} "
             f"{'longer' if drift > 0 else 'shorter'} at the end than at the begin."
+        )
+    if fitted.misfit > 1.0:
+        yield (
+            "The delays do not add up as those of a pipeline do: what was measured is taken for "
+            f"{fitted.misfit:.1f} times less exact."
         )
     core_wait = statistics.median([block.core_wait_ns for block in paces.base]) / paces.step_ns
     if core_wait > CROWDED:
