@@ -37,6 +37,7 @@ from typing import Any
 
 import jsonschema_rs
 from tests.readers.kineto.test_reader import small
+from tests.support import beside
 from tests.support.counted import COUNTED_BOUND, counted_program, damage_counted
 from tests.support.damaged_json import damaged, damaged_result
 from tests.support.damaged_sqlite import damage
@@ -118,6 +119,12 @@ def same_bound(path: Path) -> None:
     analyse(path, ("terminal", "markdown"))
     bounds = {device.verdict.bound for device in api.analyze(path).devices}
     assert bounds <= {COUNTED_BOUND}, bounds
+
+
+def beside_holds(path: Path) -> None:
+    """A report that holds, and no confident error."""
+    _without_page(path)
+    beside.check_beside(path)
 
 
 def reuse(path: Path) -> None:
@@ -208,6 +215,7 @@ def _damage_ranks(folder: Path, chance: random.Random) -> None:
 
 KINDS: Mapping[str, Kind] = {
     "sqlite": Kind(exports, damage, analyse, _without_page),
+    "beside": Kind(lambda folder, _: beside.write(folder), beside.damage_beside, beside_holds),
     "counters": Kind(counted, damage_counted, same_bound),
     "kineto": Kind(profiler_traces, _damage_text, analyse, _without_page),
     "saved-json": Kind(results, _damage_result, reuse),

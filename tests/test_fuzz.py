@@ -15,7 +15,7 @@ import pytest
 from benchmarks import fuzz
 
 #: How many of each kind: a few CPU seconds.
-CASES = {"sqlite": 8, "counters": 6, "kineto": 20, "saved-json": 12, "jobs": 4}
+CASES = {"sqlite": 8, "beside": 6, "counters": 6, "kineto": 20, "saved-json": 12, "jobs": 4}
 
 
 @pytest.mark.parametrize("name", fuzz.KINDS)

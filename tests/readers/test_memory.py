@@ -104,6 +104,21 @@ def test_backtraces_take_room_whatever_part_is_read(export: Path, tmp_path: Path
         _ = Analysis(sampled, max_memory=memory.FIXED_BYTES + memory.FRAME_BYTES * frames).trace
 
 
+def test_counters_take_room_whatever_part_is_read(export: Path, tmp_path: Path) -> None:
+    sampled = tmp_path / "sampled.sqlite"
+    sampled.write_bytes(export.read_bytes())
+    samples = 1_000
+    with closing(sqlite3.connect(sampled)) as connection:
+        connection.execute(
+            "CREATE TABLE GPU_METRICS (timestamp INTEGER, typeId INTEGER, metricId INTEGER, value INTEGER)"
+        )
+        connection.executemany("INSERT INTO GPU_METRICS VALUES (?, 1, 0, 50)", ((row,) for row in range(samples)))
+        connection.commit()
+    enough = memory.FIXED_BYTES + rows_bytes(sampled) + memory.COUNTER_BYTES * samples
+    assert "max-memory" not in kinds(Analysis(sampled, max_memory=enough))
+    assert "max-memory" in kinds(Analysis(sampled, max_memory=enough - 1))
+
+
 def kinds(analysis: Analysis) -> set[str]:
     return {warning.code for warning in analysis.trace.warnings}
 

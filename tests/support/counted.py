@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import random
-import sqlite3
 from collections.abc import Mapping
-from contextlib import closing, suppress
 from pathlib import Path
 
-from tests.support.damaged_sqlite import VALUES
+from tests.support.damaged_sqlite import damage_tables
 from tests.support.export import Export, Thread
 
 MS, US, MB = 1_000_000, 1_000, 1_000_000
@@ -96,25 +94,4 @@ def counted_program() -> Export:
 
 def damage_counted(path: Path, chance: random.Random) -> None:
     """Damage to values, rows, columns or the whole of these tables, and to nothing else."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("PRAGMA synchronous = OFF")
-        for _ in range(chance.choice((1, 2, 4, 8))):
-            table = chance.choice(TABLES)
-            columns = [row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')]
-            if not columns:
-                continue
-            column, every = chance.choice(columns), chance.choice((1, 2, 10, 100))
-            some = f"rowid % {every} = {chance.randrange(every)}"
-            with suppress(sqlite3.Error):  # a constraint forbids it
-                statement, values = chance.choice(
-                    (
-                        (f"UPDATE {table} SET {column} = ? WHERE {some}", (chance.choice(VALUES),)),
-                        (f"UPDATE {table} SET {column} = {column} * ? WHERE {some}", (chance.choice((-1, 0, 3, 1e9)),)),
-                        (f"UPDATE {table} SET {column} = ? WHERE {some}", (chance.getrandbits(64) - (1 << 63),)),
-                        (f"DELETE FROM {table} WHERE {some}", ()),
-                        (f"INSERT INTO {table} SELECT * FROM {table} WHERE {some}", ()),
-                        (f"ALTER TABLE {table} DROP COLUMN {column}", ()),
-                        (f"DROP TABLE {table}", ()),
-                    )
-                )
-                connection.execute(statement, values)
+    damage_tables(path, chance, TABLES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -124,3 +124,29 @@ def _other_table(connection: sqlite3.Connection, chance: random.Random) -> None:
 _EDITS: tuple[Callable[[sqlite3.Connection, random.Random], None], ...] = (
     *(_values, _values, _values, _shift, _shift, _copied_column, _column_gone, _rows, _rows, _table_gone, _other_table),
 )
+
+
+def damage_tables(path: Path, chance: random.Random, tables: Sequence[str]) -> None:
+    """Damage to values, rows, columns or the whole of some of these tables, and to nothing else."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA synchronous = OFF")
+        for _ in range(chance.choice((1, 2, 4, 8))):
+            table = chance.choice(tables)
+            columns = [row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')]
+            if not columns:
+                continue
+            column, every = chance.choice(columns), chance.choice((1, 2, 10, 100))
+            some = f"rowid % {every} = {chance.randrange(every)}"
+            with suppress(sqlite3.Error):  # a constraint forbids it
+                statement, values = chance.choice(
+                    (
+                        (f"UPDATE {table} SET {column} = ? WHERE {some}", (chance.choice(VALUES),)),
+                        (f"UPDATE {table} SET {column} = {column} * ? WHERE {some}", (chance.choice((-1, 0, 3, 1e9)),)),
+                        (f"UPDATE {table} SET {column} = ? WHERE {some}", (chance.getrandbits(64) - (1 << 63),)),
+                        (f"DELETE FROM {table} WHERE {some}", ()),
+                        (f"INSERT INTO {table} SELECT * FROM {table} WHERE {some}", ()),
+                        (f"ALTER TABLE {table} DROP COLUMN {column}", ()),
+                        (f"DROP TABLE {table}", ()),
+                    )
+                )
+                connection.execute(statement, values)

@@ -80,7 +80,7 @@ def saving_range(case: Case, decision: Decision) -> tuple[int, int] | None:
     found = found.between("lost-work", *(way[named] for way in ways if named in way))
     most_ns = min(found.high_ns + more, case.window_ns)
     found = found.reaching("unexplained", max(found.low_ns - less, 0), most_ns)
-    return found.low_ns, found.high_ns
+    return min(found.low_ns, case.window_ns), min(found.high_ns, case.window_ns)
 
 
 def why_not(case: Case, decision: Decision) -> str | None:

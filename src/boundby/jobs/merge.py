@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import PurePath
@@ -13,7 +14,7 @@ from boundby.jobs.diagnosis import FEW_STEPS, Chance, Culprit, Diagnosis, Job, d
 from boundby.jobs.laws import broken
 from boundby.jobs.meetings import Aligned, Clock, align
 from boundby.jobs.remedies import folded, remedy_of
-from boundby.jobs.summary import UNKNOWN, RankSummary
+from boundby.jobs.summary import UNKNOWN, Group, RankSummary
 from boundby.model import units
 from boundby.model.arrays import Int64Array, factorize, group_sums
 from boundby.model.causes import CAUSE_KEYS, CAUSES, LETTER, SHORT_LABEL, Cause
@@ -21,6 +22,7 @@ from boundby.model.errors import InputError
 from boundby.model.records import replace
 from boundby.model.scale import HALF, NEGLIGIBLE, SLIGHT, SMALL
 from boundby.results.job import Ended, JobReport, JobVerdict, JobWhatIf, Pair, RankClock, RankReport, Straggler
+from boundby.trace.vocabulary.mpi import is_mpi
 
 #: A job is bound by imbalance where balance would save this share of it: nothing else is to be had for so little.
 IMBALANCE_SHARE = SMALL
@@ -387,6 +389,13 @@ def _verdict(
     transfer = length - what_if.get("transfer_free", length)
     reasons = _doubts(diagnosis, aligned, missing, summaries)
     confidence = "high" if not reasons else "medium" if len(reasons) == 1 else "low"
+    if len({one.begins_mpi for one in summaries} - {None}) > 1:
+        reasons = [*reasons, "some ranks began MPI before their recording did, or the call is lost"]
+        confidence = "low"
+    if lost := _lost_calls(summaries):
+        what = "collective of MPI is" if lost == 1 else "collectives of MPI are"
+        reasons = [*reasons, f"{units.count(lost)} {what} on record of some ranks and not of others"]
+        confidence = "low"
     because = "" if len(aligned.matched) else "no collective could be matched over the ranks"
     stuck = [one for one in _ended(summaries) if one.is_inside]
     if stuck:
@@ -418,6 +427,23 @@ def _verdict(
         told = f"transfers that nothing hides take {share}"
     because = f"{told}, and balance would save {units.percent(balance / length, 1)}"
     return _told(bound, confidence, because, reasons, savings[bound])
+
+
+def _lost_calls(summaries: Sequence[RankSummary]) -> int:
+    """How many collectives of MPI ranks lack that others of their communicator have: all ranks make the same ones, but
+    for the last, in which a rank that never ended may be."""
+    counts: dict[Group, Counter[int]] = {}
+    for place, summary in enumerate(summaries):
+        is_collective = np.array([is_mpi(kind) for kind in summary.kinds], bool)[summary.meetings.kind]
+        for group, times in zip(*np.unique(summary.meetings.group[is_collective], return_counts=True), strict=True):
+            counts.setdefault(summary.groups[int(group)], Counter())[place] = int(times)
+    place_of = {summary.rank: place for place, summary in enumerate(summaries)}
+    lost = 0
+    for group, told in counts.items():
+        members = [place_of[rank] for rank in group.ranks if rank in place_of] or range(len(summaries))
+        most = max(told.values())
+        lost += sum(max(most - told[place] - (summaries[place].unfinished is not None), 0) for place in members)
+    return lost
 
 
 _REMOVABLE = {"gpu_compute", "gpu_copy", "sync", "cuda_api", "cpu", "host_blocked", "init"}
@@ -460,6 +486,8 @@ def _doubts(
         doubts.append(f"{absent}: what they hold up counts as transfer")
     if diagnosis.replayed_ns and abs(diagnosis.replayed_ns / max(diagnosis.length_ns, 1) - 1) > _REPLAY_ERROR:
         doubts.append(f"replayed unchanged the job takes {units.duration(diagnosis.replayed_ns)}")
+    if damaged := sum(one.is_damaged for one in summaries):
+        doubts.append(f"rows of {units.plural(damaged, 'report')} had no time that fits the others' and were left out")
     unset = [one.name for one, clock in zip(summaries, aligned.clocks, strict=True) if not clock.matched]
     if unset and len(aligned.matched):
         doubts.append(f"the clock of {unset[0]} rests on its file alone")

@@ -28,7 +28,9 @@ from boundby.model.records import fields, replace
 from boundby.model.step_function import NOTHING, StepFunction, cut
 from boundby.structure.ranks import unfinished
 from boundby.structure.steps import find_steps
+from boundby.trace.facts import BROKEN_ROWS, UNBELIEVABLE
 from boundby.trace.tables import OpKind, Trace
+from boundby.trace.vocabulary.mpi import MessageKind
 from boundby.trace.vocabulary.ranges import is_library
 
 #: Calls of message passing that nobody leaves before all have come, or before both ends have.
@@ -153,7 +155,15 @@ def _summary(timeline: Timeline, label: str) -> RankSummary | None:
         kernels=kernels,
         kinds_of_kernels=begun.kinds(),
         warnings=tuple(sorted({warning.message for warning in trace.warnings})),
+        is_damaged=any(warning.code in (BROKEN_ROWS, UNBELIEVABLE) for warning in trace.warnings),
+        begins_mpi=_begins_mpi(trace),
     )
+
+
+def _begins_mpi(trace: Trace) -> bool | None:
+    """Whether the start of MPI is on record; None: no call of MPI is."""
+    kinds = trace.message_kind[unique(trace.messages.name)]
+    return bool((kinds == MessageKind.START).any()) if len(kinds) else None
 
 
 def _world_size(trace: Trace) -> int:

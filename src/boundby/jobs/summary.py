@@ -138,6 +138,8 @@ class RankSummary:
     kinds_of_kernels: Int64Array  # shape (kinds, 2): their fingerprints in order, and how many of each
     warnings: tuple[str, ...] = ()
     unfinished: Unfinished | None = None  # what it was in when the recording ended, where it did not end MPI
+    is_damaged: bool = False  # rows of it were left out
+    begins_mpi: bool | None = None  # whether the start of MPI is on record; None: no call of MPI is
     clock: str = ""  # what the times were taken by: ranks of one report have one clock; "": not told
 
     @property

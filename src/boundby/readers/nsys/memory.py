@@ -21,6 +21,9 @@ FIXED_BYTES = 70_000_000
 OPERATION_BYTES, CALL_BYTES, RANGE_BYTES, HOST_BYTES = 180, 150, 400, 125
 #: Bytes of each frame of a backtrace, measured alike; all backtraces are read, whatever part of the capture is.
 FRAME_BYTES = 90
+#: Bytes of each sample of a GPU's counter, measured at 1 and at 3 million.
+COUNTER_BYTES = 60
+_COUNTERS = "GPU_METRICS"
 _BACKTRACES = ("SAMPLING_CALLCHAINS", "CUDA_CALLCHAINS", "OSRT_CALLCHAINS")
 _TABLES = {
     "CUPTI_ACTIVITY_KIND_KERNEL": OPERATION_BYTES,
@@ -44,7 +47,8 @@ def cut_to_fit(database: Database, room: Room) -> tuple[int, TraceWarning] | Non
     all of it fits. Raises SelectionError where what must be read does not fit."""
     rows = {table: database.row_count(table) for table in _TABLES if database.has(table, "start")}
     frames = sum(database.row_count(table) for table in _BACKTRACES if database.has(table, "symbol"))
-    fixed = FIXED_BYTES + FRAME_BYTES * frames
+    counters = database.row_count(_COUNTERS) if database.has(_COUNTERS, "timestamp") else 0
+    fixed = FIXED_BYTES + FRAME_BYTES * frames + COUNTER_BYTES * counters
     need = fixed + sum(_TABLES[table] * number for table, number in rows.items())
     if need <= room.most_bytes:
         return None
