@@ -41,6 +41,14 @@ def test_an_account_loads_no_replay_no_rules_and_no_verdict() -> None:
     assert not set(unwanted).intersection(loaded)
 
 
+def test_a_report_loads_no_masked_arrays() -> None:
+    """Two megabytes that `np.unique` and others load, and nothing needs."""
+    sample = Path(__file__).parents[2] / "sample_reports" / "simulated_sync.sqlite"
+    code = "import sys, boundby; boundby.analyze(sys.argv[1]); print('numpy.ma' in sys.modules)"
+    told = subprocess.run([sys.executable, "-c", code, str(sample)], capture_output=True, text=True, check=True)
+    assert told.stdout.split() == ["False"]
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["analyze", "--help"]])
 def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     code = "import sys; from boundby.cli.main import main; main(sys.argv[1:]); print(*sorted(sys.modules))"
