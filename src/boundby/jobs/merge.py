@@ -42,6 +42,10 @@ _LEAST_EXCESS_SHARE = NEGLIGIBLE
 _FEW = 8
 
 
+#: The largest machines run fewer: a report that tells of more is damaged.
+MOST_RANKS = 1 << 20
+
+
 def merge(summaries: Sequence[RankSummary], path: str, left_out: Sequence[str] = ()) -> JobReport:
     """One report of all. Raises InputError where there are fewer than two ranks."""
     kept, aligned, problems = choose(summaries)
@@ -55,7 +59,7 @@ def merge(summaries: Sequence[RankSummary], path: str, left_out: Sequence[str] =
     diagnosis, job = diagnose(kept, aligned)
     diagnosis = replace(diagnosis, culprits=tuple(folded(diagnosis.culprits, [one.host for one in kept])))
     ranks = _ranks(kept, aligned, diagnosis, job)
-    world = max((one.world_size for one in kept), default=UNKNOWN)
+    world = max((one.world_size for one in kept if one.world_size <= MOST_RANKS), default=UNKNOWN)
     here = {one.rank for one in kept}
     missing = tuple(sorted(set(range(max(world, 0))) - here)) if UNKNOWN not in here else ()
     notes = [*aligned.notes, *_notes(kept, aligned, diagnosis, missing)]
