@@ -145,7 +145,7 @@ def stories() -> tuple[Story, ...]:
             "sync",
             _steps(*_waits(reads=True)),
             _steps(*_waits(reads=False)),
-            "sync.remove-waits",
+            "sync.read-back-later",
             "no `.item()` in the step",
         ),
         Story(

@@ -21,10 +21,9 @@ def test_only_what_a_wrapper_can_do_is_tried() -> None:
 
 
 def test_every_remedy_is_one_of_the_first_responses() -> None:
-    from boundby.claims import first_responses
+    from boundby.rules import remedies
 
-    known = {f"{cause}.{name}" for cause, ways in first_responses._ASKED.items() for name in ways}
-    assert set(trials.WHOLE) <= known
+    assert {*trials.WHOLE} <= {*remedies.by_key()}
 
 
 def test_outputs_are_compared_unless_they_differ_by_themselves() -> None:

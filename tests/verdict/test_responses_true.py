@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from boundby import api
-from boundby.claims import first_responses, patterns
-from boundby.claims.first_responses import Subject, Told
+from boundby.claims import counted, first_responses
+from boundby.claims.subject import Subject, Told
 from boundby.document.sentences import window
-from boundby.evidence.host_idleness import ON_PURPOSE
 from boundby.evidence.wait_chains import Chain, Link
 from boundby.model.causes import CAUSES
 from boundby.model.intervals import IntervalSet
 from boundby.model.records import replace
 from boundby.results.report import DeviceReport, Finding, Report
+from boundby.rules import remedies
 from boundby.rules.builtin import input as input_rules
 from boundby.simulate.case import Case
 from boundby.simulate.export import write_export
@@ -39,9 +39,9 @@ def subject(*found: Finding, **time: int) -> Subject:
     return Subject(context=context, predictor=None, findings=found, part=part, wholes=None)  # type: ignore[arg-type]
 
 
-def finding(rule: str, *advice: str, saving_ns: tuple[int, int] | None = None, **evidence: object) -> Finding:
+def finding(rule: str, remedy: str, saving_ns: tuple[int, int] | None = None, **evidence: object) -> Finding:
     severity = "note" if saving_ns is None else "medium"
-    return Finding(rule, severity, f"what {rule} found", (), evidence, saving_ns, advice, f"rules/{rule}")
+    return Finding(rule, severity, f"what {rule} found", (), evidence, saving_ns, docs=f"rules/{rule}", remedy=remedy)
 
 
 def test_the_host_hides_behind_no_more_than_the_device_works(tmp_path: Path) -> None:
@@ -52,105 +52,58 @@ def test_the_host_hides_behind_no_more_than_the_device_works(tmp_path: Path) -> 
     assert overlap.saving_ns[1] <= device.busy_ns
 
 
-def test_a_phase_is_overlapped_where_the_device_works_as_long() -> None:
-    phase = finding("host-phase", "Let it run beside the GPU", saving_ns=(100 * MS, 200 * MS))
-    hides, idles = (first_responses._overlap(subject(phase, gpu_compute=busy)) for busy in (500 * MS, 0))
+def test_a_phase_is_overlapped_where_the_device_works_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Subject, "replayed", lambda *_, **__: Told("", (0, 9 * MS)))
+    phase = finding("host-phase", "cpu.overlap", (100 * MS, 200 * MS))
+    hides = counted._overlap(subject(phase, gpu_compute=500 * MS))
     assert hides is not None
-    assert idles is not None
     assert hides.saving_ns == (100 * MS, 200 * MS)
-    assert not idles.applies
+    assert counted._overlap(subject(gpu_compute=0)) is None
 
 
 def test_copies_and_kernels_hide_no_more_than_the_shorter_of_both(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Subject, "replayed", lambda *_, **__: Told("", (10 * MS, 500 * MS)))
     for compute, copy in ((300 * MS, 80 * MS), (80 * MS, 300 * MS)):
-        told = first_responses._overlap_copies(subject(gpu_compute=compute, gpu_copy=copy))
+        told = counted._overlap_copies(subject(gpu_compute=compute, gpu_copy=copy))
         assert told is not None
         assert told.saving_ns == (0, 80 * MS)
 
 
 def test_work_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a phase holds is no loop to vectorise as well."""
+    """What a phase holds is nothing to look for as well."""
     monkeypatch.setattr(Subject, "replayed", lambda *_, **__: Told("", (0, 210 * MS)))
-    monkeypatch.setattr(first_responses, "is_in_operators", lambda _: False)
-    phase = finding("host-phase", saving_ns=(100 * MS, 200 * MS))
-    told = first_responses._own_work(subject(phase))
+    monkeypatch.setattr(counted, "is_in_operators", lambda _: False)
+    phase = finding("host-phase", "cpu.overlap", (100 * MS, 200 * MS))
+    told = counted._find_host_code(subject(phase))
     assert told is not None
     assert told.saving_ns == (0, 10 * MS)
-    rest = first_responses._own_work(subject(replace(phase, saving_ns=(0, 210 * MS))))
-    assert rest is not None
-    assert not rest.applies
+    assert counted._find_host_code(subject(replace(phase, saving_ns=(0, 210 * MS)))) is None
 
 
 def test_no_queue_is_long_enough_for_workers_that_never_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Subject, "replayed", lambda *_, **__: Told("", (0, 9 * MS)))
     for busy, applies in ((0.99, False), (0.5, True)):
-        starved = finding("host-input", saving_ns=(0, MS), worker_processes_cpu_utilization_fraction=busy)
-        told = first_responses._prefetch(subject(starved))
-        assert told is not None
-        assert told.applies is applies
-
-
-def test_workers_that_start_are_kept() -> None:
-    phase = finding("host-phase", "persistent_workers=True", saving_ns=(MS, 2 * MS))
-    told = first_responses._persistent(subject(phase))
-    assert told is not None
-    assert told.saving_ns == (MS, 2 * MS)
-    other = first_responses._persistent(subject(replace(phase, advice=("start it once",))))  # a compiler, say
-    assert other is not None
-    assert other.saving_ns is None
-
-
-def test_the_title_is_of_what_is_advised(monkeypatch: pytest.MonkeyPatch) -> None:
-    layout = first_responses._fuse(subject(finding("layout-conversion", "channels_last", saving_ns=(MS, MS))))
-    made = first_responses._pinned(subject(finding("pageable-copy", "Fill it on the device", saving_ns=(MS, MS))))
-    pinned = first_responses._pinned(subject(finding("pageable-copy", "pin_memory=True", saving_ns=(MS, MS))))
-    assert [one.title for one in (layout, made, pinned) if one] == [
-        "Keep tensors in the layout that the kernels want",
-        "Make the data on the device, not on the host",
-        "",
-    ]
-    upload = finding("pageable-copy", "Fill it on the device", saving_ns=(MS, MS))
-    monkeypatch.setattr(first_responses, "_ASKED", {"gpu_copy": {"pinned": first_responses._pinned}})
-    told = first_responses._of_finding(upload, "finding", "", subject(upload))
-    assert told.title == "Make the data on the device, not on the host"
+        starved = finding("host-input", "host_blocked.workers", (0, MS), worker_processes_cpu_utilization_fraction=busy)
+        assert (counted._prefetch(subject(starved)) is not None) is applies
 
 
 def test_a_program_that_warms_up_is_not_told_to() -> None:
-    warm = finding("lazy-initialization", "Look at the rest", warm_up_of_window_fraction=0.9)
-    told = first_responses._warm_up(subject(warm))
+    warm = finding("lazy-initialization", "init.after-warm-up", warm_up_of_window_fraction=0.9)
+    told = counted._after_warm_up(subject(warm))
     assert told is not None
     assert told.saving_ns is None
-    assert told.title == "Look at what comes after the warm-up"
     assert told.because.startswith("90 % of the window is set-up and warm-up by name")
-
-
-@pytest.mark.parametrize(
-    ("rule", "advice", "title"),
-    [
-        ("host-input", "more workers", ""),  # as the page calls it, for a batch
-        ("host-input", ON_PURPOSE, "Wait for an event instead of sleeping"),
-        ("host-wait", "MPI_Irecv before the kernels", "Shorten what the launching thread waits for"),
-    ],
-)
-def test_only_a_wait_for_a_batch_is_called_one(rule: str, advice: str, title: str) -> None:
-    told = first_responses._workers(subject(finding(rule, advice, saving_ns=(0, MS))))
-    assert told is not None
-    assert told.title == title
+    assert counted._warm_up(subject(warm)) is None
 
 
 def test_nothing_is_said_of_batches_where_nothing_tells_of_any() -> None:
     context = SimpleNamespace(least_ns=MS, program=Program(Kind.DIRECTIVES))
-    of = replace(subject(finding("host-wait", "MPI_Irecv", saving_ns=(0, MS))), context=context)  # type: ignore[arg-type]
-    asked = first_responses._ASKED["host_blocked"]
-    assert [name for name, ask in asked.items() if ask(of) is not None] == ["workers"]
-    assert first_responses._fused_optimizer(of) is None
-
-
-def test_pinning_is_no_code_that_is_loaded() -> None:
-    pins = finding("lazy-initialization", saving_ns=(0, MS), total_ns=5, allocation_ns=5)
-    loads = finding("lazy-initialization", saving_ns=(0, MS), total_ns=5, allocation_ns=2)
-    assert [told.applies for one in (pins, loads) if (told := first_responses._lazy(subject(one)))] == [False, True]
+    wait = finding("host-wait", "host_blocked.messages-ahead", (0, MS))
+    of = replace(subject(wait), context=context)  # type: ignore[arg-type]
+    assert counted._prefetch(of) is None
+    assert counted._decode(of) is None
+    loop = remedies.by_key()["cuda_api.compiled-loop"]
+    assert not loop.is_for(context.program)
 
 
 @pytest.mark.parametrize("saved", [0, 200 * MS])
@@ -205,12 +158,6 @@ def test_workers_that_take_the_cores(workers: int, waits_ns: int, taken: bool) -
     context = SimpleNamespace(timeline=timeline, trace=SimpleNamespace(span_ns=(0, 1_000)))
     runs = [SimpleNamespace(busy=0.16 if workers > 1 else 0.38, waiting=0.0) for _ in range(workers)]
     assert input_rules._are_cores_taken(context, runs) is taken  # type: ignore[arg-type]
-
-
-def test_no_thread_is_told_the_same_twice() -> None:
-    assert set(first_responses._OF_THREAD.values()) <= {
-        remedy.id for key in patterns.KEYS for remedy in patterns.pattern(key).remedies
-    }
 
 
 def test_kinds_of_findings_are_named_rightly(tmp_path: Path) -> None:

@@ -391,14 +391,30 @@ def _calls_lost(fractions: tuple[float, ...], processes: npt.NDArray[np.int32]) 
 def _stretched(device: DeviceTimeline, knows_host: bool) -> str | None:
     """Why a window does not hold what it is said to be of: a few operations lie far from all others, and what the host
     did in between is not on record. ``knows_host``: whether on-CPU and asleep can be told apart."""
+    if (span := span_of_work(device)) is None:
+        return None
+    longest = int(device.gaps.length_ns.argmax())
+    gap_ns = int(device.gaps.length_ns[longest])
+    in_gap = device.segments.between(int(device.gaps.start_ns[longest]), int(device.gaps.end_ns[longest])).by_cause()
+    untold = [Cause.DEVICE_WAIT, Cause.UNATTRIBUTED, *([] if knows_host else [Cause.CPU])]
+    if 2 * int(in_gap[untold].sum()) < gap_ns:
+        return None
+    starts = device.operations.table.start_ns
+    late = int((starts >= int(device.gaps.end_ns[longest])).sum())
+    few, share = min(late, len(starts) - late), percent(gap_ns / (device.high_ns - device.low_ns))
+    side = "after" if 2 * late > len(starts) else "before"
+    return (
+        f"{share} of the window is one gap {side} {plural(few, 'operation')} of {len(starts):,}: the work lies in "
+        f"{span}. Analyse that: --window {span}"
+    )
+
+
+def span_of_work(device: DeviceTimeline) -> str | None:
+    """``1.2000s:1.4000s``: the part that holds nearly all operations of a window that is mostly one gap."""
     if not len(device.gaps):
         return None
     longest = int(device.gaps.length_ns.argmax())
     if device.gaps.length_ns[longest] < STRETCHED * (device.high_ns - device.low_ns):
-        return None
-    in_gap = device.segments.between(int(device.gaps.start_ns[longest]), int(device.gaps.end_ns[longest])).by_cause()
-    untold = [Cause.DEVICE_WAIT, Cause.UNATTRIBUTED, *([] if knows_host else [Cause.CPU])]
-    if 2 * int(in_gap[untold].sum()) < int(device.gaps.length_ns[longest]):
         return None
     table, split = device.operations.table, int(device.gaps.end_ns[longest])
     late = table.start_ns >= split
@@ -410,13 +426,7 @@ def _stretched(device: DeviceTimeline, knows_host: bool) -> str | None:
         return None
     if not few.any():
         return None  # the head or the tail of a step: the window reaches there for what the host does
-    span = f"{(begin - device.shift.shift_ns) / 1e9:.4f}s:{(end - device.shift.shift_ns) / 1e9:.4f}s"
-    share = percent(float(device.gaps.length_ns[longest]) / (device.high_ns - device.low_ns))
-    side, strays = "after" if is_early else "before", plural(int(few.sum()), "operation")
-    return (
-        f"{share} of the window is one gap {side} {strays} of {len(late):,}: the work lies in {span}. "
-        f"Analyse that: --window {span}"
-    )
+    return f"{(begin - device.shift.shift_ns) / 1e9:.4f}s:{(end - device.shift.shift_ns) / 1e9:.4f}s"
 
 
 def threads(timeline: Timeline, no_verdict: str | None = None) -> tuple[ThreadReport, ...]:

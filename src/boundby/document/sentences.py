@@ -14,6 +14,7 @@ from boundby.model.scale import A_FEW_LINES, HARDLY, NEARLY_ALL, NEGLIGIBLE, SMA
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, scenario_label
 from boundby.results.report import (
     NO_GPU_WORK,
+    CodeLine,
     DeviceReport,
     FirstResponse,
     Phase,
@@ -203,18 +204,58 @@ def _by_account(verdict: Verdict, main: str, window_ns: int) -> str:
     return f"What removing {NOUN[main]} would save cannot be predicted here: between nothing and {most}."
 
 
-def first(responses: Sequence[FirstResponse], window_ns: int, *, with_step: bool = True) -> str:
-    """``Take out the waits: saves 1.10-1.30 s (20-24 %). nonzero waits 100 times``: the response that is tried first;
-    empty without any. ``with_step``: with the next step, where nothing else shows that."""
+class First(NamedTuple):
+    """What is tried first: what to write or type, why, and at which line."""
+
+    code: tuple[str, ...]
+    because: str
+    where: str
+
+
+NO_FIRST = First((), "", "")
+
+
+def first(responses: Sequence[FirstResponse], window_ns: int) -> First:
+    """The response that is tried first; nothing without any. Where its code is not known, the next step in words stands
+    behind the reason."""
     if not responses:
-        return ""
-    told = saves_of(responses[0], window_ns)
-    title = clean(responses[0].title)
-    text = told.capitalize() if told and len(title) > LONGEST_TITLE else f"{title}, {told}" if told else title
-    because = clean(responses[0].because if text.startswith(title) else title).rstrip(".")
-    # A search saves nothing by itself: it tells how to go on.
-    how = clean(responses[0].action).rstrip(".") if with_step and responses[0].is_search else ""
-    return ". ".join(part for part in (f"{text}: {because}" if because else text, how) if part) + "."
+        return NO_FIRST
+    one = responses[0]
+    code = tuple(filter(None, (clean(line).rstrip() for line in one.code.splitlines())))
+    step = "" if code else clean(one.action).rstrip(".")
+    because = " ".join(f"{part}." for part in (_reason(one, window_ns), step) if part)
+    return First(code, because, "" if one.where is None else place(one.where))
+
+
+def _reason(one: FirstResponse, window_ns: int) -> str:
+    """``Remove the waits, saves 1.10-1.30 s (20-24 %): nonzero waits 100 times``."""
+    told, title = saves_of(one, window_ns), clean(one.title)
+    because = clean(one.because).rstrip(".")
+    if told and len(title) > LONGEST_TITLE:
+        return f"{told.capitalize()}: {because or title}"
+    text = f"{title}, {told}" if told else title
+    return f"{text}: {because}" if because and because != title else text
+
+
+def place(line: CodeLine) -> str:
+    """``train.py:84  loss = model(x)``, ``train.py:31 (step)``; of a function in C ``solve (app)``."""
+    file = clean(line.file.rsplit("/", 1)[-1])
+    if line.line is None:
+        return f"{clean(line.function)} ({file})"
+    rest = f"  {clean(line.source)}" if line.source else f" ({clean(line.function)})" if line.function else ""
+    return f"{file}:{line.line}{rest}"
+
+
+def numbered(responses: Sequence[FirstResponse]) -> list[FirstResponse]:
+    """Those that stand by themselves: the first, and all that have a number or are of a finding."""
+    return [one for place, one in enumerate(responses) if not place or one.saving_ns is not None or one.where]
+
+
+def usual(responses: Sequence[FirstResponse]) -> str:
+    """``Also usual, without a number here: prune the model; ...``: the others share one line."""
+    alone = {id(one) for one in numbered(responses)}
+    titles = [clean(one.title) for one in responses if id(one) not in alone]
+    return f"Also usual, without a number here: {'; '.join(titles)}." if titles else ""
 
 
 def of_other_bound(verdict: Verdict, responses: Sequence[FirstResponse], window_ns: int) -> str:
@@ -223,7 +264,7 @@ def of_other_bound(verdict: Verdict, responses: Sequence[FirstResponse], window_
     others = [f"{bound}." for bound in verdict.mixed_of or () if bound != first_of] if verdict.bound == "mixed" else []
     saving = (one for one in responses[1:] if one.saving_ns and one.saving_ns[1])
     found = next((one for one in saving if any(map(one.id.startswith, others))), None)
-    return first((found,), window_ns, with_step=False) if found is not None else ""
+    return f"{_reason(found, window_ns)}." if found is not None else ""
 
 
 def saves_of(response: FirstResponse, window_ns: int) -> str:

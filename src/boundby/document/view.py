@@ -68,6 +68,11 @@ class Account:
         return any(one.id == EXTERNAL_PACE for one in self.responses)
 
     @property
+    def first(self) -> sentences.First:
+        """What to do first, why, and where."""
+        return sentences.first(self.responses, self.set_against_ns)
+
+    @property
     def first_of_other(self) -> str:
         """What to do about the second of two causes that weigh the same."""
         return sentences.of_other_bound(self.verdict, self.responses, self.set_against_ns)

@@ -43,20 +43,20 @@ class Hotspot:
     @property
     def short_symbol(self) -> str:
         """The function as people call it; of a line of source where it stands."""
-        return file_name(self.module) if self._is_source else short_symbol(self.symbol)
+        return file_name(self.module) if self.is_source else short_symbol(self.symbol)
 
     @property
     def place(self) -> str:
         """The function, and of a Python one its file and line: ``forward (model.py:31)``; of a line of source both:
         ``model.py:34 x.item()``."""
-        if self._is_source:
+        if self.is_source:
             shown = self.symbol if len(self.symbol) <= LONGEST_SYMBOL else f"{self.symbol[: LONGEST_SYMBOL - 3]}..."
             return f"{self.short_symbol} {shown}"
         is_python = _PYTHON_LINE.search(self.module)
         return f"{self.short_symbol} ({file_name(self.module)})" if is_python else self.short_symbol
 
     @property
-    def _is_source(self) -> bool:
+    def is_source(self) -> bool:
         """Whether the symbol is a line of Python and no function."""
         return _PYTHON_LINE.search(self.module) is not None and _NAME.match(self.symbol) is None
 

@@ -22,10 +22,15 @@ _FEW_DOUBLES = expression(r"GeForce|RTX|GTX|Quadro (?!GP100|GV100)|\bT4\b|\bA(?:
 LOOKED_AT, MANY_LAUNCHES = LIST, 50
 
 
+def kernel_word(label: str) -> str:
+    """What a profiler finds a kernel by."""
+    plain = re.search(r"\w+", label)
+    return plain[0] if plain else "KERNEL"
+
+
 def profile_command(context: RuleContext, label: str) -> str:
     """The command that shows what limits a kernel, for its GPU's vendor."""
-    plain = re.search(r"\w+", label)
-    kernel = plain[0] if plain else "KERNEL"
+    kernel = kernel_word(label)
     if context.trace.is_of_amd:
         return f"rocprof-compute profile -n limits -k {kernel} -- PROGRAM (omniperf before ROCm 6.3)"
     return f"ncu --set full --launch-count 3 --kernel-name regex:{kernel} PROGRAM"

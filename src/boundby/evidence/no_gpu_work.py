@@ -15,7 +15,7 @@ from boundby.model.expressions import expression
 from boundby.model.records import dataclass
 from boundby.model.scale import HALF
 from boundby.model.units import duration, plural
-from boundby.results.report import FirstResponse, NoGpuWork
+from boundby.results.report import CodeLine, FirstResponse, NoGpuWork
 from boundby.trace.facts import ProgramEnd
 from boundby.trace.program import Kind, program_of
 from boundby.trace.stacks import Backtraces, StackSource, file_name
@@ -60,11 +60,11 @@ def no_gpu_work(trace: Trace, end: ProgramEnd | None, launches_lost: int) -> NoG
         return _failed(end, has_started)
     refusal, seen = why_no_cuda(trace.diagnostics), _look(trace)
     if refusal is not None and refusal.is_certain:
-        return _not_recorded(refusal.because, refusal.remedy)
+        return _not_recorded(refusal.because, refusal.remedy, refusal.command)
     if seen.inside_ns >= _INSIDE_SHARE * (trace.span_ns[1] - trace.span_ns[0]) > 0:
         return _inside_driver(seen)
     if refusal is not None:
-        return _not_recorded(f"{refusal.because}, which is the likely reason", refusal.remedy)
+        return _not_recorded(f"{refusal.because}, which is the likely reason", refusal.remedy, refusal.command)
     if (shown := _shown(trace, seen)) is not None:
         return shown
     if len(trace.api) or has_started or (seen.has_library and trace.gpus):
@@ -79,7 +79,9 @@ def _shown(trace: Trace, seen: _Seen) -> NoGpuWork | None:
     is_asked = "cuda" in trace.not_recorded or "CAPTURE_EVENT_TYPE" not in trace.metadata
     library = next((name for name in trace.domains if _GPU_DOMAIN.match(name)), None)
     if not is_asked and (seen.has_library or seen.call or library):
-        return _not_recorded("the capture did not ask for it", "Record again with --trace=cuda,nvtx,osrt.")
+        return _not_recorded(
+            "the capture did not ask for it", "Record again with --trace=cuda,nvtx,osrt.", _RECORD_AGAIN
+        )
     because = None
     if seen.call is not None:
         because = f"backtraces show the program in {seen.call}, and no CUDA call is on record"
@@ -87,7 +89,7 @@ def _shown(trace: Trace, seen: _Seen) -> NoGpuWork | None:
         because = f"{library}, which runs on GPUs, opened ranges, and no CUDA call is on record"
     if because is None:
         return None
-    return _not_recorded(because, "boundby doctor looks for the cause; nsys status -e, too.")
+    return _not_recorded(because, "boundby doctor and nsys status -e look for the cause.")
 
 
 def _look(trace: Trace) -> _Seen:
@@ -127,17 +129,31 @@ def _failed(end: ProgramEnd, has_started: bool) -> NoGpuWork:
     place = f" ({end.where})" if end.where and end.where not in end.words else ""
     mend = f"Mend {end.where}" if end.where else "Let the program run to its end"
     because = "what it did until then is no run to be judged"
-    response = FirstResponse("no_gpu_work.failed", f"{mend}, then record again", because=because, command=_RECORD_AGAIN)
+    response = FirstResponse(
+        "no_gpu_work.failed",
+        f"{mend}, then record again",
+        because=because,
+        command=_RECORD_AGAIN,
+        code=_RECORD_AGAIN,
+        where=_line(end.where or ""),
+    )
     return NoGpuWork("failed", f"{end.words}{place}".strip(), has_started, response)
 
 
-def _not_recorded(because: str, remedy: str) -> NoGpuWork:
+def _line(where: str) -> CodeLine | None:
+    """``train.py:6`` as a line."""
+    file, _, line = where.rpartition(":")
+    return CodeLine(file, int(line)) if file and line.isdigit() else None
+
+
+def _not_recorded(because: str, remedy: str, command: str = "boundby doctor") -> NoGpuWork:
     response = FirstResponse(
         "no_gpu_work.not_recorded",
         "Record CUDA, then look again",
         because="what the GPU did is not known, nor what the host waited for",
         action=remedy,
         command="boundby doctor",
+        code=command,
     )
     return NoGpuWork("not_recorded", because, response=response)
 
@@ -148,17 +164,25 @@ def _inside_driver(seen: _Seen) -> NoGpuWork:
         "no_gpu_work.inside_driver",
         "Find the CUDA call that does not return",
         because="nsys records a call when it returns, and this one had not when the recording ended",
-        action="gdb -p PID -ex bt -ex detach shows the line. A kernel that does not end keeps the next call waiting "
-        "(compute-sanitizer PROGRAM), and so does a GPU in trouble (dmesg | grep Xid)",
+        action="gdb shows the line. A kernel that does not end keeps the next call waiting (compute-sanitizer "
+        "PROGRAM), and so does a GPU in trouble (dmesg | grep Xid)",
         command=_RECORD_AGAIN,
+        code="gdb -p PID -ex bt -ex detach",
+        is_search=True,
     )
     because = f"for the last {duration(seen.inside_ns)} the main thread does not leave libcuda, by its {calls}"
     return NoGpuWork("inside_driver", because, response=response)
 
 
 _DEVICES_OF = {
-    "jax": "print(jax.devices()): without its CUDA plugin (pip install 'jax[cuda12]') JAX computes on the CPU",
-    "tensorflow": "print(tf.config.list_physical_devices('GPU')): an empty list is a build or a driver without CUDA",
+    "jax": (
+        "Without its CUDA plugin (pip install 'jax[cuda12]') JAX computes on the CPU",
+        "python -c 'import jax; print(jax.devices())'",
+    ),
+    "tensorflow": (
+        "An empty list is a build or a driver without CUDA",
+        "python -c 'import tensorflow as tf; print(tf.config.list_physical_devices(\"GPU\"))'",
+    ),
 }
 
 
@@ -170,17 +194,21 @@ def _unused(trace: Trace) -> NoGpuWork:
         "Find out why nothing is launched",
         "Check what each CUDA call returns (cudaGetDeviceCount first), and CUDA_VISIBLE_DEVICES",
     )
+    code = "nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES"
     if program.kind == Kind.TORCH:
-        title = "Run the model on the GPU: model.to('cuda')"
-        action = "model = model.to('cuda'), and in the loop: batch = batch.to('cuda', non_blocking=True)"
+        title = "Run the model on the GPU"
+        action, code = "", "model = model.to('cuda')\nbatch = batch.to('cuda', non_blocking=True)  # in the loop"
     elif program.is_python:
         title = "Run the work on the GPU: nothing was placed there"
-        action = _DEVICES_OF.get(program.library, "Ask the library for its device, and place arrays and models there")
+        action, code = _DEVICES_OF.get(
+            program.library, ("Ask the library for its device, and place arrays and models there", "")
+        )
     response = FirstResponse(
         "no_gpu_work.unused",
         title,
         because="the GPU never worked while the host computed",
         action=action,
         command=_RECORD_AGAIN,
+        code=code,
     )
     return NoGpuWork("unused", because, response=response)

@@ -19,6 +19,7 @@ class OperatorSync:
     operators: tuple[str, ...]
     because: str  # completes "waits for the GPU: "
     advice: tuple[str, ...]
+    code: str
 
 
 NONZERO = OperatorSync(
@@ -31,6 +32,7 @@ NONZERO = OperatorSync(
         "instead of gathering with nonzero's indices",
         "Careful: a sparse mask can be worth its sync, if few elements are left and what follows is costly",
     ),
+    "x = torch.where(mask, x, 0)  # all elements stay: no nonzero()",
 )
 UNIQUE = OperatorSync(
     "unique",
@@ -42,6 +44,7 @@ UNIQUE = OperatorSync(
         "torch.searchsorted(sorted, torch.arange(classes + 1, device=x.device)).diff()",
         "Work on all classes at once (scatter_add, one_hot) instead of looping over the labels that are present",
     ),
+    "counts = torch.zeros(classes, device=x.device).scatter_add_(0, x, torch.ones_like(x, dtype=torch.float))",
 )
 BOOLEAN_INDEX = OperatorSync(
     "boolean-index",
@@ -60,6 +63,7 @@ BOOLEAN_INDEX = OperatorSync(
         "ignore_index= in losses: the shape then stays known",
         "Careful: a sparse mask can be worth its sync, if few elements are left and what follows is costly",
     ),
+    "total = torch.where(mask, x, 0).sum()  # in place of x[mask].sum()",
 )
 ITEM = OperatorSync(
     "item",
@@ -70,6 +74,7 @@ ITEM = OperatorSync(
         "Keep the value on the device: add up loss.detach() there and read it once every N steps, after the step",
         "Replace `if tensor:` and float(tensor) by torch.where or arithmetic on the device; print and log rarely",
     ),
+    "total += loss.detach()  # stays on the GPU, in place of loss.item()",
 )
 EQUAL = OperatorSync(
     "equal",
@@ -77,6 +82,7 @@ EQUAL = OperatorSync(
     ("aten::equal", "aten::allclose"),
     "its result is a Python bool",
     ("Compare on the device with (a == b).all() and keep the result there, or compare only in tests",),
+    "is_equal = (a == b).all()  # stays on the GPU, in place of torch.equal",
 )
 REPEAT = OperatorSync(
     "repeat-interleave",
@@ -84,6 +90,7 @@ REPEAT = OperatorSync(
     ("aten::repeat_interleave",),
     "the host has to know how long the result is",
     ("Give the length: torch.repeat_interleave(x, repeats, output_size=n)",),
+    "torch.repeat_interleave(x, repeats, output_size=n)",
 )
 BINCOUNT = OperatorSync(
     "bincount",
@@ -91,6 +98,7 @@ BINCOUNT = OperatorSync(
     ("aten::bincount", "aten::_bincount", "aten::histogram"),
     "the host has to know the largest value (minlength does not help)",
     ("Count into an array of fixed size: torch.zeros(classes, device=d).scatter_add_(0, x, torch.ones_like(x, ...))",),
+    "torch.zeros(classes, device=x.device).scatter_add_(0, x, torch.ones_like(x, dtype=torch.float))",
 )
 LINALG = OperatorSync(
     "linalg",
@@ -102,6 +110,7 @@ LINALG = OperatorSync(
     ),
     "the host checks whether it succeeded",
     ("Use the unchecked variant and test its info on the device: torch.linalg.inv_ex, solve_ex, cholesky_ex",),
+    "inverse, info = torch.linalg.inv_ex(a)  # check info after the step",
 )
 TO_HOST = OperatorSync(
     "copy-to-host",
@@ -112,6 +121,7 @@ TO_HOST = OperatorSync(
         "Copy only what the host needs, after the step and not in it; for larger results use a pinned buffer with "
         "non_blocking=True and wait for an event when the data are needed",
     ),
+    "host.copy_(x, non_blocking=True)  # host = torch.empty(x.shape, pin_memory=True), made once",
 )
 TO_DEVICE = OperatorSync(
     "copy-to-device",
@@ -122,6 +132,7 @@ TO_DEVICE = OperatorSync(
         "Pin the source and do not block: DataLoader(pin_memory=True) and x.to(device, non_blocking=True)",
         "Create constants on the device, torch.zeros(n, device=d), and others once, outside the loop",
     ),
+    'DataLoader(dataset, pin_memory=True)\nx = x.to("cuda", non_blocking=True)',
 )
 
 # In the order in which `sync-operator` teaches them.

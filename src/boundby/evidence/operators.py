@@ -24,9 +24,11 @@ from boundby.model.arrays import Int32Array, Int64Array, compact, factorize, uni
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
+from boundby.results.report import CodeLine
 from boundby.trace.frames import own_first
 from boundby.trace.stacks import Backtraces, StackSource, describe_frame, is_plumbing, is_user_python
 from boundby.trace.tables import Trace
+from boundby.trace.vocabulary.python import Frame
 from boundby.trace.vocabulary.ranges import fold_name, fold_names
 
 _OPERATOR = expression(
@@ -160,41 +162,74 @@ def source_of(timeline: Timeline, call: int, limit: int = 8) -> tuple[str, ...]:
     own code outwards; else the C frames (``at::native::nonzero_cuda [libtorch_cuda.so]``) outside driver and profiler.
     Empty where no backtrace was taken of this call. ``limit``: at most so many frames.
     """
-    return _python_source(timeline, call, limit) or _binary_source(timeline, call, limit)
+    trace = timeline.trace
+    if len(trace.python_frames):
+        return tuple(frame.label for frame in own_first(_open_frames(timeline, call))[:limit])
+    stacks = trace.backtraces.load()
+    frames = _python_frames(timeline, stacks, call)
+    own = [place for place, frame in enumerate(frames) if is_user_python(stacks.module(frame))]
+    frames = frames[own[0] if own else 0 :] or [
+        frame
+        for frame in _binary_frames(timeline, stacks, call, StackSource.CUDA)
+        if not is_plumbing(stacks.symbol(frame), stacks.module(frame))
+    ]
+    return tuple(describe_frame(stacks, frame) for frame in frames[:limit])
 
 
-def _python_source(timeline: Timeline, call: int, limit: int) -> tuple[str, ...]:
-    if len(timeline.trace.python_frames):
-        calls = timeline.calls
-        frames = timeline.trace.frames.at(int(calls.thread[call]), int(calls.start_ns[call]))
-        return tuple(frame.label for frame in own_first(frames)[:limit])
+def stack_of_call(timeline: Timeline, call: int) -> list[CodeLine]:
+    """The same as lines, all of the stack. A thread without Python of its own (autograd's) was given its work by one
+    that has some: the innermost frames that are open there meanwhile are its."""
+    trace = timeline.trace
+    if len(trace.python_frames):
+        return [CodeLine(frame.file, frame.line or None, frame.function) for frame in _open_frames(timeline, call)]
+    stacks = trace.backtraces.load()
+    frames = _python_frames(timeline, stacks, call)
+    for source in (StackSource.CUDA, StackSource.OS):  # a call of the system inside it has the same callers
+        frames = frames or _binary_frames(timeline, stacks, call, source)
+    return [_line_of(stacks, frame) for frame in frames]
+
+
+def _line_of(stacks: Backtraces, frame: int) -> CodeLine:
+    symbol, module, line = stacks.symbol(frame), stacks.module(frame), int(stacks.frames.line[frame])
+    if not stacks.frames.is_resolved[frame]:
+        return CodeLine("", None, symbol)
+    is_source = bool(line) and not symbol.isidentifier() and not symbol.startswith("<")
+    return CodeLine(module, line or None, "" if is_source else symbol, symbol if is_source else "")
+
+
+def _open_frames(timeline: Timeline, call: int) -> list[Frame]:
+    calls, frames = timeline.calls, timeline.trace.frames
+    thread, at_ns = int(calls.thread[call]), int(calls.start_ns[call])
+    if own := frames.at(thread, at_ns):
+        return own
+    others = (frames.at(other, at_ns) for other in unique(timeline.trace.python_frames.thread).tolist())
+    return max(others, key=len, default=[])
+
+
+def _python_frames(timeline: Timeline, stacks: Backtraces, call: int) -> list[int]:
     if not timeline.trace.captured.python_stacks:
-        return ()
-    stacks, calls = timeline.trace.backtraces.load(), timeline.calls
+        return []
+    calls = timeline.calls
     start, end, of_thread = int(calls.start_ns[call]), int(calls.end_ns[call]), calls.rows_of(int(calls.thread[call]))
     before = int(calls.end_ns[call - 1]) if call > of_thread.start else start - _PYTHON_SLACK_NS
     after = int(calls.start_ns[call + 1]) if call + 1 < of_thread.stop else end + _PYTHON_SLACK_NS
     span = max(start - _PYTHON_SLACK_NS, before), min(end + _PYTHON_SLACK_NS, after)
     times, taken = _stacks_in(stacks, StackSource.PYTHON, int(calls.thread[call]), *span)
     if not len(taken):
-        return ()
+        return []
     nearest = int(np.argmin(np.maximum(times - end, 0) + np.maximum(start - times, 0)))
-    frames = stacks.frames_of(int(taken[nearest])).tolist()
-    own = [place for place, frame in enumerate(frames) if is_user_python(stacks.module(frame))]
-    return tuple(describe_frame(stacks, frame) for frame in frames[own[0] if own else 0 :][:limit])
+    found: list[int] = stacks.frames_of(int(taken[nearest])).tolist()
+    return found
 
 
-def _binary_source(timeline: Timeline, call: int, limit: int) -> tuple[str, ...]:
+def _binary_frames(timeline: Timeline, stacks: Backtraces, call: int, source: StackSource) -> list[int]:
     if not timeline.trace.captured.backtraces:
-        return ()
-    stacks, calls = timeline.trace.backtraces.load(), timeline.calls
+        return []
+    calls = timeline.calls
     start, end = int(calls.start_ns[call]), int(calls.end_ns[call])
-    _, taken = _stacks_in(stacks, StackSource.CUDA, int(calls.thread[call]), start, max(end, start + 1))
-    if not len(taken):
-        return ()
-    frames = stacks.frames_of(int(taken[0])).tolist()
-    own = [frame for frame in frames if not is_plumbing(stacks.symbol(frame), stacks.module(frame))]
-    return tuple(describe_frame(stacks, frame) for frame in own[:limit])
+    _, taken = _stacks_in(stacks, source, int(calls.thread[call]), start, max(end, start + 1))
+    frames: list[int] = stacks.frames_of(int(taken[0])).tolist() if len(taken) else []
+    return frames
 
 
 def _stacks_in(

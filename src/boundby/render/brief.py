@@ -152,8 +152,12 @@ def _counted(counters: Counters) -> Json:
 def _response(one: FirstResponse, name: str, most: Mapping[str, int]) -> Json:
     told: Json = {"id": one.id, "do": _text(one.title, most), "saves_ms": _range(one.saving_ns)}
     told["because"] = _text(one.because, most)
-    if one.action:
-        told["step"] = _text(one.action, most)
+    if one.code:
+        told["code"] = one.code
+    elif one.action:
+        told["step"] = one.action
+    if one.where is not None:
+        told["where"] = sentences.place(one.where)
     told["command"] = one.command.replace(name, "REPORT")
     return told
 

@@ -10,7 +10,7 @@ import io
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
-from rich.cells import cell_len, chop_cells
+from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.text import Text
 
 from boundby.document.bars import Segment, cells
@@ -139,6 +139,19 @@ class Face:
             lines = lines or [Text(" " * hang)]
             lines[0] = self.line(" " * indent, first, lines[0][hang:])
         return lines
+
+    def verbatim(self, text: str, indent: int, style: str = "") -> list[Text]:
+        """Code as it stands, spaces and all; what does not fit goes on below, further in."""
+        text, room = self.safe(text), max(self.width - indent, MIN_PROSE)
+        inner = len(text) - len(text.lstrip())
+        lines: list[Text] = []
+        while cell_len(text) > room:
+            kept = set_cell_size(text, room)
+            head, _, tail = kept.rpartition(" ")
+            kept = head if head.strip() and tail else kept.rstrip() or kept
+            lines.append(self.line(" " * indent, (kept, style)))
+            text = " " * min(inner + 4, room // 2) + text[len(kept) :].lstrip()
+        return [*lines, self.line(" " * indent, (text, style))]
 
     def within(self, text: str, most: int, style: str = "") -> list[Text]:
         """Prose on at most so many lines; what was cut is seen to be cut."""

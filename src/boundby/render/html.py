@@ -64,7 +64,6 @@ def fragment(report: Report) -> str:
             nothing=sentences.NOTHING,
             selection=view.select(report),
             found=[item for item in findings.shown(report) if item.severity != findings.NOTE][:MOST_FINDINGS],
-            first=sentences.first,
             saves=findings.saves,
             warnings=report.trace.warnings,
         )

@@ -114,11 +114,12 @@ def _responses(report: Report) -> str:
                 escape(one.because),
                 command(one.command),
             )
-            for one in account.responses
+            for one in sentences.numbered(account.responses)
         ]
         if rows:
             heads = (f"{escape(account.name)}: what to do first", "saves", "because", "command")
             parts.append(table(heads, "lrll", rows))
+            parts += [escape(usual)] if (usual := sentences.usual(account.responses)) else []
     return _folded("First responses", "\n\n".join(parts)) if parts else ""
 
 
@@ -172,8 +173,13 @@ def _account(account: Account, *, folded: bool = False) -> str:
         lines += [_lead(account.lead), ""]
     else:
         lines += [" ".join(escape(text) for text in (*account.told, *account.doubts)), ""]
-    if told := sentences.first(account.responses, account.set_against_ns):
-        lines += [f"**First:** {escape(told)}", ""]
+    told = account.first
+    if told.because:
+        lines += [f"**First:** {escape(told.because)}", ""]
+    if told.code:
+        lines += ["```text", *(line.replace("```", "") for line in told.code), "```", ""]
+    if told.where:
+        lines += [f"at {command(told.where)}", ""]
     if other := account.first_of_other:
         lines += [f"**And:** {escape(other)}", ""]
     if account.lead is not None and not account.lead.is_told:

@@ -122,18 +122,10 @@ def _in_full(account: Account, face: Face) -> list[Text]:
 
 
 def _first(account: Account, face: Face) -> list[Text]:
-    """``First: ... saves X-Y``, and the step as code: at most four lines, so that a command can be copied; and
-    one on the second cause of a mixed verdict."""
-    told = sentences.first(account.responses, account.set_against_ns, with_step=False)
-    if not told:
-        return []
-    style = "bold green" if face.color else STRONG
-    lines = _cut(face.wrapped(told, first=Text("First: ", style=style)), 2, face)
-    action = clean(account.responses[0].action or account.responses[0].command)
-    arrow = face.line(f"       {face.arrow} ")
-    lines += _cut(face.wrapped(action, first=arrow, style=DIM), 2, face) if action else []
-    other = face.wrapped(account.first_of_other, first=Text("And: ", style=style)) if account.first_of_other else []
-    return [*lines, *_cut(other, 1, face)]
+    """What to do first, never cut; and a line on the second cause of a mixed verdict."""
+    other = account.first_of_other
+    lines = face.wrapped(other, first=Text("And: ", style=parts.first_style(face))) if other else []
+    return [*parts.first(account.first, face), *_cut(lines, 1, face)]
 
 
 def _cut(lines: list[Text], most: int, face: Face) -> list[Text]:

@@ -112,14 +112,31 @@ def _of_members(report: Report, face: Face) -> list[list[Text]]:
     return [summary(shown, face), side_by_side(shown, face) + face.wrapped(more, style=DIM)]
 
 
+def first_style(face: Face) -> str:
+    """The brightest on the screen."""
+    return "bold green" if face.color else STRONG
+
+
+def first(told: sentences.First, face: Face) -> list[Text]:
+    """``First:`` with the code as it is to be written, why, and at which line: never cut."""
+    style, label = first_style(face), "First: "
+    lines = [line for code in told.code for line in face.verbatim(code, len(label), style)]
+    lines += face.wrapped(told.because, indent=len(label))
+    if told.where:
+        lines += face.verbatim(told.where, len(label), STRONG)
+        lines[-1] = face.line(("at".ljust(len(label)), style), lines[-1][len(label) :])
+    if lines:
+        lines[0] = face.line((label, style), lines[0][len(label) :])
+    return lines
+
+
 def _in_full(account: Account, face: Face) -> list[Text]:
     lines = headline(replace(account, name=face.fit(account.name, face.width // 2)).headline, face)
     if account.lead is not None:
         lines += told_of(account.lead, face)
     else:
         lines += [line for text in account.told for line in face.wrapped(text)]
-    if told := sentences.first(account.responses, account.set_against_ns):
-        lines += face.wrapped(told, first=Text("First: ", style=STRONG))
+    lines += first(account.first, face)
     if other := account.first_of_other:
         lines += face.wrapped(other, first=Text("And: ", style=STRONG))
     parts = account.parts
@@ -323,11 +340,15 @@ def _cards(report: Report, face: Face) -> list[list[Text]]:
                 lines += face.wrapped(f"{clean(text).rstrip('.')}.", style=DIM)
         if account.responses:
             lines.append(face.heading(f"{account.name}: FIRST RESPONSES"))
-        for rank, response in enumerate(account.responses, 1):
+        for rank, response in enumerate(sentences.numbered(account.responses), 1):
             told = sentences.saves_of(response, account.set_against_ns)
             saves = f": {told}" if told else ""
             lines += face.wrapped(f"{clean(response.title)}{saves}", first=face.line((f"{rank:>2} ", STRONG)))
             lines += face.wrapped(clean(response.because), indent=FINDING_INDENT, style=DIM)
+            for code in response.code.splitlines():
+                lines += face.verbatim(clean(code), FINDING_INDENT, STRONG)
+            if response.where is not None:
+                lines += face.wrapped(f"at {sentences.place(response.where)}", indent=FINDING_INDENT)
             if response.action:
                 arrow = face.line((f"{face.arrow} ", DIM))
                 lines += face.wrapped(clean(response.action), indent=FINDING_INDENT, first=arrow)
@@ -336,6 +357,8 @@ def _cards(report: Report, face: Face) -> list[list[Text]]:
                 f"Not when: {response.caution}." if response.caution else "",
             ]
             lines += face.wrapped(" ".join(filter(None, limits)), indent=FINDING_INDENT, style=DIM)
+        if usual := sentences.usual(account.responses):
+            lines += face.wrapped(usual, style=DIM)
         sections.append(lines)
     return sections
 

@@ -422,6 +422,16 @@ class Sign:
 
 
 @dataclass(frozen=True)
+class CodeLine:
+    """A line of the program's own code."""
+
+    file: Annotated[str, "As the program saw it; of a function in C the binary."]
+    line: Annotated[int | None, "Its line; null where only the function is known."] = None
+    function: Annotated[str, "The function around it."] = ""
+    source: Annotated[str, "Its text, where the trace or the file tells it."] = ""
+
+
+@dataclass(frozen=True)
 class FirstResponse:
     """One of the changes to try first, numbered where the trace can tell what it would save."""
 
@@ -438,6 +448,8 @@ class FirstResponse:
     is_search: Annotated[
         bool, "True: it finds out what to change; the saving is what the change is worth if there is one."
     ] = False
+    code: Annotated[str, LATER, "What to write or type, one to three lines; empty where nobody can tell."] = ""
+    where: Annotated[CodeLine | None, LATER, "The line of the program that it is about; null: not on record."] = None
 
 
 @dataclass(frozen=True)
@@ -973,6 +985,12 @@ class Finding:
     instances: Annotated[int, Least(1), "How many alike the finding stands for."] = 1
     disproof: Annotated[str, "What would prove it wrong."] = ""
     id: Annotated[str, LATER, Column("finding"), "Rule and region, the same in every run of the program."] = ""
+    remedy: Annotated[str, LATER, "What it asks for: the id of a first response."] = ""
+    change: Annotated[str, LATER, "The same in words."] = ""
+    code: Annotated[str, LATER, "What to write or type, one to three lines; empty where nobody can tell."] = ""
+    where: Annotated[
+        CodeLine | None, LATER, NO_COLUMN, "The line of the program that it is about; null: not on record."
+    ] = None
 
     @property
     @derived(after="saving_ns", is_key=False)

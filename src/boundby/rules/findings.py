@@ -16,6 +16,7 @@ from boundby.model.records import dataclass, replace
 from boundby.model.scale import A_FEW_LINES, NOTABLE, SLIGHT
 from boundby.model.units import duration
 from boundby.results.report import SEVERITIES, Finding, NotChecked
+from boundby.rules import remedies
 from boundby.rules.rule import DATA, GROUPS, Match, Rule
 
 # Shares of the window from which a saving is of high and of medium severity.
@@ -149,6 +150,8 @@ def _finding(context: RuleContext, rule: Rule, match: Match) -> Finding:
         severity = "medium"
     if severity not in SEVERITIES:
         raise ValueError(f"{severity!r} is not a severity")
+    row = remedies.by_key()[match.remedy] if match.remedy else remedies.of_rule(rule.id)
+    facts = {**remedies.common_facts(context.trace, is_python=context.program.is_python), **match.facts}
     examples = sorted(match.examples, key=lambda item: (-item.duration_ns, item.start_ns, item.what))[:MOST_EXAMPLES]
     return Finding(
         rule=rule.id,
@@ -157,12 +160,15 @@ def _finding(context: RuleContext, rule: Rule, match: Match) -> Finding:
         region=None if match.region is None else context.path(match.region),
         evidence=evidence,
         saving_ns=None if severity == "note" and saving == (0, 0) else saving,
-        # The one gate of all rules: nobody is told what his kind of program cannot do.
-        advice=tuple(line for line in match.advice if context.program.understands(line)),
+        advice=match.advice,
         docs=f"rules/{rule.id}",
         examples=tuple(examples),
         instances=match.instances,
-        disproof=context.program.sentences(rule.disproof),
+        disproof=rule.disproof,
+        remedy=row.key if row is not None else "",
+        change=row.words(facts) if row is not None else "",
+        code=match.code or (row.code(context.program, facts, is_of_amd=context.trace.is_of_amd) if row else ""),
+        where=match.where,
     )
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from boundby.model.causes import Cause
-from boundby.model.records import dataclass
-from boundby.results.report import Example
+from boundby.model.records import dataclass, replace
+from boundby.results.report import CodeLine, Example
 
 if TYPE_CHECKING:
     from boundby.evidence.context import RuleContext
@@ -84,6 +85,14 @@ class Match:
     instances: int = 1  # how many alike it stands for
     cost_ns: int | None = None  # what it costs by its own words: no saving is told as more
     is_unsure: bool = False  # perhaps nothing is saved: at most of medium severity
+    remedy: str = ""  # a row of `boundby.rules.remedies`; empty: the first that the rule numbers
+    code: str = ""  # what to write or type, where the evidence tells more than the row
+    facts: Mapping[str, object] = field(default_factory=dict)  # what the row's code names
+    where: CodeLine | None = None  # the line of the program that it speaks of
+
+    def advising(self, remedy: str = "", code: str = "", **facts: object) -> Match:
+        """The same with what to do about it."""
+        return replace(self, remedy=remedy or self.remedy, code=code or self.code, facts={**self.facts, **facts})
 
 
 def note(

@@ -46,43 +46,18 @@ class Program:
     def is_torch(self) -> bool:
         return self.kind == Kind.TORCH
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """What words for this program are filed under: its library, then its kind. A library's own words are for those
+        who call it from Python."""
+        kind = self.kind.name.lower()
+        return (self.library, kind) if self.is_python and self.library else (kind,)
+
     def pick(self, otherwise: T, **of_kind: T) -> T:
         """The words for this program: by library (``cudf=``), then by kind (``torch=``, ``python=``, ``directives=``,
         ``julia=``; what is there for ``python`` holds for no program with torch), else ``otherwise``."""
-        for key in (self.library, self.kind.name.lower()):
-            if key in of_kind:
-                return of_kind[key]
-        return otherwise
+        return next((of_kind[key] for key in self.keys if key in of_kind), otherwise)
 
-    def understands(self, advice: str) -> bool:
-        """Whether a line of advice speaks of what this program can be written in: the gate of all rules."""
-        if _OF_TORCH.search(advice) and not self.is_torch:
-            return False
-        if _OF_PYTHON.search(advice) and not self.is_python:
-            return False
-        if _OF_CUDF.search(advice) and self.library != "cudf":
-            return False
-        if _OF_DIRECTIVES.search(advice) and self.kind != Kind.DIRECTIVES:
-            return False
-        # A Python program without a known library calls C++ of its own.
-        has_cpp = self.kind in (Kind.CPP, Kind.DIRECTIVES) or (self.kind == Kind.PYTHON and not self.library)
-        return has_cpp or not _OF_CPP.search(advice)
-
-    def sentences(self, text: str) -> str:
-        """A text without the sentences that it does not understand."""
-        return " ".join(filter(self.understands, _SENTENCE.split(text)))
-
-
-_SENTENCE = expression(r"(?<=[.;])\s+")
-# Words that only one kind of program can follow.
-_OF_TORCH = expression(
-    r"torch|DataLoader|num_workers|prefetch_factor|persistent_workers|pin_memory|non_blocking|\bDDP\b|\bFSDP\b|\.item\(\)"
-    r"|\bvmap\b|state_dict|autocast|bucket_cap"
-)
-_OF_PYTHON = expression(r"(?<!-)\b[Pp]ython\b(?!-)|NumPy|Numba|CuPy|py-spy|pandas|boundby\.annotate")
-_OF_CUDF = expression(r"\bcudf\.|\brmm\.")
-_OF_DIRECTIVES = expression(r"#pragma|\btarget (?:data|loop)\b|-gpu=|collapse nested loops")
-_OF_CPP = expression(r"\bnvcc\b|nvtxRangePush|\bcudaMallocHost\b|\bcudaMallocAsync\b|CUDA C\+\+")
 
 # Libraries by what only they name: kernels, ranges, domains, threads, binaries. The first that is seen decides.
 _LIBRARIES: tuple[tuple[str, re.Pattern[str]], ...] = (

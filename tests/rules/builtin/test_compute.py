@@ -101,5 +101,6 @@ def test_one_copy_that_takes_all_of_the_time_is_told_alone() -> None:
 def test_causal_attention_is_advised_where_a_mask_is_seen() -> None:
     (masked,) = of(written_out(), "unfused-attention")
     (open_to_all,) = of(one_softmax_kernel(), "unfused-attention")
-    assert "is_causal=True" in masked.advice[0]
+    assert "attn_mask=mask" in masked.code  # a mask alone does not tell that it is causal
+    assert "is_causal=True" in masked.advice[1]
     assert not [line for line in open_to_all.advice if "is_causal" in line]

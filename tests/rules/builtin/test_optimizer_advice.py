@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from boundby.rules.builtin.unfused_optimizer import _fused
+from boundby.rules.builtin.unfused_optimizer import _code, _fused
 
 
 @pytest.mark.parametrize(
@@ -12,9 +12,14 @@ from boundby.rules.builtin.unfused_optimizer import _fused
     [
         (("step *", "Optimizer.step#SGD.step"), "torch.optim.SGD(params, lr=lr, fused=True)"),
         (("Optimizer.step#Adadelta.step",), "torch.optim.Adadelta(params, lr=lr, foreach=True)"),
-        (("step *", "optimizer"), "torch.optim.AdamW(params, lr=lr, fused=True)"),
-        ((), "Adagrad have fused=True too"),
     ],
 )
 def test_the_optimizer_is_named(path: tuple[str, ...], wanted: str) -> None:
     assert wanted in _fused(path)
+    assert wanted == _code(path)
+
+
+@pytest.mark.parametrize("path", [("step *", "optimizer"), ()])
+def test_no_optimizer_is_named_that_nothing_names(path: tuple[str, ...]) -> None:
+    assert "torch.optim" not in _fused(path)
+    assert "foreach=True" in _code(path)

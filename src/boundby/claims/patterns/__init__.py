@@ -1,25 +1,36 @@
 """What each pattern looks like and what to try first: one page a bound, which ``boundby explain`` shows too.
 
-A page is Markdown: the title, a picture (lanes of host and device over time), "Classic signs", and under "First
-responses" one section a response, ``### id: title``, that ends with the lines "Needs:" and "Not when:".
+A page is Markdown: the title, a picture (lanes of host and device over time), "Classic signs"; its "First responses"
+are rows of `boundby.rules.remedies`.
 """
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from pathlib import Path
+from string import Template
 
 from boundby.model.causes import REMOVABLE
-from boundby.model.expressions import expression
 from boundby.model.records import dataclass
+from boundby.rules import remedies
+from boundby.rules.remedies import Remedy
 
-_RESPONSE = expression(
-    r"^### (?P<id>[a-z0-9-]+): (?P<title>.+?)\n\n(?P<text>.*?)\n\n- Needs: (?P<needs>.+?)\n"
-    r"- Not when: (?P<caution>.+?)$",
-    re.MULTILINE | re.DOTALL,
-)
 KEYS: tuple[str, ...] = tuple(cause.key for cause in REMOVABLE)
+# Whose code a page shows, and how many of them.
+_SHOWN, _MOST_SHOWN = ("torch", "cpp", "any"), 2
+# What a page calls the facts of a trace.
+_BLANKS = {
+    "program": "PROGRAM",
+    "report": "REPORT",
+    "kernel": "KERNEL",
+    "function": "FUNCTION",
+    "sample": "boundby profile -- PROGRAM",
+    "rest": "--skip-first 1",
+    "mask": "",
+    "jax_mask": "",
+    "larger": "4",
+    "gpu": "1",
+}
 #: Other words for the same, on the command line.
 ALIASES = {
     "compute": "gpu_compute",
@@ -39,16 +50,6 @@ ALIASES = {
 
 
 @dataclass(frozen=True)
-class Remedy:
-    """One first response as its page teaches it."""
-
-    id: str
-    title: str
-    needs: str
-    caution: str
-
-
-@dataclass(frozen=True)
 class Pattern:
     """One page."""
 
@@ -62,27 +63,26 @@ class Pattern:
         """Lanes of host and device over time."""
         return self.text.partition("```text\n")[2].partition("\n```")[0]
 
-    def remedy(self, name: str) -> Remedy:
-        """The response of this id. Raises KeyError."""
-        return {one.id: one for one in self.remedies}[name]
-
 
 @cache
 def pattern(key: str) -> Pattern:
     """The page of a bound (a key of `KEYS`)."""
     text = Path(__file__).with_name(f"{key}.md").read_text(encoding="utf-8").strip()
-    remedies = (
-        Remedy(found["id"], found["title"], _line(found["needs"]), _line(found["caution"]))
-        for found in _RESPONSE.finditer(f"{text}\n")
-    )
-    return Pattern(key, text.partition("\n")[0].removeprefix("# "), text, tuple(remedies))
+    rows = tuple(row for row in remedies.of_bound(key) if row.text)
+    told = "\n\n".join(_section(row) for row in rows)
+    whole = f"{text}\n\n## First responses\n\n{told}"
+    return Pattern(key, text.partition("\n")[0].removeprefix("# "), whole, rows)
+
+
+def _section(row: Remedy) -> str:
+    """One response of a page: the words, the code for each kind of program, what it needs."""
+    examples = [row.do[kind] for kind in _SHOWN if kind in row.do][:_MOST_SHOWN]
+    code = "".join(f"\n\n```text\n{Template(one).safe_substitute(_BLANKS)}\n```" for one in examples)
+    title = row.words({})
+    return f"### {row.id}: {title}\n\n{row.text}{code}\n\n- Needs: {row.needs}\n- Not when: {row.caution}"
 
 
 def named(word: str) -> Pattern | None:
     """The pattern that a word means; None: none."""
     key = ALIASES.get(word.lower(), word.lower().replace("-", "_"))
     return pattern(key) if key in KEYS else None
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())

@@ -79,7 +79,9 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
         "terms": glossary.TERMS,
         "slower": SLOWER,
         "bound_phrase": sentences.bound_phrase,
-        "first": sentences.first,
+        "numbered": sentences.numbered,
+        "place": sentences.place,
+        "usual": sentences.usual,
         "saves_of": sentences.saves_of,
         "pictures": {
             card.pattern: _lines(patterns.pattern(card.pattern).picture) for one in accounts for card in one.cards

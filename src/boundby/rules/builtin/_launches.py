@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from boundby.evidence.code_lines import line_of_calls
 from boundby.evidence.context import MOST_EXAMPLES, Rows, RuleContext, SavingNs, once
 from boundby.evidence.device_work import device_work, kernel_name
 from boundby.evidence.interruptions import held_up_ns
@@ -94,6 +95,7 @@ class LaunchSet:
             examples=self._examples(),
             instances=len(self),
             cost_ns=self.cost_ns,
+            where=line_of_calls(self.context, self.call, np.maximum(self.gap_ns, 1)),
         )
 
     def _examples(self) -> tuple[Example, ...]:

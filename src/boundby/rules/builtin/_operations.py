@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from boundby.evidence.code_lines import line_of_calls
 from boundby.evidence.context import MOST_EXAMPLES, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.device_work import device_work, kernel_name
 from boundby.evidence.transfers import bandwidth_of
@@ -149,7 +150,8 @@ class OperationSet:
         inside = pick(tree.subtree(region), launched, False)
         if (part := float(self.duration_ns[inside].sum()) / max(self.total_ns, 1)) < MOSTLY_INSIDE:
             title += f"; {percent(part)} of that in this region"
-        return Match(region, title, evidence, saving_ns, advice, examples, severity, instances, cost_ns)
+        where = line_of_calls(self.context, self.context.calls.of_operation[self.rows], self.duration_ns)
+        return Match(region, title, evidence, saving_ns, advice, examples, severity, instances, cost_ns, where=where)
 
 
 @dataclass(frozen=True, eq=False)

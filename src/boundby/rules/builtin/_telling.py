@@ -9,6 +9,7 @@ import numpy as np
 
 from boundby.attribution.regions import ROOT
 from boundby.attribution.windows import step_region
+from boundby.evidence.code_lines import line_of_calls, line_of_spots
 from boundby.evidence.context import Rows, RuleContext
 from boundby.evidence.device_work import scaled
 from boundby.evidence.host_idleness import Place, examples, host_pieces, place_at, saving, times
@@ -17,9 +18,10 @@ from boundby.evidence.initialization import progress_at
 from boundby.model.arrays import Int64Array, factorize, is_even
 from boundby.model.expressions import expression
 from boundby.model.intervals import Coverage, contains
-from boundby.model.scale import A_FEW_LINES, HALF, QUARTER
+from boundby.model.scale import A_FEW_LINES, HALF, NEARLY_ALL, QUARTER
 from boundby.model.step_function import NOTHING
 from boundby.model.units import count, duration
+from boundby.results.report import CodeLine
 from boundby.rules.rule import Match
 from boundby.trace.vocabulary.ranges import fold_name
 
@@ -27,6 +29,8 @@ from boundby.trace.vocabulary.ranges import fold_name
 MOST_NAMED = A_FEW_LINES
 # A place is early if this share of its time lies before this share of the kernels.
 EARLY, MOST_IS_EARLY = QUARTER, 0.75
+# What comes once is over when so much of it is.
+MOST_IS_OVER = NEARLY_ALL
 # A stretch stands for its place if it is this share of it.
 MOST_OF_IT = HALF
 # Who opens so many files loads code, or data that lie in many files.
@@ -77,7 +81,14 @@ def match(
         severity="note" if removed_least is None else None,
         instances=place.times,
         cost_ns=None if removed_least is None else place.total_ns - waiting_ns,
+        where=line_of_spots(context.trace, spots) or _line_after(context, place),
     )
+
+
+def _line_after(context: RuleContext, place: Place) -> CodeLine | None:
+    """The line of the calls that end a place's stretches: the host came from there."""
+    pieces = host_pieces(context)
+    return line_of_calls(context, pieces.call[place.rows], pieces.length_ns[place.rows])
 
 
 def asleep_share(context: RuleContext, place: Place) -> float:
@@ -137,7 +148,7 @@ def unseen_advice(context: RuleContext) -> str:
     return f"Nothing on record names this code: nsys profile --sample=process-tree{python} {shows}"
 
 
-def early_advice(context: RuleContext, files: int, *, is_known: bool) -> tuple[str, ...]:
+def early_advice(context: RuleContext, place: Place, files: int, *, is_known: bool) -> tuple[str, ...]:
     """What to do about what comes once, at first calls. ``files``: so many are opened; ``is_known``: functions are."""
     once = "a longer run does not pay it again: keep the process alive for the next job"
     if files:
@@ -148,13 +159,24 @@ def early_advice(context: RuleContext, files: int, *, is_known: bool) -> tuple[s
         first = f"It lies before most of the kernels, so most likely {once}"
     else:
         first = f"{unseen_advice(context)}. It lies before most of the kernels: if it is a cost of first calls, {once}"
-    return first, f"The rest without it: boundby analyze {rest_options(context)}"
+    return first, f"The rest without it: boundby analyze {rest_after(context, place)}"
 
 
-def rest_options(context: RuleContext) -> str:
-    """How the start is left out; steps can be skipped only where a region is plainly the program's step."""
-    skip = "" if step_region(context.timeline) is None else ", or --skip-first K"
-    return f"--window START:END{skip}"
+def rest_options(context: RuleContext, end_ns: Int64Array, length_ns: Int64Array) -> str:
+    """How what comes once is left out: stretches that end at these instants. Steps can be skipped only where a region
+    is plainly the program's step."""
+    if step_region(context.timeline) is not None:
+        return "--skip-first 1"
+    order = np.argsort(end_ns, kind="stable")
+    over = int(np.searchsorted(np.cumsum(length_ns[order]), MOST_IS_OVER * int(length_ns.sum())))
+    after_s = (int(end_ns[order][min(over, len(order) - 1)]) - context.trace.span_ns[0]) / 1e9
+    return f"--window {after_s:.3f}:"
+
+
+def rest_after(context: RuleContext, place: Place) -> str:
+    """The same of a place."""
+    pieces = host_pieces(context)
+    return rest_options(context, pieces.end_ns[place.rows], pieces.length_ns[place.rows])
 
 
 def fold(context: RuleContext, places: list[Place], key: Callable[[Place], Key]) -> Iterator[tuple[Place, Key]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 import numpy as np
@@ -51,9 +52,9 @@ def _check(context: RuleContext) -> Iterator[Match]:
         },
         saving_ns=(0, waited),
         advice=(
-            f"Compare GPU {gpu} with another: boundby analyze REPORT --device {gpu}. Its own bound says why it is "
-            "late: more or longer input (uneven batches), host work on its rank (logging, saving on rank 0), a slower "
-            "or hotter GPU",
+            f"Compare GPU {gpu} with another: boundby analyze {shlex.quote(trace.path)} --device {gpu}. Its own bound "
+            "says why it is late: more or longer input (uneven batches), host work on its rank (logging, saving), a "
+            "slower or hotter GPU",
         ),
         examples=tuple(
             Example(
@@ -65,6 +66,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         ),
         instances=len(last),
         is_unsure=True,
+        facts={"gpu": gpu},
     )
 
 

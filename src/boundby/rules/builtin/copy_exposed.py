@@ -15,6 +15,7 @@ from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.tables import Direction, OpKind
 
 FILLS = "fills"
+OVERLAP = "gpu_copy.overlap-copies"
 _WAYS = {Direction.HTOD: "to the device", Direction.DTOH: "to the host", Direction.DTOD: "on the device"}
 
 
@@ -25,13 +26,33 @@ def _check(context: RuleContext) -> Iterator[Match]:
     if copies.exposed_ns < least_ns:
         return
     parts = _parts(copies)
+    remedy = _remedy(context, parts)
     yield copies.match(
         _title(context, copies.exposed_ns, parts),
         copies.evidence(by_way_exposed_ns={way: one.exposed_ns for way, one in parts}),
-        (0, copies.saving_without(Cause.GPU_COPY)[1]),
+        (0, _saving_ns(copies, remedy)),
         _advice(context, parts),
         cost_ns=copies.exposed_ns,
-    )
+    ).advising(remedy)
+
+
+def _saving_ns(copies: CopySet, remedy: str) -> int:
+    """Without them; where they are to run beside kernels, no more than kernels run."""
+    without_ns = copies.saving_without(Cause.GPU_COPY)[1]
+    if remedy != OVERLAP:
+        return without_ns
+    return min(without_ns, copies.context.time_ns(Cause.GPU_COMPUTE))
+
+
+def _remedy(context: RuleContext, parts: list[tuple[str, CopySet]]) -> str:
+    """The row of the table that fits the copies that take most."""
+    way, most = parts[0]
+    if way == FILLS:
+        return "gpu_copy.no-fill"
+    if way == _WAYS[Direction.DTOD]:
+        return "gpu_copy.fewer-copies"
+    is_small = most.byte_count / len(most) < RULE.threshold(context, "small_bytes")
+    return "gpu_copy.larger-pieces" if is_small else OVERLAP
 
 
 def _title(context: RuleContext, exposed_ns: int, parts: list[tuple[str, CopySet]]) -> str:

@@ -16,6 +16,7 @@ from boundby.rules.builtin._telling import (
     fold,
     is_early,
     match,
+    rest_after,
     unseen_advice,
     where_and_when,
 )
@@ -53,7 +54,19 @@ def _check(context: RuleContext) -> Iterator[Match]:
             removed_least=RULE.threshold(context, "removed_least"),
             asleep_fraction=sleeping,
             spots=spots,
-        )
+        ).advising(_remedy(context, place), rest=rest_after(context, place))
+
+
+def _remedy(context: RuleContext, place: Place) -> str:
+    """The row of the table that fits what the host does there."""
+    files, is_asleep = files_opened(context, place), asleep_share(context, place) > 0.5
+    started = started_processes(context, host_pieces(context).intervals(place.rows))
+    if started and is_asleep and context.program.is_torch and has_loader(context):
+        return "host_blocked.persistent-workers"
+    if is_early(context, place) and (files or is_asleep):
+        return "cpu.start-once"
+    is_known = bool(hot_functions(context, place.rows)) or is_asleep or bool(files)
+    return "cpu.overlap" if is_known else "cpu.find-host-code"
 
 
 def _advice(context: RuleContext, place: Place) -> tuple[str, ...]:
@@ -62,7 +75,7 @@ def _advice(context: RuleContext, place: Place) -> tuple[str, ...]:
     files, is_asleep = files_opened(context, place), asleep_share(context, place) > 0.5
     is_known = bool(hot_functions(context, place.rows)) or is_asleep
     if is_early(context, place) and not started:
-        return early_advice(context, files, is_known=is_known)
+        return early_advice(context, place, files, is_known=is_known)
     if started and is_asleep:
         pids = f"pid{'s' if len(started) > 1 else ''} {', '.join(str(pid) for pid in started[:3])}"
         what = f"{'Processes start' if len(started) > 1 else 'A process starts'} here ({pids})"

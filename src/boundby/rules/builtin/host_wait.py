@@ -83,7 +83,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
                 else _unnamed(context, place),
             ),
             removed_least=RULE.threshold(context, "removed_least"),
-        )
+        ).advising(_remedy(what, late, told), code=_code(context, what), ranks=_ranks(context))
 
 
 _Cause = tuple[str | None, Late | None, Messages | None, Sender | None]
@@ -102,6 +102,38 @@ def _cause(context: RuleContext, place: Place) -> _Cause:
     slept = slept_on(context, place.rows)
     is_named = sum(slept.values()) >= RULE.threshold(context, "named_fraction") * place.total_ns
     return (next(iter(slept)) if slept and is_named else None), None, None, None
+
+
+def _ranks(context: RuleContext) -> int:
+    """How many processes have threads that are judged."""
+    threads = [account.thread for account in context.timeline.threads] or unique(context.calls.thread)
+    return len(unique(context.trace.process_of_thread[threads]))
+
+
+def _remedy(what: str | None, late: Late | None, told: Messages | None) -> str:
+    """The row of the table that fits what is waited for."""
+    if what == MESSAGES:
+        return "host_blocked.late-rank" if late or (told and told.late) else "host_blocked.messages-ahead"
+    return "host_blocked.wait-for-event" if what == "sleep" else "host_blocked.shorter-wait"
+
+
+def _code(context: RuleContext, what: str | None) -> str:
+    """What takes the wait off the launching thread, by what it waits for."""
+    python = {
+        "GIL": "pool = concurrent.futures.ProcessPoolExecutor()  # in place of threading.Thread",
+        "file": "pool.submit(file.write, text)  # concurrent.futures.ThreadPoolExecutor(1)",
+        "network": "ahead = pool.submit(fetch, step + 1)  # concurrent.futures.ThreadPoolExecutor(1)",
+        "thread or process": "worker = threading.Thread(target=serve, daemon=True)  # started once",
+        "queue": "batches = queue.Queue(maxsize=8)  # a deeper queue",
+        "condition": "batches = queue.Queue(maxsize=8)  # a deeper queue",
+    }
+    cpp = {
+        "file": "std::thread(write, std::move(text)).detach();  // not on the thread that launches",
+        "network": "auto ahead = std::async(std::launch::async, fetch, step + 1);",
+        "thread or process": "pool.submit(work);  // a pool that lives as long as the program, not a thread for each",
+    }
+    words = context.program.pick(cpp, torch=python, python=python)
+    return words.get(what or "", "")
 
 
 def _for_whom(late: Late | None, told: Messages | None, sends: Sender | None) -> str:

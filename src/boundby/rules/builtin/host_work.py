@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -17,11 +17,11 @@ from boundby.evidence.host_idleness import (
     is_seen,
     places,
 )
-from boundby.evidence.hotspots import PYTHON_CODE, short_symbol
+from boundby.evidence.hotspots import PYTHON_CODE, Hotspot, short_symbol
 from boundby.evidence.initialization import rest_window, warm_regions
 from boundby.model.causes import Cause
-from boundby.model.scale import A_FEW_LINES, HALF
-from boundby.model.units import duration
+from boundby.model.scale import A_FEW_LINES, HALF, NOTABLE
+from boundby.model.units import duration, percent
 from boundby.rules.builtin._telling import (
     early_advice,
     files_opened,
@@ -29,7 +29,7 @@ from boundby.rules.builtin._telling import (
     is_early,
     match,
     preempted_ns,
-    rest_options,
+    rest_after,
     unseen_advice,
     where_and_when,
     while_idle,
@@ -42,6 +42,8 @@ SHORT_NS = 1_000_000
 # Operators that hold this share of the time explain it.
 MOSTLY = HALF
 MOST_NAMED = A_FEW_LINES
+# A function with fewer of the samples says nothing.
+NAMED = NOTABLE
 _ENGINE = "autograd::engine::evaluate_function: "
 DISPATCH = (
     "This is the framework's way from operator to launch (Python, autograd, dispatch): fewer and larger operators "
@@ -79,26 +81,45 @@ def _matches(context: RuleContext, rows: Rows, *, in_warm_up: bool) -> Iterator[
             context,
             place,
             f"{by_name}the host {does}{while_idle(context)}{where_and_when(context, place)}{core}"
-            f"{f', mostly in {hot}' if hot else f'; the longest: {inside}' if inside else ''}",
+            f"{f', mostly in {hot}' if hot else f'; the longest: {inside}' if inside else _spread(spots)}",
             does,
             evidence={},
-            advice=_warm_advice(context)
+            advice=_warm_advice(context, place)
             if in_warm_up
-            else early_advice(context, files_opened(context, place), is_known=bool(spots))
+            else early_advice(context, place, files_opened(context, place), is_known=bool(hot))
             if is_early(context, place)
             else (DISPATCH, SLOWED)
             if inside and place.total_ns <= SHORT_NS * place.times
-            else _advice(context, place, hot, is_sampled=bool(spots)),
+            else _advice(context, place, hot, is_sampled=bool(hot)),
             removed_least=None if in_warm_up else RULE.threshold(context, "removed_least"),
             waiting_ns=waiting_ns,
             spots=spots,
+        ).advising(
+            _remedy(place, hot, inside, in_warm_up=in_warm_up),
+            rest=rest_after(context, place),
+            **({"function": spots[0].short_symbol} if hot else {}),
         )
 
 
+def _remedy(place: Place, hot: str, inside: str, *, in_warm_up: bool) -> str:
+    """Code whose function is known is made cheaper; else it is looked for."""
+    if in_warm_up:
+        return "init.after-warm-up"
+    if inside and place.total_ns <= SHORT_NS * place.times:
+        return "cpu.fewer-operators"
+    return "cpu.vectorise" if hot not in ("", short_symbol(PYTHON_CODE)) else "cpu.find-host-code"
+
+
+def _spread(spots: Sequence[Hotspot]) -> str:
+    """``; most samples: parse (x.py:3) 31 %, read 20 %`` where no function holds half of them."""
+    named = [f"{spot.place} {percent(spot.share)}" for spot in spots if spot.share >= NAMED]
+    return f"; most samples: {', '.join(named[:MOST_NAMED])}" if named else ""
+
+
 def _hottest(context: RuleContext, place: Place) -> str:
-    """The function that most samples of a place fall into; empty where none is known."""
+    """The function that most samples of a place fall into; empty where none holds half of them."""
     spots = hot_functions(context, place.rows)
-    return spots[0].place if spots else ""
+    return spots[0].place if spots and spots[0].share >= MOSTLY else ""
 
 
 def _operators(context: RuleContext, place: Place) -> str:
@@ -117,11 +138,11 @@ def _operators(context: RuleContext, place: Place) -> str:
     return ", ".join(f"{name} {duration(ns)}" for name, ns in named)
 
 
-def _warm_advice(context: RuleContext) -> tuple[str, ...]:
+def _warm_advice(context: RuleContext, place: Place) -> tuple[str, ...]:
     rest = rest_window(context)
     return (
         "It happens once, before what counts, and later steps do not pay for it. Look at the rest: boundby analyze "
-        + (f"--window {rest}" if rest else rest_options(context)),
+        + (f"--window {rest}" if rest else rest_after(context, place)),
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from boundby.evidence.context import RuleContext
 from boundby.evidence.device_work import device_work
-from boundby.evidence.kernel_limits import limits, profile_command, profiler
+from boundby.evidence.kernel_limits import kernel_word, limits, profile_command, profiler
 from boundby.evidence.kernels import Occupancy, attention, elementwise_chains, theoretical_occupancy
 from boundby.model.arrays import median
 from boundby.model.causes import Cause
@@ -114,7 +114,7 @@ def _match(hot: KernelSet, label: str, share: float, saved_ns: int | None, named
             *_occupancy_advice(context, label, occupancy),
         ),
         severity="medium" if of_window >= RULE.threshold(context, "medium_fraction") else "low",
-    )
+    ).advising(kernel=kernel_word(label))
 
 
 def _scale(context: RuleContext, saved_ns: int | None) -> tuple[str, ...]:

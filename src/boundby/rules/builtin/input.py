@@ -23,8 +23,8 @@ from boundby.evidence.host_idleness import (
 from boundby.model.arrays import median, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import IntervalSet, intersect
-from boundby.model.scale import LIST, QUARTER
-from boundby.model.units import percent, size
+from boundby.model.scale import HALF, LIST, QUARTER
+from boundby.model.units import percent, plural, size
 from boundby.rules.builtin._telling import asleep_share, match, where_and_when
 from boundby.rules.rule import Match, Rule, Threshold
 
@@ -32,6 +32,8 @@ from boundby.rules.rule import Match, Rule, Threshold
 MOST_FILES = LIST
 # Workers that wait for a core for this share of the time gain nothing by others beside them.
 CORES_TAKEN = QUARTER
+# Above, the launching thread waits for the batch; below, it makes it.
+MOSTLY_ASLEEP = HALF
 
 
 def _more_workers(context: RuleContext, workers: int) -> str:
@@ -118,6 +120,25 @@ def input_advice(
     return first, f"Copy the next batch while this one computes: pinned memory, {copy}, a stream of its own"
 
 
+def _remedy(context: RuleContext, place: Place, sleeping: float, others: list[Worker]) -> tuple[str, str]:
+    """The row of the table, and its code where the number of workers is known."""
+    processes = [one for one in others if one.is_process]
+    if sleeping <= MOSTLY_ASLEEP:
+        return "host_blocked.load-beside", ""
+    if next(iter(slept_on(context, place.rows)), None) == "sleep" and not processes:
+        return "host_blocked.wait-for-event", ""
+    if not processes:
+        return "host_blocked.workers", ""
+    helpers = [one for one in others if not one.is_process and one.busy >= SATURATED]
+    if helpers:  # one thread of the program hands every batch over
+        return "host_blocked.workers", context.program.pick("", torch="batch = batch.to(torch.uint8)  # in the workers")
+    cores, number = context.trace.machine.cores, 2 * len(processes)
+    is_full = waiting_share(processes) >= CORES_TAKEN or _are_cores_taken(context, processes)
+    number = max(len(processes) // 2, 1) if is_full else min(number, cores or number)
+    loader = f"DataLoader(dataset, num_workers={number}, prefetch_factor=4, persistent_workers=True)"
+    return "host_blocked.workers", context.program.pick("", torch=f"{loader}  # now {plural(len(processes), 'worker')}")
+
+
 def _are_cores_taken(context: RuleContext, runs: list[Worker]) -> bool:
     """Whether these take a core or more, and the threads that they feed wait for one for much of the time that these
     could run: on CPUs that only other programs take, more workers get more of them."""
@@ -179,7 +200,7 @@ def _host_input(context: RuleContext) -> Iterator[Match]:
             removed_least=HOST_INPUT.threshold(context, "removed_least"),
             asleep_fraction=sleeping,
             spots=hot_functions(context, place.rows, threads if sleeping > 0.5 and threads else None),
-        )
+        ).advising(*_remedy(context, place, sleeping, others))
 
 
 def _until_upload(pieces: HostPieces, place: Place) -> tuple[dict[str, object], str]:
@@ -210,6 +231,12 @@ HOST_INPUT = Rule(
 )
 
 
+_TO_BE_SURE = (
+    "To be sure: boundby profile --torch-ops names the loader's part, or put annotate_loader of boundby.annotate "
+    "around it"
+)
+
+
 def _between_steps(context: RuleContext) -> Iterator[Match]:
     """The GPU idles between two steps of a PyTorch program, and nothing says what for: most likely its input."""
     pieces = host_pieces(context)
@@ -228,13 +255,12 @@ def _between_steps(context: RuleContext) -> Iterator[Match]:
             evidence={"slept_on_ns": slept_on(context, asleep)} if len(asleep) else {},
             advice=(
                 *input_advice(context, place, sleeping, others, BETWEEN_STEPS.threshold(context, "busy_fraction")),
-                "To be sure: boundby profile --torch-ops names the loader's part, or put annotate_loader of "
-                "boundby.annotate around it",
+                *context.program.pick((), torch=(_TO_BE_SURE,)),
             ),
             removed_least=BETWEEN_STEPS.threshold(context, "removed_least"),
             asleep_fraction=sleeping,
             spots=spots,
-        )
+        ).advising(*_remedy(context, place, sleeping, others))
 
 
 BETWEEN_STEPS = Rule(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from boundby.evidence.code_lines import line_of_calls
 from boundby.evidence.compilations import Autotuning, Compilations, autotuning, compilations
 from boundby.evidence.context import RuleContext
 from boundby.evidence.initialization import progress_at
@@ -14,6 +15,7 @@ from boundby.model.causes import Cause
 from boundby.model.units import count, counted, duration, percent
 from boundby.results.report import Example
 from boundby.rules.builtin._operations import KernelSet
+from boundby.rules.remedies import common_facts
 from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.vocabulary.kernels import kernel_label
 
@@ -57,6 +59,24 @@ def _compiled(context: RuleContext, compiled: Compilations) -> Match:
         ),
         instances=len(length),
         cost_ns=compiled.total_ns,
+        where=line_of_calls(context, np.unique(compiled.calls)),
+    ).advising(code=_code(context, compiled.who))
+
+
+def _code(context: RuleContext, who: tuple[str, ...]) -> str:
+    """What keeps the code of this compiler."""
+    run = common_facts(context.trace, is_python=context.program.is_python)["program"]
+    if {"torch.compile", "Triton"} & {*who}:
+        return f"TORCHINDUCTOR_CACHE_DIR=~/.cache/inductor TRITON_CACHE_DIR=~/.cache/triton {run}"
+    return context.program.pick(
+        "nvcc -arch=native",
+        torch="torch.jit.set_fusion_strategy([('DYNAMIC', 1)])  # compiles once for all shapes",
+        jax="",
+        cupy=f"CUPY_CACHE_DIR=~/.cache/cupy {run}",
+        numba="@cuda.jit(cache=True)",
+        julia="step(sample)  # once for each type, before what counts",
+        directives="nvc++ -gpu=ccnative",
+        python="",
     )
 
 
@@ -108,7 +128,7 @@ def _tried(kernels: KernelSet, tried: Autotuning) -> Match:
             "Keys that hold a length (sequence, batch) are tuned again for each: round it, or leave it out of the key",
         ),
         cost_ns=kernels.total_ns,
-    )
+    ).advising("gpu_compute.keep-tuning")
 
 
 RULE = Rule(

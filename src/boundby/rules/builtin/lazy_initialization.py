@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from boundby.attribution.windows import step_region
+from boundby.evidence.code_lines import line_of_calls
 from boundby.evidence.collectives import MESSAGE_NAME
 from boundby.evidence.context import Rows, RuleContext, SavingNs
 from boundby.evidence.host_idleness import Idleness, ending_calls, examples, host_pieces
@@ -51,6 +51,11 @@ class _Part:
     allocation_ns: int  # of ``calls_ns``
     libraries: tuple[str, ...]  # that set themselves up in the pieces, as far as is known
     processes: int
+
+    @property
+    def is_allocation(self) -> bool:
+        """Whether allocating and pinning takes most of it."""
+        return not len(self.pieces) and 2 * self.allocation_ns > self.calls_ns
 
     @property
     def total_ns(self) -> int:
@@ -114,7 +119,9 @@ def _others(context: RuleContext, part: _Part, match: Match) -> Match:
         saving_ns=_saving(context, part),
         advice=_RUNTIME if is_runtime else _advice(context, part),
         severity="low" if is_runtime else None,
-    )
+        remedy="init.runtime-start" if is_runtime else "init.allocate-once" if part.is_allocation else "init.warm-up",
+        where=line_of_calls(context, part.rows, context.call_ns(part.rows)),
+    ).advising(rest=_rest(context, part))
 
 
 _RUNTIME = (
@@ -123,7 +130,7 @@ _RUNTIME = (
 )
 
 
-def _in_warm_up(context: RuleContext, _: _Part, match: Match) -> Match:
+def _in_warm_up(context: RuleContext, part: _Part, match: Match) -> Match:
     """What lies in regions that are warm-up by name: the program does already what could be advised."""
     share, names = warm_share(context)
     rest, again = rest_window(context), _init_share(context, rest_region(context))
@@ -140,10 +147,10 @@ def _in_warm_up(context: RuleContext, _: _Part, match: Match) -> Match:
         advice=(
             "The program warms up already. Look at the rest"
             + (", which pays for such calls, too" if again >= PAYS_AGAIN else "")
-            + f": boundby analyze {f'--window {rest}' if rest else rest_options(context)}",
+            + f": boundby analyze {f'--window {rest}' if rest else _rest(context, part)}",
         ),
         severity="note",
-    )
+    ).advising("init.after-warm-up", rest=f"--window {rest}" if rest else _rest(context, part))
 
 
 def _init_share(context: RuleContext, region: int | None) -> float:
@@ -172,9 +179,11 @@ def _by_messages(context: RuleContext, part: _Part, match: Match) -> Match:
         saving_ns=_saving(context, part),
         advice=(
             "The library pins its own buffers and sets itself up at its first messages: exchange one message of each "
-            "size before what counts, or leave the start out of the picture (--window START:END)",
+            "size before what counts, or leave the start out of the picture",
         ),
         severity="low",  # the program cannot change it, and a longer run pays it once
+        remedy="init.runtime-start",
+        facts={"rest": _rest(context, part)},
         instances=len(part.rows),
         cost_ns=cost_ns,  # processes run side by side
     )
@@ -229,21 +238,20 @@ def _evidence(context: RuleContext, part: _Part) -> dict[str, object]:
 
 
 def _advice(context: RuleContext, part: _Part) -> tuple[str, ...]:
-    skip = "--skip-first 1, or " if len(context.trace.ranges) and _has_steps(context) else ""
-    later = f"A run of many steps pays this once: measure without it (boundby analyze {skip}--window START:END)"
+    later = f"A longer run pays this once: measure without it (boundby analyze {_rest(context, part)})"
     if len(part.pieces):
         who = " and ".join(part.libraries) or "The library"
         sets = "sets itself" if len(part.libraries) < 2 else "set themselves"
         return (
-            f"{who} {sets} up at the first call: create the handles and run one step of each shape before what counts "
+            f"{who} {sets} up at the first call: create the handles and make one call of each kind before what counts "
             "(a warm-up), and keep the process alive for the next job",
             f"{_eager(context)} loads the code of all kernels at the start, not at their first launch",
             *_compiling(context, part.rows),
             later,
         )
-    if 2 * part.allocation_ns <= part.calls_ns:
+    if not part.is_allocation:
         return (
-            "Run one step of each shape before what counts: the first launch of a kernel loads its code; "
+            "Launch each kernel once before what counts: its first launch loads its code; "
             f"{_eager(context)} loads all of it at the start instead",
             *_compiling(context, part.rows),
             later,
@@ -257,16 +265,21 @@ def _eager(context: RuleContext) -> str:
     return "HIP_ENABLE_DEFERRED_LOADING=0" if context.trace.is_of_amd else "CUDA_MODULE_LOADING=EAGER"
 
 
-def _has_steps(context: RuleContext) -> bool:
-    return step_region(context.timeline) is not None
+def _rest(context: RuleContext, part: _Part) -> str:
+    """Options that leave this start out."""
+    pieces, calls = host_pieces(context), context.calls
+    end_ns = np.concatenate((calls.end_ns[part.rows], pieces.end_ns[part.pieces]))
+    length_ns = np.concatenate((context.call_ns(part.rows), pieces.length_ns[part.pieces]))
+    return rest_options(context, end_ns, length_ns)
 
 
 def _compiling(context: RuleContext, rows: Rows) -> tuple[str, ...]:
     if not any(_COMPILES.search(name) for name, _, _ in context.call_totals(rows)):
         return ()
     return (
-        "Code is compiled or linked at run time: build it for this GPU (nvcc -gencode arch=compute_80,"
-        "code=sm_80; TORCH_CUDA_ARCH_LIST=8.0), or keep what was compiled (CUDA_CACHE_PATH)",
+        "Code is compiled or linked at run time: build it for this GPU ("
+        + context.program.pick("nvcc -arch=native", torch="TORCH_CUDA_ARCH_LIST=8.0")
+        + "), or keep what was compiled (CUDA_CACHE_PATH)",
     )
 
 

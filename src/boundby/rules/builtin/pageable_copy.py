@@ -85,7 +85,7 @@ def _upload(copies: CopySet) -> Match:
         (0, copies.saving_without(Cause.GPU_COPY)[1]),
         copies.context.program.pick(_UPLOADS["cpp"], **_UPLOADS),
         cost_ns=copies.total_ns,
-    )
+    ).advising("gpu_copy.make-on-device")
 
 
 def _pinning(copies: CopySet) -> Match | None:

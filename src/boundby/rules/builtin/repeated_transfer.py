@@ -20,6 +20,12 @@ _ADVICE = {
 }
 
 
+def _region_code(directives: Sequence[Directive]) -> str:
+    """The directive around the loop, as code."""
+    variables = ", ".join(dict.fromkeys(name for directive in directives for name in directive.variables)) or "..."
+    return f"{directives[0].sentinel} data copy({variables})  // around the loop"
+
+
 def _data_region(directives: Sequence[Directive]) -> str:
     """The directive that keeps on the device what these move at every pass."""
     variables = ", ".join(dict.fromkeys(name for directive in directives for name in directive.variables)) or "..."
@@ -53,7 +59,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             "What the host does with them in between moves to the device too, or reads only the part it needs",
         ),
         cost_ns=copies.total_ns,
-    )
+    ).advising(code=_region_code(directives) if directives else "")
 
 
 RULE = Rule(

@@ -76,6 +76,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             ),
             cost_ns=slow.excess_ns,
             is_unsure=True,
+            code="nvidia-smi --query-gpu=clocks.sm,temperature.gpu,clocks_event_reasons.active --format=csv -l 1",
         )
 
 

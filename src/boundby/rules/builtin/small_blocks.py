@@ -13,6 +13,10 @@ from boundby.model.units import count, counted, duration, percent
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.builtin._shapes import distinct_shapes, small_block_rows
 from boundby.rules.rule import Match, Rule, Threshold
+from boundby.trace.vocabulary.kernels import is_library_kernel
+
+# Threads of a block that suit most kernels.
+WIDE = 256
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
@@ -31,7 +35,12 @@ def _check(context: RuleContext) -> Iterator[Match]:
         return
     lanes = kernels.mean(work.threads[kernels.rows] / WARP)
     least, most = RULE.threshold(context, "full_least"), RULE.threshold(context, "full_most")
-    blocks, threads = count(int(work.blocks[kernels.longest])), int(work.threads[kernels.longest])
+    blocks, threads = int(work.blocks[kernels.longest]), int(work.threads[kernels.longest])
+    name = kernel_name(context, kernels.longest)
+    # Wide enough for full warps, and as many blocks as there are multiprocessors where the threads suffice.
+    places = max(int(work.multiprocessors[kernels.longest]), 1)
+    wide = min(max(blocks * threads // places // WARP, 1) * WARP, WIDE)
+    fewer = -(-blocks * threads // wide)
     yield kernels.match(
         f"{counted(len(kernels), 'kernel', 'kernels')} ({duration(kernels.total_ns)}) "
         f"{'has' if len(kernels) == 1 else 'have'} blocks smaller than a warp: {percent(1 - lanes)} of their "
@@ -41,10 +50,19 @@ def _check(context: RuleContext) -> Iterator[Match]:
         ),
         kernels.saving_by_speed(least, min(1 / lanes, most)),
         (
-            f"{kernel_name(context, kernels.longest)} launches {blocks} blocks of {threads} threads: launch "
-            f"blocks of 128 or 256 threads and {blocks} x {threads} / 256 of them",
-            "Numba: kernel[(n + 255) // 256, 256](data); CuPy and Triton: block sizes that are multiples of 32",
+            f"{name} launches {count(blocks)} blocks of {threads} threads: launch as many threads in blocks of {WARP} "
+            f"or more, {count(fewer)} blocks of {wide} here",
+            *context.program.pick((), python=("CuPy, Numba and Triton: block sizes that are multiples of 32",)),
         ),
+    ).advising(
+        code=context.program.pick(
+            "",
+            cpp=f"{name}<<<{fewer}, {wide}>>>(...);  // now <<<{blocks}, {threads}>>>",
+            numba=f"{name}[{fewer}, {wide}](...)  # now [{blocks}, {threads}]",
+            julia=f"@cuda threads={wide} blocks={fewer} {name}(...)",
+        )
+        if not is_library_kernel(context.trace.names[context.operations.name[kernels.longest]])
+        else ""
     )
 
 

@@ -35,7 +35,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             f"{size(found.bytes_each * larger)} each; two or three chunks in flight hide copies as well as many",
         ),
         cost_ns=found.span_ns,
-    )
+    ).advising(larger=larger)
 
 
 RULE = Rule(

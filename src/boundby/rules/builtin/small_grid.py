@@ -27,6 +27,9 @@ from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.kernels import is_library_kernel
 
+# Threads of a block that suit most kernels.
+THREADS = 256
+
 
 def _check(context: RuleContext) -> Iterator[Match]:
     work = device_work(context)
@@ -55,7 +58,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             "Where the work cannot be split, run independent kernels beside it on another stream",
         ),
         cost_ns=alone.total_ns,
-    )
+    ).advising(code=_code(alone))
 
 
 def _copying_ns(context: RuleContext, rows: Rows) -> int:
@@ -96,20 +99,40 @@ def _beside(context: RuleContext, rows: Rows) -> Iterator[Match]:
             "What runs beside them hides them now: it must get shorter too before the program does",
         ),
         severity="low",
-    )
+    ).advising(code=_code(beside))
 
 
 def _advice(kernels: KernelSet) -> tuple[str, ...]:
     """What to do about the longest: a kernel of a library is not the user's to rewrite, its call is."""
     context, launches = kernels.context, _launched(kernels)
     if not is_library_kernel(context.trace.names[context.operations.name[kernels.longest]]):
-        return (f"{launches}: split its work into smaller blocks, at least two a multiprocessor",)
+        work, row = device_work(context), kernels.longest
+        if int(work.blocks[row]) * int(work.threads[row]) < WARP:
+            return (f"{launches}: let each thread take one element, and launch a thread for each",)
+        return (f"{launches}: launch more blocks, each with less of the work, at least two for each multiprocessor",)
     return (
         context.program.pick(
             f"{launches}: it is a library's: give it more to do in one call (a larger batch, batched calls)",
             torch=f"{launches}: it is a library's: give it more to do in one call: a larger batch, or batched calls "
             "(torch.bmm, torch.stack, vmap) instead of a loop over samples",
         ),
+    )
+
+
+def _code(kernels: KernelSet) -> str:
+    """A launch that fills the GPU, where the kernel is the program's own in CUDA."""
+    work, row = device_work(kernels.context), kernels.longest
+    if is_library_kernel(kernels.context.trace.names[kernels.context.operations.name[row]]):
+        return ""
+    threads = min(int(work.threads[row]), THREADS) if work.threads[row] >= WARP else THREADS
+    name = kernel_name(kernels.context, row).partition(" ")[0]
+    grid = f"(n + {threads - 1}) / {threads}"
+    return kernels.context.program.pick(
+        "",
+        cpp=f"{name}<<<{grid}, {threads}>>>(...);  // n: elements, one thread for each",
+        numba=f"{name}[{grid.replace('/', '//')}, {threads}](...)  # n: elements, one thread for each",
+        julia=f"@cuda threads={threads} blocks=cld(n, {threads}) {name}(...)  # one thread for each element",
+        directives="#pragma acc parallel loop gang vector collapse(2)  // more iterations for the GPU to share",
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from boundby.evidence.code_lines import line_of_calls
 from boundby.evidence.context import Rows, RuleContext
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
@@ -63,6 +64,12 @@ def check(context: RuleContext) -> Iterator[Match]:
             for loop in worst
         ),
         instances=len(first),
+        where=line_of_calls(context, first, took),
+    ).advising(
+        code=context.program.pick(
+            "cudaEventSynchronize(event);  // once, in place of the loop over cudaEventQuery",
+            torch="event.synchronize()  # once, in place of the loop over event.query()",
+        )
     )
 
 

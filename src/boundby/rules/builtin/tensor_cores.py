@@ -105,7 +105,7 @@ def _from_fp32(kernels: KernelSet, gpu: str, capability: Capability) -> Match:
             python=("Hold the arrays in 16 bits, or let the library's products run in TF32 (CUPY_TF32=1 in CuPy)",),
         ),
         cost_ns=kernels.total_ns,
-    )
+    ).advising(code=context.program.pick("", torch=_code(capability, tf32_is_on=tf32_is_on)))
 
 
 def _attention(kernels: KernelSet, gpu: str, capability: Capability) -> Match:
@@ -129,7 +129,29 @@ def _attention(kernels: KernelSet, gpu: str, capability: Capability) -> Match:
             jax=("jax.nn.dot_product_attention on bfloat16 arrays takes cuDNN's fused kernel",),
         ),
         cost_ns=kernels.total_ns,
-    )
+    ).advising(code=kernels.context.program.pick("", torch=_autocast(half), jax=_JAX_HALF, cpp=_CPP_HALF))
+
+
+# The same in code.
+_JAX_HALF = "x = x.astype(jax.numpy.bfloat16)"
+_CPP_HALF = (
+    "cublasGemmEx(handle, opA, opB, m, n, k, &alpha, A, CUDA_R_16BF, lda, B, CUDA_R_16BF, ldb, &beta, C, CUDA_R_16BF, "
+    "ldc, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);"
+)
+
+
+def _autocast(half: str) -> str:
+    """For a forward pass and its loss."""
+    return f'with torch.autocast("cuda", dtype=torch.{half}):\n    loss = criterion(model(x), y)'
+
+
+def _code(capability: Capability, *, tf32_is_on: bool) -> str:
+    """What takes FP32 products to the tensor cores."""
+    if capability < _FIRST_WITH_TF32:
+        return f'{_autocast("float16")}\nscaler = torch.amp.GradScaler("cuda")  # in training'
+    if tf32_is_on or capability in _TF32_GAINS_LITTLE:
+        return _autocast("bfloat16")
+    return 'torch.set_float32_matmul_precision("high")'
 
 
 def _advice(kernel: str, capability: Capability, *, tf32_is_on: bool) -> tuple[str, ...]:
@@ -180,7 +202,7 @@ def _from_tf32(kernels: KernelSet, gpu: str) -> Match:
             ),
         ),
         cost_ns=kernels.total_ns,
-    )
+    ).advising(code=context.program.pick("", torch=_autocast("bfloat16"), jax=_JAX_HALF, cpp=_CPP_HALF))
 
 
 RULE = Rule(

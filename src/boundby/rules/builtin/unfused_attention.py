@@ -16,9 +16,9 @@ _16_BITS = "In 16 bits (BF16, FP16) the flash kernel is chosen, in FP32 the memo
 # By whether a mask is seen.
 _TORCH = {
     True: (
-        "out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True) instead of "
+        "out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask) instead of "
         "q @ k.transpose(-2, -1), mask, softmax and @ v",
-        f"is_causal=True is for a causal mask; any other goes in as attn_mask=. {_16_BITS}",
+        f"If the mask is causal, is_causal=True takes its place and is faster. {_16_BITS}",
     ),
     False: (
         "out = torch.nn.functional.scaled_dot_product_attention(q, k, v) instead of q @ k.transpose(-2, -1), softmax "
@@ -57,13 +57,13 @@ def _check(context: RuleContext) -> Iterator[Match]:
                 torch=_TORCH[written_out.is_masked],
                 jax=(
                     "jax.nn.dot_product_attention(q, k, v, "
-                    f'{"is_causal=True, " if written_out.is_masked else ""}implementation="cudnn")',
+                    f'{"mask=mask, " if written_out.is_masked else ""}implementation="cudnn")',
                 ),
             ),
         ),
         instances=written_out.instances,
         cost_ns=kernels.total_ns,
-    )
+    ).advising(mask=", attn_mask=mask" if written_out.is_masked else "", jax_mask="mask=mask, " * written_out.is_masked)
 
 
 RULE = Rule(

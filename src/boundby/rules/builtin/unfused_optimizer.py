@@ -46,7 +46,17 @@ def _check(context: RuleContext) -> Iterator[Match]:
                 ),
             ),
         ),
-    )
+    ).advising(code=context.program.pick("", torch=_code(path)))
+
+
+def _code(path: tuple[str, ...]) -> str:
+    """The same as code: of the optimizer that is used, as far as its range tells."""
+    if _fills(path):
+        return "optimizer.zero_grad(set_to_none=True)"
+    names = [match[1] for name in path if (match := _NAMED.search(name))]
+    if not names:
+        return "for group in optimizer.param_groups: group.update(foreach=True)  # or fused=True where it is made"
+    return f"torch.optim.{names[-1]}(params, lr=lr, {'fused' if names[-1] in FUSED else 'foreach'}=True)"
 
 
 def _fills(path: tuple[str, ...]) -> bool:
@@ -56,10 +66,13 @@ def _fills(path: tuple[str, ...]) -> bool:
 def _fused(path: tuple[str, ...]) -> str:
     """How to ask for it, by the optimizer that PyTorch names its range after, where there is one."""
     names = [match[1] for name in path if (match := _NAMED.search(name))]
-    name = names[-1] if names else "AdamW"
+    if not names:
+        return (
+            "fused=True lets AdamW, Adam, SGD and Adagrad update all tensors in a few kernels; others have foreach=True"
+        )
+    name = names[-1]
     if name in FUSED:
-        others = "" if names else " (SGD, Adam and Adagrad have fused=True too; others foreach=True)"
-        return f"torch.optim.{name}(params, lr=lr, fused=True) updates all tensors in a few kernels{others}"
+        return f"torch.optim.{name}(params, lr=lr, fused=True) updates all tensors in a few kernels"
     return (
         f"torch.optim.{name}(params, lr=lr, foreach=True) updates all tensors with a few kernels an operation ({name} "
         "has no fused kernel)"

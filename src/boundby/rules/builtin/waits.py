@@ -9,6 +9,7 @@ from dataclasses import field
 import numpy as np
 
 from boundby.attribution.regions import ROOT
+from boundby.evidence.code_lines import line_of_calls
 from boundby.evidence.context import CannotCheckError, Rows, RuleContext
 from boundby.evidence.device_work import busy_of_devices
 from boundby.evidence.operator_syncs import EVERY
@@ -41,6 +42,8 @@ class Words:
     title: str
     advice: tuple[str, ...]
     evidence: Mapping[str, object] = field(default_factory=dict)
+    remedy: str = ""
+    code: str = ""
 
 
 def calls_of(context: RuleContext, rows: Rows) -> Keys:
@@ -76,6 +79,9 @@ def matches(
             advice=(*told.advice, *_together_advice(context, single), *where),
             examples=examples(context, group),
             instances=group.incidents,
+            where=line_of_calls(context, waits_of(context).call[group.rows], waits_of(context).held_ns[group.rows]),
+            remedy=told.remedy,
+            code=told.code,
         )
 
 
@@ -220,6 +226,7 @@ def _of_operator(context: RuleContext, group: Group) -> Words:
         f"{operator.label} makes the host wait {group.costs}",
         operator.advice,
         {"operator": ", ".join(names) or operator.label, "waits_because": operator.because},
+        code=operator.code,
     )
 
 
@@ -242,13 +249,11 @@ _INSTEAD = (
     ),
     (
         "EventSynchronize",
-        "Let the stream wait, not the host: cudaStreamWaitEvent(stream, event), event.wait() in PyTorch; or wait one "
-        "step later, when the event is long done",
+        "Let the stream wait for the event, not the host; or wait one step later, when the event is long done",
     ),
     (
         "StreamSynchronize",
-        "Order streams with events (cudaStreamWaitEvent) instead of waiting on the host, and read results one step "
-        "later",
+        "Order streams with events instead of waiting on the host, and read results one step later",
     ),
     (
         "",
@@ -281,8 +286,22 @@ def _explicit(context: RuleContext, group: Group) -> Words:
     if "Synchronize" in group.key and after_copies >= MOSTLY_AFTER:
         each = "mostly " if after_copies < ALL_AFTER else "each " if group.incidents > 1 else ""
         title = f"{group.key} makes the host wait {group.costs}, {each}right after a copy on the device"
-        return Words(title, (_ON_DEVICE,))
-    return Words(f"{group.key} makes the host wait {group.costs}", (advice,))
+        return Words(title, (_ON_DEVICE,), code=_instead(context, "StreamSynchronize"))
+    return Words(f"{group.key} makes the host wait {group.costs}", (advice,), code=_instead(context, group.key))
+
+
+def _instead(context: RuleContext, call: str) -> str:
+    """The same as code, where the program makes the call itself."""
+    event = "event.record(); stream.wait_event(event)  # in place of a wait of the host"
+    if "Memcpy" in call:
+        torch = 'x = x.to("cuda", non_blocking=True)  # from pinned memory'
+        cpp = "cudaMemcpyAsync(to, from, bytes, kind, stream);  // from or to pinned memory, in place of cudaMemcpy"
+    elif "DeviceSynchronize" in call:
+        torch = "start.record(); step(); end.record()  # torch.cuda.Event(enable_timing=True), no synchronize()"
+        cpp = "cudaEventRecord(done, stream);  // work on one stream is in order without cudaDeviceSynchronize"
+    else:
+        torch, cpp = event, "cudaEventRecord(done, first); cudaStreamWaitEvent(second, done);"
+    return context.program.pick("", torch=torch, cupy=event, cpp=cpp, directives="#pragma acc parallel loop async(1)")
 
 
 CALL = Rule(

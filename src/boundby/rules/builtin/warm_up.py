@@ -61,6 +61,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             examples=item.examples("/".join(context.path(item.region)), 0, item.warm_up),
             severity="note",
             instances=item.warm_up,
+            facts={"rest": _skip(context, item)},
         )
 
 

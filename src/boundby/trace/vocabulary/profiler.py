@@ -22,6 +22,7 @@ class Refusal:
     because: str
     remedy: str
     is_certain: bool = True
+    command: str = "boundby doctor"
 
 
 # It is in the program, and CUDA was initialized there.
@@ -35,7 +36,8 @@ _REFUSALS: tuple[tuple[re.Pattern[str], Refusal], ...] = (
         expression(r"launched as root|INSUFFICIENT_PRIVILEGES", re.IGNORECASE),
         Refusal(
             "on this machine the profiler must run as root to record CUDA",
-            "Record as root: sudo -E nsys profile ... PROGRAM (sudo -E boundby profile -- PROGRAM).",
+            "Record as root.",
+            command="sudo -E boundby profile -- PROGRAM",
         ),
     ),
     (
@@ -50,6 +52,7 @@ _REFUSALS: tuple[tuple[re.Pattern[str], Refusal], ...] = (
         Refusal(
             "another profiler in the program holds CUPTI, which takes one at a time",
             "Record without the other profiler: torch.profiler, ncu, a debugger, a monitoring agent.",
+            command="boundby profile -- PROGRAM",
         ),
     ),
     (
@@ -68,7 +71,7 @@ _REFUSALS: tuple[tuple[re.Pattern[str], Refusal], ...] = (
         expression(
             r"CUDA injection initialization failed|Cannot initialize (?:CUDA event|CudaTracing)|CUDA profiling stopped"
         ),
-        Refusal("the profiler's CUDA part did not start", "boundby doctor looks for the cause; nsys status -e, too."),
+        Refusal("the profiler's CUDA part did not start", "boundby doctor and nsys status -e look for the cause."),
     ),
     (
         expression(r"CUDA event processing was stopped"),

@@ -24,8 +24,15 @@ _SLEEPING = {
     **dict.fromkeys(("read", "readinto", "readline", "readall", "fsync"), "file"),
 }
 # Packages whose frames stand between the program's own lines and the device: no line in them is the program's.
-_FRAMEWORKS = expression(r"^(?:torch|torchvision|torchaudio|functorch|triton|numpy|deepspeed|accelerate|megatron)/|^<")
-_LIBRARIES = expression(r"^(?:transformers|diffusers|lightning|pytorch_lightning|timm|vllm|sglang|peft|trl|datasets)/")
+_FRAMEWORKS = expression(
+    r"^(?:torch\w*|functorch|triton|numpy|scipy|pandas|PIL|cv2|jax\w*|flax|cupyx?|numba|deepspeed|accelerate|apex"
+    r"|megatron|einops|xformers|flash_attn|flashinfer|aiter|nvtx|boundby|tqdm|ray|fsspec|sklearn|dask|distributed"
+    r"|IPython|ipykernel)/|/torchinductor_|^<|(?:^|/)triton(?:-custom)?/python/triton/"
+)
+_LIBRARIES = expression(
+    r"^(?:transformers|diffusers|lightning|pytorch_lightning|lightning_fabric|timm|vllm|sglang|peft|trl|datasets"
+    r"|tensorrt_llm|sentence_transformers|ultralytics|monai)/|/(?:vllm|sglang)/"
+)
 _INSTALLED = expression(r"(?:^|/)(?:site-packages|dist-packages)/|(?:^|/)lib/python\d[\d.]*/")
 #: Of a loader's range: it waits for processes that make its batches.
 WAITS_FOR_WORKERS = expression(r"^enumerate\(DataLoader\)#_MultiProcessing")
@@ -49,12 +56,12 @@ class Frame:
     @cached_property
     def distance(self) -> int:
         """How far from the program's own code: 0 its own, 1 a library of models or servers, 2 a framework or Python."""
-        if not self.line or _FRAMEWORKS.match(self.file):
+        if not self.line or _FRAMEWORKS.search(self.file):
             return 2
         inside = _INSTALLED.split(self.file)[-1]
-        if _FRAMEWORKS.match(inside) or inside.split("/")[0].removesuffix(".py") in sys.stdlib_module_names:
+        if _FRAMEWORKS.search(inside) or inside.split("/")[0].removesuffix(".py") in sys.stdlib_module_names:
             return 2
-        return 1 if _LIBRARIES.match(inside) or inside != self.file else 0
+        return 1 if _LIBRARIES.search(inside) or inside != self.file else 0
 
 
 @lru_cache(maxsize=1 << 16)

@@ -1,0 +1,353 @@
+"""Remedies that neither a rule nor one scenario of the replay numbers: each with a question of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from boundby.claims.checklist import LOW_UTILIZATION
+from boundby.claims.subject import BOUGHT, NO_REPLAY, Subject, Told
+from boundby.evidence.code_lines import line_of_calls
+from boundby.evidence.device_work import device_work, kernel_name
+from boundby.evidence.feeders import SATURATED
+from boundby.evidence.host_idleness import is_in_operators
+from boundby.evidence.kernel_limits import kernel_word, limits, shape
+from boundby.evidence.wait_chains import wait_chain
+from boundby.model.causes import BOUND_LABEL, Cause
+from boundby.model.gpus import Gpu, all_gpus, find_gpu
+from boundby.model.scale import HALF, QUARTER, SMALL
+from boundby.model.units import count, duration, percent
+from boundby.replay.predictor import Step
+from boundby.replay.removals import Faster
+from boundby.results.report import DeviceReport
+from boundby.rules import remedies
+from boundby.trace.tables import OpKind
+from boundby.trace.vocabulary.kernels import ATTENTIONS, MATMULS, KernelKind, kernel_label
+
+# A kernel made faster by hand: a quarter is often found, twice as fast sometimes.
+KERNEL_LEAST, KERNEL_MOST = 1.25, 2.0
+# A third more work in each saves a quarter of the launches, twice as much half of them.
+BATCH_LEAST, BATCH_MOST = QUARTER, HALF
+SMALL_KERNEL_NS = 10_000  # longer ones are no matter of launching, and take longer for a larger batch
+WORTH_BUYING = 1.33  # times the peaks of the GPU in use
+LONGEST_NAME = 30  # characters: a longer kernel is named in the reason alone
+MATRIX_SHARE = SMALL  # of kernel time: less is no model whose precision could be lowered
+_HALF = (KernelKind.MATMUL_TENSOR, KernelKind.ATTENTION)
+_PRECISION = {KernelKind.MATMUL_FP32: "fp32", KernelKind.MATMUL_TF32: "tf32", KernelKind.MATMUL_TENSOR: "bf16"}
+#: Rules that show that the host waits for the next batch.
+INPUT = ("host-input", "input-between-steps")
+# Rules that speak of the host's own time, each of a part of its own.
+_OWN_TIME = ("host-phase", "managed-read-back", *INPUT)
+
+
+def _lower_precision(subject: Subject) -> Told | None:
+    if subject.is_part or subject.is_in_graphs or subject.found("gpu_compute.lower-precision"):
+        return subject.found("gpu_compute.lower-precision")
+    matrix = subject.kind_share(*MATMULS, *ATTENTIONS)
+    if matrix < MATRIX_SHARE or subject.kind_share(*_HALF) > matrix / 2:
+        return None
+    return Told("no number: the kernels' names do not tell their precision")
+
+
+def _better_kernels(subject: Subject) -> Told | None:
+    """The kernel with the most time: what its grid, its types and its durations tell, and the command that tells the
+    rest."""
+    found, top = subject.found("gpu_compute.better-kernels"), subject.part.kernels.top
+    if subject.is_part or not top:
+        return found
+    context, work = subject.context, device_work(subject.context)
+    of_label = context.names_where(
+        context.operations.name[subject.kernels], lambda name: kernel_label(name) == top[0].name
+    )
+    alike = subject.kernels & of_label[context.operations.name]
+    own = subject.kernels & (context.operations.device == subject.device_index)
+    chosen = np.flatnonzero(alike & own)
+    if not len(chosen):
+        return found
+    share = int(work.duration_ns[chosen].sum()) / max(int(work.duration_ns[own].sum()), 1)
+    name = kernel_name(context, int(chosen[0]))
+    seen = "".join(f"; {one}" for one in limits(context, chosen))
+    because = f"{name} takes {percent(share)} of kernel time in {shape(context, chosen)}{seen}"
+    # A plus would join two scenarios; and a scenario makes it faster on other GPUs, too.
+    is_asked = "+" not in name and len(chosen) == int(alike.sum())
+    asked = f"kernel:{name}={KERNEL_MOST:g}" if is_asked else ""
+    told = subject.speed(alike & own, KERNEL_LEAST, KERNEL_MOST, because, asked)
+    row = remedies.by_key()["gpu_compute.better-kernels"]
+    return told._replace(
+        title=f"Find out what limits {name}" if len(name) <= LONGEST_NAME else "",
+        code=row.code(
+            context.program, {**subject.facts, "kernel": kernel_word(name)}, is_of_amd=context.trace.is_of_amd
+        ),
+        where=line_of_calls(context, context.calls.of_operation[chosen], work.duration_ns[chosen]),
+        is_shown=bool(seen),
+    )
+
+
+def _bigger_gpu(subject: Subject) -> Told | None:
+    if subject.is_part or not isinstance(subject.part, DeviceReport):
+        return None
+    context = subject.context
+    name, index = subject.part.name, subject.device_index
+    multiprocessors = context.trace.gpu_facts[index].multiprocessors if context.trace.gpu_facts else 0
+    today = find_gpu(name, multiprocessors or None)
+    if today is None:
+        return None
+    precision = _precision(subject, today)
+    bigger = _bigger_than(today, precision)
+    if bigger is None:
+        return None  # boundby's table holds none
+    if subject.predictor is None:
+        return Told(NO_REPLAY)
+    return _on_another(subject, today, bigger, precision)
+
+
+def _bigger_than(today: Gpu, precision: str) -> Gpu | None:
+    """The next data-centre GPU with at least a third more of memory bandwidth and of arithmetic."""
+    names = ("Instinct MI300X",) if today.name.startswith("Instinct") else ("A100 80GB SXM", "H100 SXM", "B200")
+    rows = {gpu.name: gpu for gpu in all_gpus()}
+    for name in names:
+        ratio = _arithmetic(today, rows[name], precision)
+        if min(rows[name].memory_gb_per_s / today.memory_gb_per_s, ratio) >= WORTH_BUYING:
+            return rows[name]
+    return None
+
+
+def _on_another(subject: Subject, today: Gpu, bigger: Gpu, precision: str) -> Told:
+    """Kernels by the ratio of memory bandwidth (those that fill the device alone: the low end), or matrix kernels by
+    that of arithmetic."""
+    predictor, work = subject.predictor, device_work(subject.context)
+    assert predictor is not None
+    memory = bigger.memory_gb_per_s / today.memory_gb_per_s
+    arithmetic = _arithmetic(today, bigger, precision)
+    kernels = np.flatnonzero(subject.kernels)
+    blocks, filled = work.blocks[kernels], np.maximum(work.multiprocessors[kernels], 1)
+    graphs = subject.context.operations.kind == OpKind.GRAPH
+    filling, matrix = np.zeros_like(graphs), np.zeros_like(graphs)
+    filling[kernels[(blocks == 0) | (blocks >= filled)]] = True
+    matrix[work.kernels_of((*MATMULS, *ATTENTIONS))] = True
+    least = min(memory, arithmetic)
+    slow = [Step(Faster(filling | graphs, least), predictor.everywhere)]
+    fast = [
+        Step(Faster((subject.kernels | graphs) & ~matrix, max(memory, 1.0)), predictor.everywhere),
+        Step(Faster(matrix, max(arithmetic, memory)), predictor.everywhere),
+    ]
+    measured = predictor.measured_ns[subject.device]
+    after = [predictor.windows(*steps)[subject.device] for steps in (slow, fast)]
+    low, high = sorted(max(measured - window, 0) for window in after)
+    then = predictor.next_bounds(*slow)[subject.device]
+    following = f", then {BOUND_LABEL[then]}" if then and then != subject.part.verdict.bound else ""
+    speed_ups = sorted(measured / max(window, 1) for window in after)
+    times = (
+        f"{speed_ups[0]:.1f}"
+        if f"{speed_ups[0]:.1f}" == f"{speed_ups[1]:.1f}"
+        else f"{speed_ups[0]:.1f} to {speed_ups[1]:.1f}"
+    )
+    because = (
+        f"on {_article(bigger.name)} {bigger.name} about {times} times as fast{following} (peaks: memory "
+        f"{memory:.1f} times, {precision.upper()} {arithmetic:.1f} times those of {_article(today.name)} {today.name};"
+        f" {bigger.source})"
+    )
+    if subject.is_in_graphs:
+        low, because = 0, f"{because}, if it is kernels that take the graphs' time"
+    return Told(because, (low, high), rank=BOUGHT)
+
+
+def _article(name: str) -> str:
+    """By the sound of its first letter: an A100, an H100, an RTX 3090; a T4."""
+    return "an" if name[0] in "AFHILMRSX" and not name.startswith("TITAN") else "a"
+
+
+def _precision(subject: Subject, today: Gpu) -> str:
+    """That in which most matrix time is spent; FP32 where there is none."""
+    kind = max(_PRECISION, key=lambda kind: (subject.kind_share(kind), -kind))
+    precision = _PRECISION[kind] if subject.kind_share(kind) > 0 else "fp32"
+    return "fp16" if precision == "bf16" and today.bf16_tflops is None else precision
+
+
+def _arithmetic(today: Gpu, other: Gpu, precision: str) -> float:
+    """The ratio of peaks."""
+    return (other.tflops(precision) or other.fp32_tflops) / (today.tflops(precision) or today.fp32_tflops)
+
+
+def _quantize(subject: Subject) -> Told | None:
+    if subject.is_part or subject.kind_share(*MATMULS, *ATTENTIONS) < MATRIX_SHARE:
+        return None
+    return Told("no number: what it saves depends on the model, not on the trace")
+
+
+def _larger_batch(subject: Subject) -> Told | None:
+    found, median = subject.found("cuda_api.larger-batch"), subject.part.kernels.median_ns
+    if found or subject.is_part or median is None or median > SMALL_KERNEL_NS:
+        return found
+    whole = subject.context.saving(("cuda_api",))
+    saving = None if whole is None else (round(whole[0] * BATCH_LEAST), round(whole[1] * BATCH_MOST))
+    because = f"the median kernel takes {duration(median)}; twice the work in each launch needs half as many of them"
+    return Told(because if saving else f"no number: {because}", saving)
+
+
+def _read_later(subject: Subject) -> Told | None:
+    return _in_chain(subject, subject.found("sync.read-back-later"))
+
+
+def _remove_waits(subject: Subject) -> Told | None:
+    found = subject.found("sync.remove-waits")
+    if subject.is_part:
+        return found or subject.at_most("with all waits in it gone")
+    if found or subject.found("sync.read-back-later"):
+        return _in_chain(subject, found)
+    sync = subject.part.sync
+    told = f"{count(sync.count)} syncs block the host for {duration(sync.blocked_ns)}"
+    return subject.replayed("no_sync", wait_chain(subject.context).text or told)
+
+
+def _in_chain(subject: Subject, found: Told | None) -> Told | None:
+    """Waits that a rule found: where they go, the next often waits in their place, so that all of them are the most."""
+    whole = subject.context.saving(("sync",))
+    if subject.is_part or found is None or found.saving_ns is None or not whole:
+        return found
+    chain = wait_chain(subject.context)
+    because = f"{found.because}; one after the other: {chain.text}" if chain.text else found.because
+    saving = (min(found.saving_ns[0], whole[1]), max(found.saving_ns[1], whole[1]))
+    return found._replace(because=because, saving_ns=saving)
+
+
+def _one_side(subject: Subject) -> Told | None:
+    row = remedies.by_key()["sync.one-side"]
+    told = None if subject.is_part else subject.replayed(row.scenario, row.because)
+    return told and told._replace(causes=frozenset((Cause.SYNC.key, Cause.CPU.key)))
+
+
+def _find_host_code(subject: Subject) -> Told | None:
+    """What other findings do not name of the host's own code."""
+    found = subject.found("cpu.find-host-code")
+    if found or is_in_operators(subject.context) or subject.tells("host-work"):
+        return found
+    told = subject.replayed("cpu_free", "the GPU idles while the host runs its own code")
+    if told.saving_ns is None or not told.saving_ns[1]:
+        return None
+    of_others = [item.saving_ns[1] for item in subject.findings if item.rule in _OWN_TIME and item.saving_ns]
+    rest_ns = max(told.saving_ns[1] - sum(of_others), 0)
+    if rest_ns < subject.context.least_ns:
+        return None
+    beside = f", {duration(rest_ns)} of it beside what has a finding of its own" if of_others else ""
+    return told._replace(saving_ns=(0, rest_ns), because=f"{told.because}{beside}", command="")
+
+
+def _overlap(subject: Subject) -> Told | None:
+    """Two that run side by side take as long as the longer: no more is saved than the device works."""
+    found, busy_ns = subject.found("cpu.overlap"), subject.busy_ns
+    if found and found.saving_ns and found.saving_ns[1] <= busy_ns:
+        return found
+    if subject.is_part or busy_ns < subject.context.least_ns:
+        return found
+    row = remedies.by_key()["cpu.overlap"]
+    return found or _limited(subject.replayed(row.scenario, row.because), busy_ns)
+
+
+def _overlap_copies(subject: Subject) -> Told | None:
+    found = subject.found("gpu_copy.overlap-copies")
+    if found or subject.is_part:
+        return found
+    row = remedies.by_key()["gpu_copy.overlap-copies"]
+    shorter_ns = min(subject.part.time[cause.key] for cause in (Cause.GPU_COMPUTE, Cause.GPU_COPY))
+    return _limited(subject.replayed(row.scenario, row.because), shorter_ns)
+
+
+def _limited(told: Told, most_ns: int) -> Told:
+    """Between nothing and so much, of which no scenario knows."""
+    if told.saving_ns is None or told.saving_ns[1] <= most_ns:
+        return told
+    return told._replace(saving_ns=(0, most_ns), command="")
+
+
+def _half_bytes(subject: Subject) -> Told | None:
+    row = remedies.by_key()["gpu_copy.half-the-bytes"]
+    if subject.is_part:
+        return subject.at_most("at most: copies in it gone")
+    return subject.replayed(row.scenario, row.because, ceiling=False)
+
+
+def _has_batches(subject: Subject) -> bool:
+    """Whether anything tells of batches: a program that only sleeps may wait for a message, or a lock."""
+    return subject.context.program.is_python or subject.tells(*INPUT)
+
+
+def _shorter_wait(subject: Subject) -> Told | None:
+    found = subject.found("host_blocked.shorter-wait")
+    if found or subject.tells(*INPUT, "host-wait"):
+        return found
+    row = remedies.by_key()["host_blocked.shorter-wait"]
+    return subject.replayed(row.scenario, row.because)
+
+
+def _prefetch(subject: Subject) -> Told | None:
+    if subject.is_part or not _has_batches(subject):
+        return None
+    inputs = (item for item in subject.findings if item.rule == "host-input")
+    busy = (item.evidence.get("worker_processes_cpu_utilization_fraction") for item in inputs)
+    if any(isinstance(share, float) and share >= SATURATED for share in busy):
+        return None  # workers that are behind on average: no queue is long enough
+    row = remedies.by_key()["host_blocked.prefetch"]
+    return subject.replayed(row.scenario, row.because)
+
+
+def _pinned_input(subject: Subject) -> Told | None:
+    return subject.found("sync.pinned-copies") or subject.found("gpu_copy.pinned") if _has_batches(subject) else None
+
+
+def _decode(subject: Subject) -> Told | None:
+    part = subject.part
+    if not isinstance(part, DeviceReport) or not subject.tells(*INPUT) or part.gpu_utilization >= LOW_UTILIZATION:
+        return None
+    return Told(f"no number: the GPU is busy {percent(part.gpu_utilization)}, so that it has time for decoding")
+
+
+def _bucket_size(subject: Subject) -> Told | None:
+    return None if subject.is_part else Told("no number: sizes of messages are not in the trace")
+
+
+def _after_warm_up(subject: Subject) -> Told | None:
+    """A program that warms up by name is not told to."""
+    if subject.is_part:
+        return None
+    for item in subject.findings:
+        share = item.evidence.get("warm_up_of_window_fraction")
+        if isinstance(share, float):
+            because = (
+                f"{percent(share)} of the window is set-up and warm-up by name, which a longer run does not pay again"
+            )
+            return subject.of_finding(item)._replace(because=because, saving_ns=None)
+    return None
+
+
+def _warm_up(subject: Subject) -> Told | None:
+    found = subject.found("init.warm-up")
+    if found or subject.found("init.allocate-once") or _after_warm_up(subject):
+        return found
+    row = remedies.by_key()["init.warm-up"]
+    return subject.replayed(row.scenario, row.because)
+
+
+#: By the remedy's key.
+COUNTED: Mapping[str, Callable[[Subject], Told | None]] = {
+    "gpu_compute.lower-precision": _lower_precision,
+    "gpu_compute.better-kernels": _better_kernels,
+    "gpu_compute.bigger-gpu": _bigger_gpu,
+    "gpu_compute.quantize-or-prune": _quantize,
+    "cuda_api.larger-batch": _larger_batch,
+    "sync.remove-waits": _remove_waits,
+    "sync.read-back-later": _read_later,
+    "sync.one-side": _one_side,
+    "cpu.find-host-code": _find_host_code,
+    "cpu.overlap": _overlap,
+    "gpu_copy.overlap-copies": _overlap_copies,
+    "gpu_copy.half-the-bytes": _half_bytes,
+    "host_blocked.shorter-wait": _shorter_wait,
+    "host_blocked.prefetch": _prefetch,
+    "host_blocked.pinned-input": _pinned_input,
+    "host_blocked.decode-on-device": _decode,
+    "gpu_comm.bucket-size": _bucket_size,
+    "init.after-warm-up": _after_warm_up,
+    "init.warm-up": _warm_up,
+}

@@ -1,0 +1,125 @@
+"""The line of the user's own program that a call or a stretch of the host's time is of.
+
+It is the innermost frame that the user wrote: none of a framework, of boundby, of the profiler or of the runtime, no
+wrapper around everything, no ``main``. A function in C has no line, only its binary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from boundby.evidence.context import Rows, RuleContext
+from boundby.evidence.hotspots import Hotspot, short_symbol
+from boundby.evidence.operators import has_sources, stack_of_call
+from boundby.model.arrays import Int64Array
+from boundby.model.expressions import expression
+from boundby.model.records import replace
+from boundby.model.scale import HALF
+from boundby.results.report import CodeLine
+from boundby.trace.stacks import file_name, is_plumbing
+from boundby.trace.tables import Trace
+from boundby.trace.vocabulary.python import Frame
+
+#: Of many calls so many are asked, the costliest first.
+MOST_ASKED = 100
+#: A function that holds less of a stretch does not stand for it.
+MOSTLY = HALF
+_WRAPPER = expression(
+    r"^(?:main|_?main_?\w*|<module>|<lambda>|_?wrapper\w*|_?wrapped\w*|inner|_fn|decorate_context|__call__|_call_impl"
+    r"|_wrapped_call_impl|run_module_as_main|__enter__|__exit__)$"
+)
+# Binaries that the user did not write, and symbols of such as are linked into his.
+_INSTALLED_BINARY = expression(r"^lib[\w+.-]*\.so|/(?:site|dist)-packages/|^\[|^other$")
+_LINKED_IN = expression(
+    r"^(?:__?cuda\w*|cuda[A-Z]\w*|cudaError|libcudart_static\w*|curand\w*|cublas\w*|cudnn\w*|std::|__gnu"
+    r"|operator (?:new|delete)|_start|P?MPI_\w+|0x[0-9a-f]+|\[|(?:void )?(?:thrust|cub)::|pybind11::"
+    r"|jl_\w+|gc_\w+|_?_?kmp\w*"
+    r"|GOMP\w*|__nv\w*)"
+)
+
+
+def line_of_calls(context: RuleContext, calls: Rows, weight: Int64Array | None = None) -> CodeLine | None:
+    """The line from which most of these calls (rows of ``context.calls``), by their weight, were made."""
+    calls = np.asarray(calls)
+    if not has_sources(context.trace) or not len(calls):
+        return None
+    weights = np.ones(len(calls), np.int64) if weight is None else np.maximum(weight, 1)
+    chosen = calls >= 0
+    calls, weights = calls[chosen], weights[chosen]
+    asked = np.lexsort((calls, -weights))[:MOST_ASKED]
+    found: dict[CodeLine, int] = {}
+    for call, ns in zip(calls[asked].tolist(), weights[asked].tolist(), strict=True):
+        line = own_line(stack_of_call(context.timeline, call))
+        if line is not None:
+            found[line] = found.get(line, 0) + ns
+    return _best(context.trace, found)
+
+
+def line_of_spots(trace: Trace, spots: Iterable[Hotspot]) -> CodeLine | None:
+    """The line of the function that samples show, where it holds most of them and is the user's."""
+    for spot in spots:
+        if spot.share < MOSTLY:
+            break
+        file, _, line = spot.module.rpartition(":")
+        if file and line.isdigit():
+            lines = [CodeLine(file, int(line), *(("", spot.symbol) if spot.is_source else (spot.symbol,)))]
+        else:
+            lines = [CodeLine(spot.module, None, spot.symbol)]
+        if (own := own_line(lines)) is not None:
+            return _best(trace, {own: spot.samples})
+    return None
+
+
+def own_line(stack: Iterable[CodeLine]) -> CodeLine | None:
+    """The innermost line of a stack that the user wrote; where all of it is a library of models or servers, its."""
+    libraries: CodeLine | None = None
+    wrappers: CodeLine | None = None
+    for line in stack:
+        distance = _distance(line)
+        if distance > 1:
+            continue
+        if _WRAPPER.match(short_symbol(line.function)) and not line.source:
+            wrappers = wrappers or (line if line.line and not distance else None)
+        elif distance:
+            libraries = libraries or line
+        else:
+            return line
+    return libraries or wrappers
+
+
+def _distance(line: CodeLine) -> int:
+    """0: the user's own, 1: a library of models or servers, 2: none that he could change."""
+    if line.line:
+        return Frame(line.function, line.file, line.line).distance
+    if not line.file or _INSTALLED_BINARY.search(line.file) or _INSTALLED_BINARY.search(file_name(line.file)):
+        return 2
+    return 2 if _LINKED_IN.match(line.function) or is_plumbing(line.function, line.file) else 0
+
+
+def _best(trace: Trace, found: dict[CodeLine, int]) -> CodeLine | None:
+    if not found:
+        return None
+    line = min(found, key=lambda one: (-found[one], one.file, one.line or 0, one.function))
+    if line.line is None:
+        return replace(line, function=short_symbol(line.function))
+    return line if line.source else replace(line, source=_source(line, trace.path))
+
+
+def _source(line: CodeLine, report: str) -> str:
+    """The line's text, where the file is at hand and no newer than the report; else empty."""
+    try:
+        path = Path(line.file)
+        if path.stat().st_mtime > Path(report).stat().st_mtime:
+            return ""
+        return _lines(path)[(line.line or 1) - 1].strip()
+    except (OSError, ValueError, IndexError):
+        return ""
+
+
+@cache
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines()
