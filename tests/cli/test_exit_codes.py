@@ -12,6 +12,7 @@ from boundby.capture import profile
 from boundby.cli import main as main_module
 from boundby.cli import outcome
 from boundby.cli.main import TerminatedError, main
+from boundby.cli.outcome import Exit
 from tests.support.alter import alter
 from tests.support.training import training_loop
 
@@ -32,16 +33,16 @@ def nothing(_: pytest.MonkeyPatch) -> None:
 
 
 COMMANDS: dict[int, tuple[tuple[str, ...], Callable[[pytest.MonkeyPatch], None]]] = {
-    outcome.OK: (("check", "report.sqlite", "-l", "gpu_utilization > 1 %"), nothing),
-    outcome.GATE_FAILED: (("check", "report.sqlite", "-l", "gpu_utilization > 99 %"), nothing),
-    outcome.USER_ERROR: (("analyze", "nothing.sqlite"), nothing),
-    outcome.CANNOT_TELL: (("check", "report.sqlite", "-l", "*/loss.cpu_utilization > 1 %"), nothing),
-    outcome.BUG: (("analyze", "report.sqlite"), raising(KeyError("x"))),
+    Exit.OK: (("check", "report.sqlite", "-l", "gpu_utilization > 1 %"), nothing),
+    Exit.GATE_FAILED: (("check", "report.sqlite", "-l", "gpu_utilization > 99 %"), nothing),
+    Exit.USER_ERROR: (("analyze", "nothing.sqlite"), nothing),
+    Exit.CANNOT_TELL: (("check", "report.sqlite", "-l", "*/loss.cpu_utilization > 1 %"), nothing),
+    Exit.BUG: (("analyze", "report.sqlite"), raising(KeyError("x"))),
     126: (("profile", "./train.py"), nothing),
     127: (("profile", "nothing-of-that-name"), nothing),
-    outcome.INTERRUPTED: (("analyze", "report.sqlite"), raising(KeyboardInterrupt())),
-    outcome.HUNG_UP: (("analyze", "report.sqlite"), raising(BrokenPipeError())),
-    outcome.TERMINATED: (("analyze", "report.sqlite"), raising(TerminatedError())),
+    Exit.INTERRUPTED: (("analyze", "report.sqlite"), raising(KeyboardInterrupt())),
+    Exit.HUNG_UP: (("analyze", "report.sqlite"), raising(BrokenPipeError())),
+    Exit.TERMINATED: (("analyze", "report.sqlite"), raising(TerminatedError())),
 }
 
 
@@ -61,7 +62,7 @@ def test_a_command_ends_with_it(
 
 
 def test_the_page_knows_every_code_and_no_other() -> None:
-    own = {value for name, value in vars(outcome).items() if name.isupper() and type(value) is int}
+    own = {code.value for code in Exit}
     of_programs = set(map(int, re.findall(r"\b(12\d)\)", Path(profile.__file__).read_text(encoding="utf-8"))))
     assert LISTED == own | of_programs == set(COMMANDS)
     written = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))

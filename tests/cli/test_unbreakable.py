@@ -20,6 +20,7 @@ from boundby.capture import folder as folders
 from boundby.capture.profile import write_facts
 from boundby.cli import outcome
 from boundby.cli.main import main
+from boundby.cli.outcome import Exit
 from boundby.model.errors import InputError, OutputError, ToolError
 from boundby.readers.nsys import database
 from boundby.render import store
@@ -30,7 +31,7 @@ NOW = datetime(2026, 1, 1)
 
 
 def test_out_of_memory_is_one_sentence_and_no_broken_limit(capfd: pytest.CaptureFixture[str]) -> None:
-    assert outcome.tell(MemoryError()) == outcome.USER_ERROR
+    assert outcome.tell(MemoryError()) == Exit.USER_ERROR
     assert capfd.readouterr().err.startswith("boundby: There is not enough memory for this report.\n  ")
 
 
@@ -83,7 +84,7 @@ def test_a_pipe_is_no_facts_and_no_database(tmp_path: Path) -> None:
 
 def test_names_that_are_too_long_are_user_errors(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["analyze", "x" * 300 + ".sqlite"], ["x" * 300 + ".sqlite"], ["job", "y" * 5000]):
-        assert main(arguments) == outcome.USER_ERROR
+        assert main(arguments) == Exit.USER_ERROR
     assert "bug" not in capsys.readouterr().err
 
 
@@ -148,7 +149,7 @@ def test_sigterm_ends_as_ctrl_c_does(capsys: pytest.CaptureFixture[str], monkeyp
 
     monkeypatch.setattr(entry.cli, "main", work)  # of the command itself, where other tests have set it, too
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whatever other tests have left
-    assert entry.main(["x"]) == outcome.TERMINATED == 143
+    assert entry.main(["x"]) == Exit.TERMINATED.value == 143
     assert capsys.readouterr().err == "boundby: ended by SIGTERM\n"
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
@@ -164,7 +165,7 @@ def test_sigterm_inside_a_command_is_not_ctrl_c(
 
     monkeypatch.setattr("boundby.api.limits", limits)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whatever other tests have left
-    assert main(["check", str(SAMPLE), "-l", "time < 1 s"]) == outcome.TERMINATED
+    assert main(["check", str(SAMPLE), "-l", "time < 1 s"]) == Exit.TERMINATED
     assert capsys.readouterr().err.strip() == "boundby: ended by SIGTERM"
 
 
@@ -179,5 +180,5 @@ from boundby.cli.main import main
 sys.exit(main(["check", {str(SAMPLE)!r}, "-l", "time < 1 s"]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == outcome.USER_ERROR
+    assert done.returncode == Exit.USER_ERROR
     assert done.stderr.startswith("boundby: There is not enough memory")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from boundby import api
-from boundby.cli import outcome
 from boundby.cli.main import main
+from boundby.cli.outcome import Exit
 from boundby.render import brief, markdown, screen, terminal
 from boundby.results.report import Report
 from boundby.simulate.rows import Export
@@ -209,4 +209,4 @@ def test_check_cannot_check_a_program_that_failed(tmp_path: Path) -> None:
     path = failed_after_work().write(tmp_path / "report.sqlite", "2026")
     result = api.check(path, "gpu_utilization > 1 %", "gaps.longest < 1 ns")
     assert all(limit.untold and not limit.kept for limit in result.limits)
-    assert main(["check", str(path), "-l", "gpu_utilization > 1 %"]) == outcome.CANNOT_TELL
+    assert main(["check", str(path), "-l", "gpu_utilization > 1 %"]) == Exit.CANNOT_TELL

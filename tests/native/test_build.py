@@ -15,7 +15,7 @@ import hatch_build
 import pytest
 
 from boundby.capture import doctor
-from boundby.cli import outcome
+from boundby.cli.outcome import Exit
 from boundby.model import library
 
 
@@ -83,7 +83,7 @@ def test_without_the_native_core_a_command_ends_at_once_in_a_sentence_that_says_
 ) -> None:
     report = Path(__file__).parents[2] / "sample_reports" / "simulated_sync.sqlite"
     done = run_without_core(*command.format(report=report, folder=tmp_path / "run").split())
-    assert done.returncode == outcome.USER_ERROR
+    assert done.returncode == Exit.USER_ERROR
     assert done.stdout == ""
     sentence, next_step = done.stderr.splitlines()
     assert sentence == "boundby: The native core is not there: it was not built, or not for this machine."

@@ -14,6 +14,7 @@ import click
 from boundby.cli import console, outcome
 from boundby.cli.console import View
 from boundby.cli.options import FILE, WINDOW_HELP, analysis_options, view_options, with_rule_config
+from boundby.cli.outcome import Exit
 from boundby.model.records import dataclass
 from boundby.options import AnalysisOptions
 from boundby.render.formats import BY_SUFFIX, FORMATS, Format, format_of
@@ -84,7 +85,7 @@ def analyze(
         _tell_format(target.format, output)
     _check(target)
     code = _run(options, target, view)
-    if show and output is not None and code == outcome.OK:
+    if show and output is not None and code == Exit.OK:
         from boundby.cli import browser
 
         browser.show(output)
@@ -194,7 +195,7 @@ def _one(
 
         saved = store.save(analysis.report, target.save)
         view.note(f"saved as report {saved} in {target.save}")
-    return outcome.OK
+    return Exit.OK
 
 
 def _show(analysis: Analysis, target: Target, file: Path | None, view: View, *, is_first: bool) -> None:

@@ -9,6 +9,7 @@ import click
 from boundby.cli import console, gating, outcome
 from boundby.cli.console import View
 from boundby.cli.options import FILE, PLAIN, analysis_options, json_option, view_options
+from boundby.cli.outcome import Exit
 from boundby.options import AnalysisOptions
 
 
@@ -47,7 +48,7 @@ def check(
         from boundby.compare.quantities import listing
 
         click.echo(listing())
-        return outcome.OK
+        return Exit.OK
     if report is None:
         raise click.UsageError("Missing argument 'REPORT'.")
     if budget is None and not limits:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from boundby.cli import console, outcome
+from boundby.cli import console
 from boundby.cli.console import View
 from boundby.cli.options import FILE, PLAIN, output_option, view_options
+from boundby.cli.outcome import Exit
 from boundby.render.formats import Surface
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def doctor(
         console.deliver(_json(diagnosis), output, view, utf8=True)
     else:
         console.deliver(_table(diagnosis, view.surface() if output is None else view.plain()), output, view)
-    return outcome.GATE_FAILED if diagnosis.status == "failed" else outcome.OK
+    return Exit.GATE_FAILED if diagnosis.status == "failed" else Exit.OK
 
 
 def _json(diagnosis: Diagnosis) -> str:

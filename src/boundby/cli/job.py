@@ -14,6 +14,7 @@ import click
 from boundby.cli import console, outcome
 from boundby.cli.console import View
 from boundby.cli.options import FILE, PLAIN, analysis_options, view_options, with_rule_config
+from boundby.cli.outcome import Exit
 from boundby.model.errors import UserError
 from boundby.model.expressions import expression
 from boundby.model.records import replace
@@ -99,7 +100,7 @@ def job(
         with write.open_whole(output, inputs=files) as file:
             perfetto.write(file, ranks, found)
         view.note(f"wrote {output}; open it at https://ui.perfetto.dev")
-        return outcome.OK
+        return Exit.OK
     linked: Sequence[str | None] = ()
     if kind == "html" and output is not None:
         with view.progress() as progress:
@@ -112,7 +113,7 @@ def job(
         view.note(f"wrote {output}")
     else:
         console.put(text, utf8=kind != "terminal")
-    return outcome.OK
+    return Exit.OK
 
 
 def add_pages(

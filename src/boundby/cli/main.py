@@ -14,6 +14,7 @@ import click
 
 from boundby.__about__ import __version__
 from boundby.cli import outcome
+from boundby.cli.outcome import Exit
 from boundby.model import heap
 
 #: command -> where it lives. Loaded when it is used, so that ``boundby --help`` answers at once.
@@ -103,13 +104,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except (BrokenPipeError, SystemExit):  # the latter is what click makes of the former
         _let_go()
-        return outcome.HUNG_UP
+        return Exit.HUNG_UP
     except (KeyboardInterrupt, click.Abort) as error:
         if isinstance(error, TerminatedError) or isinstance(error.__cause__, TerminatedError):  # click makes it Abort
             click.echo("boundby: ended by SIGTERM", err=True)
-            return outcome.TERMINATED
+            return Exit.TERMINATED
         click.echo("boundby: interrupted", err=True)
-        return outcome.INTERRUPTED
+        return Exit.INTERRUPTED
     except click.ClickException as error:
         return outcome.tell_usage(error)
     except Exception as error:
@@ -118,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         if ends:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    return code if isinstance(code, int) else outcome.OK
+    return code if isinstance(code, int) else Exit.OK
 
 
 class TerminatedError(KeyboardInterrupt):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from boundby.cli import outcome
+from boundby.cli.outcome import Exit
 from boundby.model.errors import UserError, did_you_mean
 from boundby.results.saved import escaped
 
@@ -41,7 +42,7 @@ def mcp() -> int:
     claude mcp add boundby -- boundby mcp
     """
     server().run()
-    return outcome.OK
+    return Exit.OK
 
 
 def server() -> MCPServer[Any]:

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import traceback
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 import click
@@ -15,15 +16,6 @@ from boundby.model.expressions import expression
 
 if TYPE_CHECKING:
     from boundby.results.gate import GateResult
-
-OK = 0
-GATE_FAILED = 1  # a limit of boundby check or boundby compare is broken
-USER_ERROR = 2  # bad input or usage
-CANNOT_TELL = 3  # no limit is broken, but what was recorded does not tell of all
-BUG = 70  # EX_SOFTWARE of sysexits.h
-INTERRUPTED = 130  # 128 + SIGINT
-TERMINATED = 143  # 128 + SIGTERM
-HUNG_UP = 141  # 128 + SIGPIPE
 
 #: What a stream that takes no more says; of files, what writes them tells.
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO)
@@ -42,11 +34,24 @@ Exit codes:
 """
 
 
+class Exit(IntEnum):
+    """How a command ended."""
+
+    OK = 0
+    GATE_FAILED = 1  # a limit of boundby check or boundby compare is broken
+    USER_ERROR = 2  # bad input or usage
+    CANNOT_TELL = 3  # no limit is broken, but what was recorded does not tell of all
+    BUG = 70  # EX_SOFTWARE of sysexits.h
+    INTERRUPTED = 130  # 128 + SIGINT
+    TERMINATED = 143  # 128 + SIGTERM
+    HUNG_UP = 141  # 128 + SIGPIPE
+
+
 def of_gate(result: GateResult | None) -> int:
     """The exit code of limits; None: none were held."""
     if result is None or result.passed:
-        return OK
-    return GATE_FAILED if result.broken else CANNOT_TELL
+        return Exit.OK
+    return Exit.GATE_FAILED if result.broken else Exit.CANNOT_TELL
 
 
 def tell(error: Exception) -> int:
@@ -58,12 +63,12 @@ def tell(error: Exception) -> int:
     if isinstance(error, UserError):
         return _say(error.message, error.next_step, error.exit_code)
     if isinstance(error, OSError) and error.filename is None and error.errno in _UNWRITABLE:
-        return _say(f"Cannot write to standard output: {error.strerror}.", "Write elsewhere with -o.", USER_ERROR)
+        return _say(f"Cannot write to standard output: {error.strerror}.", "Write elsewhere with -o.", Exit.USER_ERROR)
     if isinstance(error, OSError) and error.errno in _NO_NAME:
-        return _say(f"{error.filename!s:.80} is no file name: {error.strerror}.", "Check the path.", USER_ERROR)
+        return _say(f"{error.filename!s:.80} is no file name: {error.strerror}.", "Check the path.", Exit.USER_ERROR)
     kind = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     hint = "Please report it, with the traceback" + ("." if debugging() else ": run again with BOUNDBY_DEBUG=1.")
-    return _say(f"This is a bug in boundby ({kind}).", hint, BUG)
+    return _say(f"This is a bug in boundby ({kind}).", hint, Exit.BUG)
 
 
 _OUT_OF_MEMORY = (
@@ -75,7 +80,7 @@ def _out_of_memory() -> int:
     """Said as it stands: to import or format anything may take more memory than there is."""
     with contextlib.suppress(OSError):
         os.write(2, _OUT_OF_MEMORY)
-    return USER_ERROR
+    return Exit.USER_ERROR
 
 
 #: What Python's own modules, NumPy and its linear algebra take of address space on one thread, measured.
@@ -111,7 +116,7 @@ def tell_usage(error: click.ClickException) -> int:
     """Say on stderr what is wrong with the command line."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "boundby"
-    return _say(_in_plain_words(error.format_message()), f"See: {command} --help", USER_ERROR)
+    return _say(_in_plain_words(error.format_message()), f"See: {command} --help", Exit.USER_ERROR)
 
 
 #: What click says of values, and what people say.

@@ -10,6 +10,7 @@ import click
 from boundby.cli import outcome
 from boundby.cli.console import View
 from boundby.cli.options import FILE, analysis_options, view_options
+from boundby.cli.outcome import Exit
 from boundby.model.errors import InputError
 from boundby.model.records import replace
 from boundby.options import AnalysisOptions
@@ -111,4 +112,4 @@ def plot(
     with write.open_whole(output, inputs=[report]) as file:
         figures.save(figure, file, format_name, dpi=dpi)
     view.note(f"wrote {output}")
-    return outcome.OK
+    return Exit.OK

@@ -11,6 +11,7 @@ import click
 from boundby.cli import console, outcome
 from boundby.cli.console import View
 from boundby.cli.options import PLAIN, json_option, output_option, view_options
+from boundby.cli.outcome import Exit
 from boundby.model.records import replace
 from boundby.render.formats import Surface
 
@@ -44,11 +45,11 @@ def rules(group: str | None, as_json: bool, output: Path | None, view: View) -> 
     if as_json or (output is not None and output.suffix == ".json"):
         listed = [_row(rule) for _, members in groups for rule in members]
         console.deliver(json.dumps(listed, indent=2, ensure_ascii=False) + "\n", output, view, utf8=True)
-        return outcome.OK
+        return Exit.OK
     console.deliver(_table([(GROUPS[name].label, members) for name, members in groups], surface), output, view)
     for item in broken:
         click.echo(f"boundby: the rules of {item.rule} are left out: {item.reason}", err=True)
-    return outcome.OK
+    return Exit.OK
 
 
 @click.command("explain", epilog=outcome.EPILOG)
@@ -82,17 +83,17 @@ def explain(rule: str, markdown: bool, as_json: bool, output: Path | None, view:
     if as_json or suffix == ".json":
         kind = {"id": name, "kind": "pattern" if pattern else "rule", "markdown": text}
         console.deliver(json.dumps(kind, indent=2, ensure_ascii=False) + "\n", output, view, utf8=True)
-        return outcome.OK
+        return Exit.OK
     if markdown or suffix in (".md", ".markdown"):
         console.deliver(text, output, view, utf8=True)
-        return outcome.OK
+        return Exit.OK
     from rich.markdown import Markdown
 
     surface = view.surface() if output is None else view.plain()
     surface = replace(surface, width=view.width or min(surface.width, console.PIPE_WIDTH))
     drawn = Markdown(text, code_theme="ansi_dark", hyperlinks=False)
     console.deliver(console.painted(drawn, surface=surface), output, view)
-    return outcome.OK
+    return Exit.OK
 
 
 def _row(rule: Rule) -> dict[str, object]:

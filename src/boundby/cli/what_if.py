@@ -14,6 +14,7 @@ import click
 from boundby.cli import console, outcome
 from boundby.cli.console import View
 from boundby.cli.options import FILE, PLAIN, analysis_options, json_option, output_option, view_options
+from boundby.cli.outcome import Exit
 from boundby.model.scale import HARDLY
 from boundby.options import AnalysisOptions
 
@@ -91,7 +92,7 @@ def what_if(
         if explains_range and not unreliable:
             text += _ranges(answers, surface, asked_for=bool(scenarios))
     console.deliver(text, output, view, utf8=as_json)
-    return outcome.OK
+    return Exit.OK
 
 
 LEAST_NAME = 20  # cells

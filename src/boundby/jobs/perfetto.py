@@ -4,6 +4,7 @@ of which an arrow joins the parts on all ranks."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import IO
 
 import numpy as np
@@ -18,7 +19,13 @@ from boundby.model.causes import CAUSES, SHORT_LABEL, Cause
 from boundby.render.perfetto_packets import Slices, Writer
 from boundby.results.job import JobReport
 
-STEPS, WORK, COLLECTIVES = 1, 2, 3
+
+class _Track(IntEnum):
+    """The order of a rank's tracks."""
+
+    STEPS = 1
+    WORK = 2
+    COLLECTIVES = 3
 
 
 def write(file: IO[bytes], summaries: Sequence[RankSummary], report: JobReport) -> None:
@@ -50,7 +57,7 @@ class _Rank:
     def write(self) -> None:
         clock, (low, high) = self.clock, self.summary.window_ns
         steps = clock.at(np.append(self.summary.step_ns, high))
-        self._put("steps", STEPS, steps[:-1], steps[1:], [f"step {number}" for number in range(len(steps) - 1)])
+        self._put("steps", _Track.STEPS, steps[:-1], steps[1:], [f"step {number}" for number in range(len(steps) - 1)])
         self._work(int(clock.at(np.array([low]))[0]), int(clock.at(np.array([high]))[0]))
         self._collectives()
 
@@ -93,7 +100,7 @@ class _Rank:
             f"waits for {name_of(self.report, int(self.last[one]))}" if one >= 0 else "waits" for one in met.tolist()
         ]
         track = np.concatenate((since, worked, came)), np.concatenate((worked, came, until))
-        self._put("work and waits", WORK, *track, [*names, *waits, *["transfer"] * count])
+        self._put("work and waits", _Track.WORK, *track, [*names, *waits, *["transfer"] * count])
 
     def _collectives(self) -> None:
         table, met = self.summary.meetings, self.instance
@@ -101,7 +108,7 @@ class _Rank:
         last = np.where(met >= 0, np.append(self.last, -1)[met], -1)
         self._put(
             "collectives",
-            COLLECTIVES,
+            _Track.COLLECTIVES,
             self.clock.at(table.start_ns),
             self.clock.at(table.end_ns),
             names,

@@ -21,6 +21,7 @@ MOST_TIME_NS = 1 << 62  # nsys can write Unix time: this is the year 2116
 MOST_SPAN_NS = 1 << 53  # 104 days: no capture is as long, and a thousand such intervals still add up in 64 bits
 MOST_SUM = float(1 << 62)
 MOST_BYTES = 1 << 48  # 256 TiB in one copy
+MOST_SHAPE = 1 << 31  # no dimension, register count or shared size is larger
 _LAST = np.iinfo(np.int64).max
 _LEAST_ID = MISSING + (1 << 24)  # below, a thread's process would look like none
 LONGEST_NAME = 1 << 14  # of nested C++ templates some thousand characters

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import IO, TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +19,7 @@ from boundby.model import stage
 from boundby.model.arrays import Int64Array
 from boundby.model.causes import CAUSE_INFO
 from boundby.render.perfetto_packets import Slices, Value, Writer
-from boundby.trace.tables import NO_CORRELATION, Direction, MemoryKind, OpKind
+from boundby.trace.tables import NO_CORRELATION, NO_STREAM, Direction, MemoryKind, OpKind
 from boundby.trace.vocabulary.metrics import WORDS as METRIC_WORDS
 
 if TYPE_CHECKING:
@@ -27,15 +28,26 @@ if TYPE_CHECKING:
     from boundby.results.plot_data import AccountLane, PlotData
     from boundby.results.report import Report, Verdict
 
-NO_STREAM = 4294967295
-#: The order of the tracks of a device and of a thread.
-VERDICT, CAUSES, GPU_BUSY, CPU_BUSY, COUNTED, STREAMS = 1, 2, 3, 4, 5, 10
-RANGES, PROCESS_RANGES, CALLS, OS_CALLS = 3, 4, 5, 6
 # By number; -1, for what was not told, stands last.
 MOST_SAMPLES = 20_000  # of each counter of a GPU: a packet of Python objects each
 MEMORY_KINDS = [MemoryKind(kind).name.lower() for kind in (*range(len(MemoryKind) - 1), -1)]
 DIRECTIONS = [*(Direction(way).name.replace("TO", "to") for way in range(len(Direction) - 1)), ""]
 COPY_WORD = {OpKind.MEMCPY: "memcpy", OpKind.MEMSET: "memset", OpKind.MIGRATION: "migration"}
+
+
+class _Track(IntEnum):
+    """The order of the tracks of a device and of a thread. Streams come last: there are many."""
+
+    VERDICT = 1
+    CAUSES = 2
+    GPU_BUSY = 3
+    CPU_BUSY = 4
+    RANGES = 5
+    PROCESS_RANGES = 6
+    CALLS = 7
+    OS_CALLS = 8
+    COUNTED = 9
+    STREAMS = 10
 
 
 def write(file: IO[bytes], report: Report, timeline: Timeline, plot_data: PlotData | None = None) -> None:
@@ -105,7 +117,7 @@ class _Tracks:
             if len(os_table):
                 name = self.writer.names.add_all(trace.names, os_table.name)
                 slices = Slices(os_table.start_ns, os_table.end_ns, name)
-                self.writer.slices("OS runtime", track, OS_CALLS, slices, nested=True)
+                self.writer.slices("OS runtime", track, _Track.OS_CALLS, slices, nested=True)
             self._thread_account(track, number)
 
     def _findings(self, otherwise_ns: int) -> None:
@@ -155,7 +167,7 @@ class _Tracks:
         self, parent: int, account: DeviceTimeline | ThreadAccount, sentence: str, facts: Mapping[str, Value]
     ) -> None:
         """The verdict over the window, and its causes: a slice for each stretch of one cause and one region."""
-        track = self.writer.track("verdict", parent, VERDICT)
+        track = self.writer.track("verdict", parent, _Track.VERDICT)
         facts = {**facts, "clock_offset_ns": self.writer.offset_ns}
         self.writer.span(track, account.low_ns, account.high_ns, sentence, facts)
         if len(account.segments):
@@ -164,7 +176,7 @@ class _Tracks:
             texts = {"region": self.regions[joined.region]}
             slices = Slices(joined.start_ns, joined.end_ns, np.array(labels, np.int64)[joined.cause], texts=texts)
             what = "Each instant of the window has exactly one cause"
-            self.writer.slices("causes", parent, CAUSES, slices, told=what)
+            self.writer.slices("causes", parent, _Track.CAUSES, slices, told=what)
 
     def _utilization(self, parent: int, key: tuple[str, int]) -> None:
         """Utilization in the bins of the plot data; 0 outside the window."""
@@ -172,8 +184,8 @@ class _Tracks:
         if lane is None:
             return
         for name, rank, value in (
-            ("GPU utilization", GPU_BUSY, lane.gpu_utilization if lane.kind == "device" else None),
-            ("CPU utilization", CPU_BUSY, lane.cpu_utilization),
+            ("GPU utilization", _Track.GPU_BUSY, lane.gpu_utilization if lane.kind == "device" else None),
+            ("CPU utilization", _Track.CPU_BUSY, lane.cpu_utilization),
         ):
             if value is not None:
                 percent = np.append(100 * np.nan_to_num(value), 0.0)
@@ -188,7 +200,9 @@ class _Tracks:
             percent = getattr(samples, column)[rows]
             if (percent >= 0).any():
                 told = percent >= 0
-                self.writer.counter(name, parent, COUNTED, samples.start_ns[rows][told], percent[told].astype(float))
+                self.writer.counter(
+                    name, parent, _Track.COUNTED, samples.start_ns[rows][told], percent[told].astype(float)
+                )
 
     def _streams(self, parent: int, device: int) -> None:
         """The operations of each stream; of each process where several have one of that number."""
@@ -203,7 +217,7 @@ class _Tracks:
             name = "no stream" if number == NO_STREAM else f"stream {number}"
             if several and process >= 0:
                 name += f" (process {trace.processes[process].pid})"
-            self.writer.slices(name, parent, STREAMS + rank, self._operations(rows))
+            self.writer.slices(name, parent, _Track.STREAMS + rank, self._operations(rows))
 
     def _operations(self, rows: npt.NDArray[np.intp]) -> Slices:
         """Kernels by their names; copies by what they are: "memcpy HtoD"."""
@@ -238,7 +252,10 @@ class _Tracks:
         trace = self.timeline.trace
         every = trace.ranges.take(rows)
         region = self.regions[self.timeline.ownership.regions.of_range[rows]]
-        for name, rank, is_start_end in (("NVTX", RANGES, False), ("NVTX start/end", PROCESS_RANGES, True)):
+        for name, rank, is_start_end in (
+            ("NVTX", _Track.RANGES, False),
+            ("NVTX start/end", _Track.PROCESS_RANGES, True),
+        ):
             chosen = every.is_start_end == is_start_end
             if chosen.any():
                 table = every.take(chosen)
@@ -255,7 +272,7 @@ class _Tracks:
             correlation = {"correlation": np.maximum(calls.correlation, 0).astype(np.int64)}
             flow = _flows(self.timeline, thread, calls.start_ns, calls.end_ns)
             slices = Slices(calls.start_ns, calls.end_ns, name, correlation, flow=flow)
-            self.writer.slices("CUDA API", track, CALLS, slices, nested=True)
+            self.writer.slices("CUDA API", track, _Track.CALLS, slices, nested=True)
 
 
 def _flows(timeline: Timeline, thread: int, start: Int64Array, end: Int64Array) -> Int64Array:

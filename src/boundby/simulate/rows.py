@@ -30,9 +30,9 @@ from boundby.simulate.schema import (
     tables,
     write_tables,
 )
+from boundby.trace.tables import NO_STREAM
 from boundby.trace.vocabulary.mpi import MessageKind, message_kind
 
-NO_STREAM = 0xFFFFFFFF
 _MACHINE = 1 << 56  # the bits of a global id above the pid are never zero in real exports
 _DRIVER, _RUNTIME = 1, 0  # eventClass
 _STREAM_WAIT = 3  # place in SYNC_CODES

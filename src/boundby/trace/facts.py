@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import IntEnum
 from typing import Annotated
 
 from boundby.model.records import LATER, dataclass
@@ -118,9 +119,17 @@ class Written:
     text: str
 
 
+class Severity(IntEnum):
+    """Of the profiler's own notes (DIAGNOSTIC_EVENT)."""
+
+    INFORMATION = 1
+    WARNING = 2
+    ERROR = 3
+
+
 @dataclass(frozen=True)
 class Diagnostic:
-    """What the profiler noted of itself. ``severity``: 1 information, 2 warning, 3 error."""
+    """What the profiler noted of itself. ``severity`` is a `Severity`."""
 
     severity: int
     text: str

@@ -63,6 +63,7 @@ from boundby.trace.vocabulary.python import sleep_kind_of_frame
 from boundby.trace.vocabulary.ranges import Shapes, is_library
 
 NO_CORRELATION = 0  # CUPTI numbers calls from 1; managed-memory migrations carry 0
+NO_STREAM = 0xFFFFFFFF  # how CUPTI writes "no stream" and "no event"
 
 
 class OpKind(IntEnum):

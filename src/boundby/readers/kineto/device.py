@@ -12,7 +12,7 @@ from boundby.model.arrays import MISSING, BoolArray, Int32Array, Int64Array, fac
 from boundby.model.expressions import expression
 from boundby.readers.kineto import about
 from boundby.readers.kineto.columns import COPY, KERNEL, Columns
-from boundby.readers.sanitize import Raw
+from boundby.readers.sanitize import MOST_SHAPE, Raw
 from boundby.trace.facts import GpuInfo, ProcessGroup
 from boundby.trace.tables import (
     NO_CORRELATION,
@@ -41,7 +41,6 @@ _MEMORY_KINDS = {
 }
 _NO_RANKS: tuple[int, ...] = ()
 _MOST_DEVICES = 1 << 20
-_MOST_SHAPE = 1 << 31  # no dimension, register count or shared size is larger
 _MOST_SUM = float(1 << 62)
 
 
@@ -153,12 +152,12 @@ def _shapes(columns: Columns, rows: Int64Array, is_kernel: BoolArray) -> tuple[L
     """The distinct launch shapes, and the row of each operation's (-1: no kernel, or not told)."""
 
     def product(text: str) -> int:
-        sizes = [float(size) for size in about.integers(text) if 0 < size < _MOST_SHAPE]
+        sizes = [float(size) for size in about.integers(text) if 0 < size < MOST_SHAPE]
         return int(min(math.prod(sizes), _MOST_SUM)) if sizes else 0
 
     blocks, threads = (np.array(columns.each(columns.text(key, rows), product, 0), np.int64) for key in _GRID_AND_BLOCK)
     registers, shared = (
-        columns.within(key, rows, 0, _MOST_SHAPE, 0) for key in ("registers per thread", "shared memory")
+        columns.within(key, rows, 0, MOST_SHAPE, 0) for key in ("registers per thread", "shared memory")
     )
     occupancy = columns.within("est. achieved occupancy %", rows, 0, 101, -1)
     told = is_kernel & (blocks > 0) & (threads > 0)
@@ -210,6 +209,6 @@ def _collectives(
 
 def _unevenness(text: str) -> int:
     """The largest of split sizes in percent of their mean; -1 without any."""
-    sizes = [size for size in about.integers(text) if 0 <= size < _MOST_SHAPE]
+    sizes = [size for size in about.integers(text) if 0 <= size < MOST_SHAPE]
     total = sum(sizes)
     return round(100 * max(sizes) * len(sizes) / total) if total else -1

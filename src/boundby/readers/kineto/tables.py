@@ -39,11 +39,12 @@ from boundby.readers.kineto.columns import (
     kinds_of,
 )
 from boundby.readers.kineto.device import devices_of, gpu_operations
-from boundby.readers.sanitize import Raw, sanitize
+from boundby.readers.sanitize import CORRELATIONS, MOST_BYTES, MOST_TIME_NS, Raw, sanitize
 from boundby.trace.facts import PYTORCH, Captured, Cycle, TraceWarning
 from boundby.trace.stacks import NO_BACKTRACES, LazyBacktraces
 from boundby.trace.tables import (
     NO_CORRELATION,
+    NO_STREAM,
     ApiCalls,
     Intervals,
     KernelSource,
@@ -95,10 +96,6 @@ _WHOLE = HALF
 #: Between steps whose numbers do not follow each other a schedule waited, if in so much of the time nothing began.
 _UNRECORDED = HALF
 _HOST = 0  # device type of memory events: c10::DeviceType::CPU
-_NOBODY = 0xFFFFFFFF  # how CUPTI writes "no stream"
-_MOST_ID = 1 << 32
-_MOST_BYTES = 1 << 48  # 256 TiB
-_MOST_TIME = 1 << 62
 
 
 def holds_events(events: Events) -> bool:
@@ -210,7 +207,7 @@ def _kernel_sources(columns: Columns) -> dict[str, KernelSource]:
     """The sources of the kernels that Triton compiled, which operators name that launch them."""
     rows = np.flatnonzero(columns.text("kernel_file", np.arange(len(columns.events))) >= 0)
     texts = [columns.text(key, rows).tolist() for key in ("kernel_name", "kernel_file", "kernel_kwargs")]
-    numbers = [columns.within(key, rows, 1, _MOST_ID, 0).tolist() for key in ("num_warps", "num_stages")]
+    numbers = [columns.within(key, rows, 1, CORRELATIONS, 0).tolist() for key in ("num_warps", "num_stages")]
     known = [*columns.events.texts, ""]  # the last is for -1
     return {
         known[name]: KernelSource(known[file], warps, stages, known[parameters].replace(" ", ""))
@@ -234,11 +231,11 @@ def _raw_tables(columns: Columns) -> tuple[dict[str, Raw], npt.NDArray[np.int64]
     for table, kinds in _TABLES.items():
         row = np.flatnonzero(np.isin(kind, kinds) & ~unknown)
         start, duration = as_double(events.start_ns[row]), events.duration_ns[row]
-        known = np.abs(start) < _MOST_TIME
+        known = np.abs(start) < MOST_TIME_NS
         start = np.where(known, start, MISSING)
         raw = {"start": start, "row": row.astype(np.int64)}
         if table != MEMORY_EVENTS:
-            known &= (duration > -_MOST_TIME) & (duration < _MOST_TIME)  # abs of the smallest integer is negative
+            known &= (duration > -MOST_TIME_NS) & (duration < MOST_TIME_NS)  # abs of the smallest integer is negative
             raw["start"] = np.where(known, start, MISSING)
             raw["end"] = np.where(known, start + np.where(known, duration, 0), MISSING)
         if table in _ON_HOST:
@@ -262,7 +259,7 @@ def as_double(time_ns: Int64Array) -> Int64Array:
     that figures agree to the nanosecond: a quarter of a microsecond is lost where times count from 1970."""
     whole, rest = np.divmod(time_ns, 1_000)
     microseconds = whole.astype(np.float64) + rest / 1_000.0  # the nearest double: ``whole`` is below 2**53
-    is_time = np.abs(time_ns) < _MOST_TIME
+    is_time = np.abs(time_ns) < MOST_TIME_NS
     nearest = np.where(is_time, np.rint(microseconds * 1_000.0), 0).astype(np.int64)
     return np.where(is_time, nearest, time_ns)
 
@@ -456,9 +453,9 @@ def _points(
     """What sync events say of streams and events. A stream's wait names the record that it waits for, too."""
     rows, correlation, process = raw["row"], raw["correlationId"], process_of(raw["correlationId"])
     stream, recorded_on, event = (
-        columns.within(key, rows, 0, _NOBODY, -1) for key in ("stream", "wait_on_stream", "wait_on_cuda_event_id")
+        columns.within(key, rows, 0, NO_STREAM, -1) for key in ("stream", "wait_on_stream", "wait_on_cuda_event_id")
     )
-    record = columns.within("wait_on_cuda_event_record_corr_id", rows, NO_CORRELATION + 1, _MOST_ID, -1)
+    record = columns.within("wait_on_cuda_event_record_corr_id", rows, NO_CORRELATION + 1, CORRELATIONS, -1)
     good = np.flatnonzero((correlation > NO_CORRELATION) & (process >= 0))
     # Several streams can wait for one record.
     told = good[record[good] >= 0]
@@ -481,11 +478,11 @@ def _points(
 def _memory(columns: Columns, raw: Raw, device: Int32Array) -> MemoryPoints:
     rows = raw["row"]
     on_host = columns.number("Device Type", rows) == _HOST
-    delta = columns.within("Bytes", rows, -_MOST_BYTES, _MOST_BYTES, 0)
+    delta = columns.within("Bytes", rows, -MOST_BYTES, MOST_BYTES, 0)
     allocated, reserved = (
-        columns.within(f"Total {what}", rows, 0, _MOST_BYTES, 0) for what in ("Allocated", "Reserved")
+        columns.within(f"Total {what}", rows, 0, MOST_BYTES, 0) for what in ("Allocated", "Reserved")
     )
     thread = raw["globalTid"].astype(np.int32)
     where = np.where(on_host, np.int32(-1), device)
-    address = columns.within("Addr", rows, 0, _MOST_TIME, -1)
+    address = columns.within("Addr", rows, 0, MOST_TIME_NS, -1)
     return MemoryPoints(where, raw["start"], thread, delta, allocated, reserved, address).sorted()

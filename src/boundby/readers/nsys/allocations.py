@@ -10,6 +10,7 @@ from boundby.readers.nsys.database import MISSING, Database
 from boundby.readers.nsys.declared import Reads
 from boundby.readers.nsys.gpu_tables import Gpus, memory_kinds
 from boundby.readers.nsys.identity import Identities, process_key
+from boundby.readers.sanitize import MOST_BYTES
 from boundby.trace.facts import TraceWarning
 from boundby.trace.tables import ApiCalls, MemoryKind, MemoryPoints, Thread
 
@@ -29,7 +30,6 @@ DECLARED = (
 )
 _ALLOCATION, _RELEASE = 0, 1  # ENUM_CUDA_DEV_MEM_EVENT_OPER
 _LOCAL = 0  # segmentGroup: the GPU's own memory; 1 is the host's
-_MOST_BYTES = 1 << 48  # no GPU has as much: what is more is damaged
 
 
 def memory_points(
@@ -43,7 +43,7 @@ def memory_points(
     kinds = memory_kinds(database)
     kind = translated(raw["memKind"], lambda code: kinds.get(code, -1), np.int8)
     kept = (device >= 0) & (kind == MemoryKind.DEVICE) & (raw["start"] != MISSING)
-    kept &= (raw["bytes"] >= 0) & (raw["bytes"] < _MOST_BYTES)
+    kept &= (raw["bytes"] >= 0) & (raw["bytes"] < MOST_BYTES)
     kept &= is_any(raw["memoryOperationType"], (_ALLOCATION, _RELEASE))
     kept &= translated(raw["globalPid"], identities.has_process, np.bool_)
     if not kept.any() or not threads:
@@ -125,7 +125,7 @@ def over_budget(database: Database) -> tuple[TraceWarning, ...]:
             continue
         order = np.argsort(when[0], kind="stable")
         in_force = allowed[order][np.maximum(np.searchsorted(when[0][order], when[1], side="right") - 1, 0)]
-        known = (in_force > 0) & (in_force < _MOST_BYTES) & (used >= 0) & (used < _MOST_BYTES)
+        known = (in_force > 0) & (in_force < MOST_BYTES) & (used >= 0) & (used < MOST_BYTES)
         over = np.where(known, used - in_force, 0)
         row = int(np.argmax(over))
         worst = max(worst, (int(over[row]), int(used[row]), int(gpu)))
@@ -172,7 +172,7 @@ _TOLD_OF = (("segmentId", "totalBytesResident"), ("globalTid", "newUsage"))
 def _of_gpu(table: dict[str, Int64Array], gpu: int, whose: str, what: str) -> tuple[Int64Array, Int64Array]:
     """When the bytes in a GPU's own memory changed, and how many there were then: each owner's last number counts."""
     rows = np.flatnonzero((table["gpu"] == gpu) & (table["segmentGroup"] == _LOCAL) & (table["timestamp"] != MISSING))
-    rows = rows[(table[what][rows] >= 0) & (table[what][rows] < _MOST_BYTES)]
+    rows = rows[(table[what][rows] >= 0) & (table[what][rows] < MOST_BYTES)]
     rows = rows[np.lexsort((table[what][rows], table["timestamp"][rows]))]
     owner = process_key(table[whose][rows]) if whose == "globalTid" else table[whose][rows]
     change = np.empty(len(rows), np.int64)

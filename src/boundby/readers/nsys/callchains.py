@@ -24,11 +24,11 @@ from boundby.readers.nsys.database import MISSING, Database
 from boundby.readers.nsys.declared import Reads
 from boundby.readers.nsys.host_tables import domain_names
 from boundby.readers.nsys.identity import Identities, NamePool
+from boundby.readers.nsys.nvtx_events import NvtxEvent
 from boundby.trace.facts import TraceWarning
 from boundby.trace.stacks import LINE_MARK, Backtraces, Frames, StackEvents, StackSource, no_backtraces
 
 PYTHON_DOMAIN = "Python Backtrace"  # nsys 2023.4 to 2024.2 create it for both Python options
-_MARK = 34
 _RECORDED = "boundby-run"  # the script that `boundby profile` has nsys start
 
 _CHAINS: tuple[tuple[StackSource, str, str, str], ...] = (
@@ -142,7 +142,8 @@ def _python_marks(database: Database) -> Iterator[tuple[int, int, str]]:
     if inline == by_id == "NULL" or not (domains := _python_domains(database)):
         return
     rows = database.rows(
-        f"SELECT start, globalTid, domainId, {inline}, {by_id} FROM NVTX_EVENTS NOT INDEXED WHERE eventType = {_MARK}"
+        f"SELECT start, globalTid, domainId, {inline}, {by_id} FROM NVTX_EVENTS NOT INDEXED"
+        f" WHERE eventType = {NvtxEvent.MARK:d}"
     )
     for start, tid, domain, text, number in list(rows):
         payload = database.text(number, text)
@@ -158,7 +159,7 @@ def _line_marks(database: Database) -> Iterator[tuple[int, int, str]]:
         return  # looking through all marks takes time
     inline, by_id = (database.optional("NVTX_EVENTS", column) for column in ("text", "textId"))
     rows = database.rows(
-        f"SELECT start, globalTid, {inline}, {by_id} FROM NVTX_EVENTS NOT INDEXED WHERE eventType = {_MARK}"
+        f"SELECT start, globalTid, {inline}, {by_id} FROM NVTX_EVENTS NOT INDEXED WHERE eventType = {NvtxEvent.MARK:d}"
     )
     thread_of: dict[str, int | None] = {}
     for start, tid, text, number in list(rows):

@@ -29,9 +29,11 @@ from boundby.readers.nsys.database import MISSING, Database, as_text
 from boundby.readers.nsys.declared import Reads
 from boundby.readers.nsys.identity import Identities, Indexes, pid_of
 from boundby.readers.nsys.pages import Since
+from boundby.readers.sanitize import CORRELATIONS, MOST_SHAPE
 from boundby.trace.facts import GpuInfo
 from boundby.trace.tables import (
     NO_CORRELATION,
+    NO_STREAM,
     Collectives,
     Direction,
     GpuFacts,
@@ -59,7 +61,6 @@ _TABLES: tuple[tuple[str, OpKind, tuple[str, ...]], ...] = (
 _ALL = (*_COMMON, "demangledName", "shortName", "bytes", "copyKind", "srcKind", "dstKind")
 _GRID, _BLOCK = ("gridX", "gridY", "gridZ"), ("blockX", "blockY", "blockZ")
 _SHAPE = (*_GRID, *_BLOCK, "registersPerThread", "staticSharedMemory", "dynamicSharedMemory")
-_MOST_SHAPE = 1 << 31  # no dimension, register count or shared size is larger
 
 # Fallbacks where a trace has no ENUM tables (before 2022.4).
 _DEFAULT_DIRECTION = {1: "HTOD", 2: "DTOH", 3: "HTOD", 4: "DTOH", 5: "DTOD", 6: "DTOD", 7: "DTOD", 8: "DTOD"} | {
@@ -153,7 +154,7 @@ def _shapes(rows: Raw) -> tuple[LaunchShapes, Int64Array]:
     """The distinct launch shapes, and the row of each kernel's; what is missing or impossible counts as not told."""
     every, of_row = factorize(*(rows[column] for column in _SHAPE))
     known = {
-        column: np.where((values < 0) | (values > _MOST_SHAPE), 0, values)
+        column: np.where((values < 0) | (values > MOST_SHAPE), 0, values)
         for column, values in zip(_SHAPE, every.T, strict=True)
     }
     most = float(1 << 62)
@@ -370,10 +371,6 @@ def _lookup(codes: Mapping[int, int], values: Int64Array) -> Int8Array:
     return translated(values, lambda value: codes.get(value, -1), np.int8)
 
 
-_NOBODY = 0xFFFFFFFF  # how CUPTI writes "no stream" and "no event"
-_LIMIT = 1 << 32
-
-
 def read_points(database: Database) -> Raw:
     """Rows of syncs, stream waits and event records. Their ``syncType`` is not read: its codes cannot be trusted."""
     parts = [database.columns(table, _POINT) for table in _POINT_TABLES]
@@ -384,7 +381,7 @@ def read_points(database: Database) -> Raw:
 
 def points(raw: Raw, gpus: Gpus, identities: Identities) -> StreamPoints:
     """The rows that name a call."""
-    good = (raw["correlationId"] > NO_CORRELATION) & (raw["correlationId"] < _LIMIT)
+    good = (raw["correlationId"] > NO_CORRELATION) & (raw["correlationId"] < CORRELATIONS)
     good &= translated(raw["globalPid"], lambda pid: pid >= 0 and identities.has_process(pid), np.bool_)
     if not good.all():
         raw = {column: values[good] for column, values in raw.items()}
@@ -405,9 +402,9 @@ def points(raw: Raw, gpus: Gpus, identities: Identities) -> StreamPoints:
 
 
 def _known(values: Int64Array) -> Int64Array:
-    if is_even(values) and 0 <= values[0] < _NOBODY:
+    if is_even(values) and 0 <= values[0] < NO_STREAM:
         return values
-    return np.where((values >= 0) & (values < _NOBODY), values, -1)
+    return np.where((values >= 0) & (values < NO_STREAM), values, -1)
 
 
 def streams(database: Database, identities: Identities) -> Streams:
@@ -425,7 +422,7 @@ def streams(database: Database, identities: Identities) -> Streams:
         {
             (process_of[pid], stream, flag)
             for stream, pid, flag in told
-            if pid in process_of and flag in roles and stream != MISSING and 0 <= stream < _NOBODY
+            if pid in process_of and flag in roles and stream != MISSING and 0 <= stream < NO_STREAM
         }
     )
     column = np.array(found, np.int64).reshape(-1, 3).T

@@ -26,6 +26,7 @@ from boundby.readers.nsys import constructs, messages
 from boundby.readers.nsys.database import MISSING, Database
 from boundby.readers.nsys.declared import Reads
 from boundby.readers.nsys.identity import Indexes, process_key
+from boundby.readers.nsys.nvtx_events import PUSH_POP, START_END, NvtxEvent
 from boundby.readers.nsys.pages import Only, Since, decimals
 from boundby.trace.tables import NO_CORRELATION, ApiCalls, Intervals, Ranges, Samples, Schedule
 
@@ -33,15 +34,12 @@ _AMOUNT = expression(
     r"(?i)(?:^|[\W_])(?:bytes|size|batch|tokens?|samples?|count|elements?|items?|length|rows)(?:$|[\W_])"
 )
 _CUDA_BACKTRACE = 67  # eventClass of rows that repeat a call to carry its backtrace
-_PUSH_POP = (59, 70)
-_START_END = (60, 71)
-_DOMAIN_CREATE = 75
 #: The numbers that a range can carry, and decimals; and objects, of which one number is taken.
 _WHOLE = ("int64Value", "uint64Value", "int32Value", "uint32Value")
 _DECIMAL = ("doubleValue", "floatValue")
 _OBJECT = "jsonTextId"
 #: The rows of NVTX_EVENTS that are intervals.
-IS_RANGE = ("eventType", (*_PUSH_POP, *_START_END))
+IS_RANGE = ("eventType", (*PUSH_POP, *START_END))
 
 Raw = dict[str, Int64Array]
 
@@ -99,13 +97,16 @@ def read_events(database: Database, what: str, since_ns: int | None = None) -> R
     tables, columns = EVENTS[what]
     only: Only | None = None
     if what == RANGES:
-        only = (IS_RANGE[0], (*IS_RANGE[1], _DOMAIN_CREATE))  # marks, categories and payload schemas are no intervals
+        only = (
+            IS_RANGE[0],
+            (*IS_RANGE[1], NvtxEvent.DOMAIN_CREATE),
+        )  # marks, categories and payload schemas are no intervals
     elif since_ns is not None:  # a call before may have launched what ran before, too
         only = Since("end" if "end" in columns and what != CALLS else "start", since_ns)
     parts = [database.columns(table, ("start", "globalTid", *columns), only=only) for table in tables]
     raw = {column: joined([part[column] for part in parts]) for column in parts[0]}
     if what == RANGES:
-        is_range = raw[IS_RANGE[0]] != _DOMAIN_CREATE
+        is_range = raw[IS_RANGE[0]] != NvtxEvent.DOMAIN_CREATE
         if is_range.all():
             _DOMAINS[database] = {}  # none is created
         else:
@@ -144,7 +145,7 @@ def ranges(raw: Raw, indexes: Indexes) -> tuple[Ranges, tuple[str, ...]]:
         thread=indexes.identities.threads(raw["globalTid"]),
         name=_range_names(raw, indexes),
         domain=domain,
-        is_start_end=translated(raw["eventType"], _START_END.__contains__, np.bool_),
+        is_start_end=translated(raw["eventType"], START_END.__contains__, np.bool_),
         is_open=compact(raw["end"] == MISSING),
         **_payloads(raw, indexes),
     )
@@ -236,7 +237,8 @@ def _domain_names(database: Database) -> dict[tuple[int, int], str]:
         return {}
     text_id = database.optional("NVTX_EVENTS", "textId")
     rows = database.rows(
-        f"SELECT globalTid, domainId, {text_id}, text FROM NVTX_EVENTS NOT INDEXED WHERE eventType = {_DOMAIN_CREATE}"
+        f"SELECT globalTid, domainId, {text_id}, text FROM NVTX_EVENTS NOT INDEXED"
+        f" WHERE eventType = {NvtxEvent.DOMAIN_CREATE:d}"
     )
     return {
         (tid & ~0xFFFFFF, number): database.text(text_number, text) or ""

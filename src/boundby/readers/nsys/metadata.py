@@ -15,11 +15,10 @@ from boundby.readers.nsys import callchains, constructs
 from boundby.readers.nsys.database import Database
 from boundby.readers.nsys.declared import Reads
 from boundby.readers.nsys.written import read_diagnostics
-from boundby.trace.facts import Captured, Diagnostic, JobPlace, Machine, TraceWarning
+from boundby.trace.facts import Captured, Diagnostic, JobPlace, Machine, Severity, TraceWarning
 from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary.profiler import has_started_cuda, why_no_cuda
 
-_ERROR, _WARNING = 3, 2  # DIAGNOSTIC_EVENT severities
 # nsys writes these into nearly every report; they say nothing about this one.
 _NOISE = expression(
     r"^No \w[\w ]* events collected|^Not all [\w ]+ events might|^No MMAP events|^Scheduling information is absent"
@@ -148,9 +147,9 @@ def _command(capture: Mapping[str, str]) -> str | None:
 
 def _warnings(diagnostics: Sequence[Diagnostic]) -> list[TraceWarning]:
     found = [
-        TraceWarning("profiler-error" if one.severity == _ERROR else "profiler-warning", one.text)
+        TraceWarning("profiler-error" if one.severity == Severity.ERROR else "profiler-warning", one.text)
         for one in diagnostics
-        if one.severity >= _WARNING and not _NOISE.search(one.text)
+        if one.severity >= Severity.WARNING and not _NOISE.search(one.text)
     ]
     trapped = any(_NVTX_TRAP in warning.message for warning in found)
     if trapped:

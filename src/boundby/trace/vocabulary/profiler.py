@@ -10,9 +10,7 @@ from collections.abc import Sequence
 
 from boundby.model.expressions import expression
 from boundby.model.records import dataclass
-from boundby.trace.facts import Diagnostic
-
-_WARNING = 2
+from boundby.trace.facts import Diagnostic, Severity
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,7 @@ def has_started_cuda(diagnostics: Sequence[Diagnostic]) -> bool:
 
 def why_no_cuda(diagnostics: Sequence[Diagnostic]) -> Refusal | None:
     """Why the profiler recorded nothing of CUDA, as far as it says; None: it says nothing of the kind."""
-    texts = [one.text for one in diagnostics if one.severity >= _WARNING]
+    texts = [one.text for one in diagnostics if one.severity >= Severity.WARNING]
     reasons = [reason for pattern, reason in _REFUSALS if any(map(pattern.search, texts))]
     if not reasons:
         return None
