@@ -1,6 +1,6 @@
 """Contradictions within one report, which nobody needs to know the truth to see.
 
-    python -m benchmarks.contradictions FILE_OR_FOLDER ...
+    python -m benchmarks.contradictions FILE_OR_FOLDER ... [--simulated 500] [--damaged 500 --folder FOLDER] [--pages]
 
 Each law holds of any report: a part saves no more than its whole, the best is the best, what is not sure is told as a
 range, and nothing that stands on one screen denies another thing there.
@@ -8,19 +8,30 @@ range, and nothing that stands on one screen denies another thing there.
 
 from __future__ import annotations
 
+import re
 import sys
+import tempfile
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from html import unescape
+from itertools import pairwise
 from pathlib import Path
 
 import boundby
-from boundby.document import sentences
-from boundby.model.causes import BUSY_CAUSES, Cause
+from benchmarks import damage
+from benchmarks.simulated.generate import generate
+from boundby.api import Analysis
+from boundby.document import sentences, view
+from boundby.model import units
+from boundby.model.causes import BUSY_CAUSES, NOUN, Cause
 from boundby.model.errors import UserError
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
-from boundby.render import terminal
+from boundby.render import markdown, page, terminal
 from boundby.replay.uncertainty import summed
 from boundby.results.report import DeviceReport, Report, WhatIf
 from boundby.rules.builtin import builtin
+from boundby.rules.findings import rank
 
 #: Two figures closer than this part of the window are the same for a reader.
 NEAR = 0.01
@@ -39,6 +50,10 @@ def contradictions(report: Report) -> Iterator[str]:
     yield from _best(report)
     yield from _sure(report)
     yield from _sums(report)
+    yield from _regions(report)
+    yield from _verdicts(report)
+    yield from _devices(report)
+    yield from _told(report)
     yield from _screen(report)
 
 
@@ -124,13 +139,182 @@ def _sure(report: Report) -> Iterator[str]:
 
 
 def _sums(report: Report) -> Iterator[str]:
-    """What is uncertain adds up to the range, and the range holds its number."""
+    """What is told in parts adds up to what is told of the whole."""
+    for device in report.devices:
+        name, window, time = f"GPU {device.id}", device.window_ns, device.time
+        busy_ns = sum(time[cause] for cause in _BUSY)
+        work_ns = device.kernels.total_ns + (device.graphs.total_ns if device.graphs else 0)
+        told = {
+            "the account": (sum(time.values()), window),
+            "busy and idle": (device.busy_ns + device.idle_ns, window),
+            "work in the account": (busy_ns, device.busy_ns),
+            "gaps": (device.gaps.total_ns, device.idle_ns),
+        }
+        yield from (
+            f"{name}: {what} is {is_ns} ns, the whole {all_ns}"
+            for what, (is_ns, all_ns) in told.items()
+            if is_ns != all_ns
+        )
+        most = {
+            "the longest gap": (device.gaps.longest_ns, device.gaps.total_ns),
+            "compute": (time["gpu_compute"], work_ns),
+            "waits for a core": (device.preempted_ns, time["cpu"]),
+            "top kernels": (sum(top.total_ns for top in device.kernels.top), work_ns),
+            "the host's own time": (device.host_active_ns or 0, window),
+        }
+        yield from (
+            f"{name}: {what} takes {is_ns} ns of {all_ns}" for what, (is_ns, all_ns) in most.items() if is_ns > all_ns
+        )
     for item in report.what_if:
         ends = summed(item.predicted_ns, item.uncertainties)[:2]
         if ends != (item.low_ns, item.high_ns):
             yield f"GPU {item.device}: {item.scenario} is {item.low_ns} to {item.high_ns}, its uncertainties say {ends}"
         if not (item.low_ns or 0) <= item.predicted_ns <= (item.high_ns or 0) <= item.baseline_ns:
             yield f"GPU {item.device}: {item.scenario} of {item.baseline_ns} is not in its range"
+
+
+def _regions(report: Report) -> Iterator[str]:
+    """A region is a part of the one around it, and the root is the devices."""
+    by_path = {region.path: region for region in report.regions}
+    root = by_path.get(())
+    window = max((device.window_ns for device in report.devices), default=0)
+    names = {path: "/".join(path) or "the root" for path in by_path}
+    for path, region in by_path.items():
+        name, outer = names[path], names.get(path[:-1], "")
+        around = by_path.get(path[:-1]) if path else None
+        if around is not None and around.domain == region.domain:
+            more = [cause for cause, ns in region.time.items() if ns > around.time[cause]]
+            yield from (f"{name}: more {cause} than in {outer}" for cause in more)
+            if (region.max_saving_ns or 0) > (around.max_saving_ns or 0) and around.max_saving_ns is not None:
+                yield f"{name}: saves {region.max_saving_ns} ns, {outer} {around.max_saving_ns}"
+        for what, ns in (("saves", region.verdict.saving_ns), ("saves up to", region.max_saving_ns)):
+            if window and (ns or 0) > window:
+                yield f"{name}: {what} {(ns or 0) / window:.0%} of the window"
+        if any(ns > region.time[cause] for cause, ns in region.time_exclusive.items()):
+            yield f"{name}: more of its own than with all that it holds"
+    if root is not None and report.devices:
+        for cause in root.time:
+            if (of_root := root.time[cause]) != (of_all := sum(device.time[cause] for device in report.devices)):
+                yield f"the root has {of_root} ns of {cause}, the devices {of_all}"
+        if len(report.devices) == 1 and root.verdict.bound != report.devices[0].verdict.bound:
+            yield f"the root is {root.verdict.bound} bound, its only device {report.devices[0].verdict.bound}"
+
+
+def _verdicts(report: Report) -> Iterator[str]:
+    """A verdict agrees with itself."""
+    subjects = [(f"GPU {device.id}", device.verdict) for device in report.devices]
+    subjects += [("/".join(region.path) or "the root", region.verdict) for region in report.regions]
+    for name, verdict in subjects:
+        saved = [saving.saving_ns for saving in verdict.savings]
+        if saved != sorted(saved, reverse=True):
+            yield f"{name}: savings are not ranked"
+        if verdict.reasons != tuple(one.sentence for one in verdict.uncertainties):
+            yield f"{name}: its reasons are not its uncertainties"
+        if (verdict.confidence == "high") == bool(verdict.reasons):
+            yield f"{name}: confidence {verdict.confidence} for {len(verdict.reasons)} reasons"
+        if verdict.why_not is not None and (verdict.bound != "unknown" or verdict.saving_ns is not None):
+            yield f"{name}: cannot be told, and is {verdict.bound} bound"
+        if verdict.runner_up is not None and verdict.runner_up == verdict.bound:
+            yield f"{name}: {verdict.bound} comes second to itself"
+        low, high = verdict.saving_range_ns or (0, 0)
+        if (
+            verdict.saving_range_ns is not None
+            and verdict.saving_ns is not None
+            and not low <= verdict.saving_ns <= high
+        ):
+            yield f"{name}: saves {verdict.saving_ns} ns, at least {low} and at most {high}"
+        if verdict.mixed_of and not set(verdict.mixed_of) <= {saving.cause for saving in verdict.savings}:
+            yield f"{name}: mixed of causes that save nothing"
+
+
+def _devices(report: Report) -> Iterator[str]:
+    """What is told of a device in two places is the same."""
+    for device in report.devices:
+        name, window, predicted = f"GPU {device.id}", device.window_ns, _predictions(report, device)
+        alone = predicted.get(SCENARIO_OF_CAUSE.get(device.verdict.bound, ""))
+        without_ns = device.verdict.without_ns
+        if alone is not None and without_ns is not None and alone.predicted_ns != without_ns:
+            yield f"{name}: without {device.verdict.bound} {without_ns} ns, by what-if {alone.predicted_ns}"
+        for response in device.first_responses:
+            low, high = response.saving_ns or (0, 0)
+            if not 0 <= low <= high <= max(one.window_ns for one in report.devices):
+                yield f"{name}: response {response.id} saves {low} to {high} ns of {window}"
+        if sum(part.ns for part in device.one_time) > window:
+            yield f"{name}: what happens once takes longer than the window"
+        for span in (phase.window for phase in device.phases):
+            if span.start_ns < device.window.start_ns or span.end_ns > device.window.end_ns:
+                yield f"{name}: a phase lies outside of the window"
+        fractions = (
+            device.coverage.launches_recorded_fraction,
+            device.coverage.host_state_fraction,
+            device.gpu_utilization,
+        )
+        if any(not 0 <= fraction <= 1 for fraction in fractions if fraction is not None):
+            yield f"{name}: more than all of it is on record"
+    order = [
+        finding.saving_ns[1] if finding.saving_ns else 0 for finding in report.findings if finding.severity != "note"
+    ]
+    if any(
+        one.severity != "note" and two.severity != "note" and rank(one) > rank(two)
+        for one, two in pairwise(report.findings)
+    ):
+        yield f"findings are not ranked: {order}"
+
+
+#: Sentences on a screen, and the numbers in them.
+_INSTEAD = re.compile(r"instead of ([\d.]+ [num]?s)")
+_NEXT = re.compile(r"Next best: removing ([\w -]+?) would save (?:up to )?([\d.]+(?:-[\d.]+)?|<1) %")
+_LOW = "low confidence"
+_MARKUP = re.compile(r"<[^>]+>")
+#: Cells of a screen on which no sentence is cut.
+WIDE = 200
+
+
+def _told(report: Report) -> Iterator[str]:
+    """What the screen says of a device is what its claims say."""
+    for device, account in zip(report.devices, view.accounts(report), strict=False):
+        name, window, predicted = f"GPU {device.id}", device.window_ns, sentences.left(report, device)
+        most, doubts = account.most, " ".join(account.doubts)
+        if any(length != units.duration(window) for length in _INSTEAD.findall(most)):
+            yield f"{name}: another window than {units.duration(window)}: {most}"
+        item = predicted.get(device.verdict.bound)
+        if (
+            item is not None
+            and most
+            and item.confidence == "low"
+            and device.verdict.confidence == "high"
+            and _LOW not in most
+        ):
+            yield f"{name}: a low number under a high headline: {most}"
+        if found := _NEXT.search(doubts):
+            saved = {
+                NOUN[cause]: one.baseline_ns - one.predicted_ns
+                for cause, one in predicted.items()
+                if cause != device.verdict.bound
+            }
+            best = max(saved, key=lambda cause: saved[cause], default="")
+            if best and saved[best] > saved.get(found[1], 0) + NEAR * window:
+                yield f"{name}: next best is {best}, not {found[1]}"
+        if "as long" in most and item is not None and item.baseline_ns - item.predicted_ns >= WORTH * window:
+            yield f"{name}: {most} though {units.duration(item.baseline_ns - item.predicted_ns)} would be saved"
+        parts = [segment.ns for segment in account.parts]
+        if sum(parts) != window:
+            yield f"{name}: the bar holds {sum(parts)} ns of {window}"
+
+
+def _pages(report: Report) -> Iterator[str]:
+    """What removing the bound would save, and how sure that is, stands alike on screen, page and in Markdown."""
+    texts = {
+        "screen": terminal.render(report, width=WIDE),
+        "page": _MARKUP.sub("", page.render(report)),
+        "markdown": markdown.render(report).replace("\\", "").replace("**", ""),
+    }
+    flat = {name: "".join(unescape(text).split()) for name, text in texts.items()}
+    members = view.accounts(report)
+    for account in members if len(members) <= view.IN_FULL else ():  # more are told together
+        for name, text in flat.items():
+            if "".join(account.most.split()) not in text:
+                yield f"{account.name}: the {name} does not say: {account.most}"
 
 
 def _screen(report: Report) -> Iterator[str]:
@@ -150,22 +334,46 @@ def _screen(report: Report) -> Iterator[str]:
                 yield f"GPU {device.id}: {item.scenario} saves more than infinite_host"
 
 
+def reports(arguments: Namespace) -> Iterator[tuple[str, Report]]:
+    """Name and report of every trace, simulated program and damaged copy that was asked for."""
+    for path in arguments.paths:
+        for file in sorted([*path.rglob("*.sqlite"), *path.rglob("*.json.gz")]) if path.is_dir() else [path]:
+            with suppress(UserError):
+                yield file.name, boundby.analyze(file)
+    with tempfile.TemporaryDirectory() as place:
+        for seed in range(arguments.seed, arguments.seed + arguments.simulated):
+            yield (
+                f"simulated {seed}",
+                boundby.analyze(generate(seed).export().write(Path(place) / "one.sqlite", "2023")),
+            )
+        sources = damage.Sources(arguments.folder, Path(place), max(arguments.damaged // 25, 40))
+        number, done = arguments.seed * 1_000_000, 0
+        while done < arguments.damaged:
+            number += 1
+            made = damage.damaged(sources, number, sorted(damage.DAMAGES))
+            if made is not None:
+                with suppress(UserError):
+                    yield f"{made[0].kind} of {made[0].source} ({number})", Analysis(made[1].trace).report
+                done += 1
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    found = files = 0
-    for argument in sys.argv[1:] if arguments is None else arguments:
-        path = Path(argument)
-        every = sorted([*path.rglob("*.sqlite"), *path.rglob("*.json.gz")]) if path.is_dir() else [path]
-        for file in every:
-            try:
-                report = boundby.analyze(file)
-            except UserError:
-                continue
-            files += 1
-            broken = list(contradictions(report))
-            found += bool(broken)
-            for sentence in broken:
-                print(f"{file.name}: {sentence}", flush=True)
-    print(f"{found} of {files} reports contradict themselves")
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("paths", type=Path, nargs="*", help="traces, and folders of them")
+    parser.add_argument("--simulated", type=int, default=0, help="so many simulated programs")
+    parser.add_argument("--damaged", type=int, default=0, help="so many damaged copies")
+    parser.add_argument("--folder", type=Path, help="of traces, some of which are damaged")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--pages", action="store_true", help="hold the pages against the screens, too")
+    given = parser.parse_args(arguments)
+    found = every = 0
+    for name, report in reports(given):
+        every += 1
+        broken = [*contradictions(report), *(_pages(report) if given.pages else ())]
+        found += bool(broken)
+        for sentence in broken:
+            print(f"{name}: {sentence}", flush=True)
+    print(f"{found} of {every} reports contradict themselves")
     return 1 if found else 0
 
 

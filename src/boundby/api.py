@@ -212,9 +212,9 @@ class Analysis:
     def _regions(self, glob: str | None = None, min_share: float = 0.0) -> tuple[RegionReport, ...]:
         from boundby.claims import summary
 
-        part, no_verdict = (self.timeline, self.stats, self.replayed), self._no_verdict
+        part, why, devices = (self.timeline, self.stats, self.replayed), self._no_verdict, self.devices
         with self.in_time("judging regions", _JUDGED):
-            return summary.regions(*part, glob=glob, min_share=min_share, no_verdict=no_verdict)
+            return summary.regions(*part, glob=glob, min_share=min_share, no_verdict=why, devices=devices)
 
     @cached_property
     def program_end(self) -> ProgramEnd | None:

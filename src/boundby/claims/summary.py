@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import cached_property
 from typing import TypedDict
 
 import numpy as np
@@ -29,7 +30,7 @@ from boundby.model.records import dataclass, replace
 from boundby.model.scale import HALF, NEGLIGIBLE
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.model.units import percent, plural
-from boundby.replay import Answer, Counterfactuals, Predictor, Undelayed
+from boundby.replay import Answer, Counterfactuals, Predictor
 from boundby.replay.predictor import MODEL_ERROR
 from boundby.replay.uncertainty import Range
 from boundby.results.report import (
@@ -469,11 +470,13 @@ def regions(
     glob: str | None = None,
     min_share: float = 0.0,
     no_verdict: str | None = None,
+    devices: Sequence[DeviceReport] = (),
 ) -> tuple[RegionReport, ...]:
     """Every region that counts, depth first, siblings by time. The root comes first, with path ().
 
-    ``no_verdict``: as for `threads`. ``glob`` keeps regions that match and what lies in them; ``min_share`` drops those
-    below it.
+    ``no_verdict``: as for `threads`. ``devices``: the root is all of them together; they run at the same time, so that
+    its verdict is that of the one that would save most. ``glob`` keeps regions that match and what lies in them;
+    ``min_share`` drops those below it.
     """
     tree = timeline.ownership.regions
     total = figures.inclusive.sum(axis=1)
@@ -509,6 +512,7 @@ def regions(
         max((device.shift.unshown_ns for device in timeline.devices), default=0),
         bool(figures.missing.work_ns.any() or figures.missing.calls_ns.any()),
         no_verdict,
+        devices,
     )
     reports: dict[int, RegionReport] = {}
     for region in ordered:
@@ -540,32 +544,40 @@ class _Shared:
     clock_ahead_ns: int
     is_some_lost: bool  # in some region records of work or calls are missing
     no_verdict: str | None  # why what threads do says nothing about the program
+    devices: Sequence[DeviceReport]
 
     def filled(self, region: int) -> Otherwise | None:
         """The region's account and replay, had the device been busy whenever lost work may have run."""
         filled = self.replayed.filled
         if filled is None:
             return None
-        only = self.timeline.devices[0].index if region == ROOT and len(self.timeline.devices) == 1 else None
-        savings = filled.replayed.region.get(region) if only is None else filled.replayed.device.get(only)
-        return _filled(self.replayed, filled.inclusive[region], savings)
+        return _filled(self.replayed, filled.inclusive[region], filled.replayed.region.get(region))
 
     def savings(self, region: int) -> Mapping[str, int] | None:
         """By cause, found by replay; None: nothing that could be trusted was."""
-        return None if self.replayed.unreliable else self._replayed(self.replayed, region)
+        return None if self.replayed.unreliable else self.replayed.region.get(region)
 
     def delayed(self, region: int) -> tuple[Mapping[str, int], Mapping[str, int]] | None:
         """By cause, found by a replay of which nothing but delays is in doubt: with these, and without."""
         undelayed = self.replayed.undelayed
-        saved = (
-            None if undelayed is None else (self._replayed(self.replayed, region), self._replayed(undelayed, region))
-        )
-        return None if saved is None or saved[0] is None or saved[1] is None else (saved[0], saved[1])
+        saved = (self.replayed.region.get(region), None if undelayed is None else undelayed.region.get(region))
+        return None if saved[0] is None or saved[1] is None else (saved[0], saved[1])
 
-    def _replayed(self, by: Counterfactuals | Undelayed, region: int) -> Mapping[str, int] | None:
-        if region == ROOT and len(self.timeline.devices) == 1:
-            return by.device.get(self.timeline.devices[0].index)
-        return by.region.get(region)
+    @cached_property
+    def leading(self) -> Verdict | None:
+        """The verdict of the device that would save most, of several alike the first; None: there is no device."""
+        if not self.devices:
+            return None
+        verdicts = [device.verdict for device in self.devices]
+        return replace(max(verdicts, key=lambda verdict: verdict.saving_ns or -1), without_ns=None)
+
+    @cached_property
+    def most_everywhere(self) -> Mapping[str, int]:
+        """What removing each cause saves on the device that it saves most."""
+        found: dict[str, int] = {}
+        for saving in (saving for device in self.devices for saving in device.verdict.savings):
+            found[saving.cause] = max(found.get(saving.cause, 0), saving.saving_ns)
+        return found
 
     def most_saved_ns(self, region: int, verdict: Verdict, time: Mapping[Cause, int]) -> int | None:
         """What removing its bound there saves at most, as it ran (`boundby what-if --region`) or once nothing waits."""
@@ -632,7 +644,7 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         has_gpu_work=bool(timeline.devices),
         is_part=not is_root,
         replayed=_shown(savings, figures.inclusive[region]),
-        most={saving.cause: saving.saving_ns for saving in parent.verdict.savings} if parent else None,
+        most=_most_of(shared, parent),
         is_saturated=shared.is_saturated if savings else None,
         beside_ns=_beside_ns(activity, figures.inclusive[region]),
         unreliable=shared.replayed.unreliable,
@@ -651,7 +663,8 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         calls_lost_fraction=shared.calls_lost_fraction,
         no_verdict=shared.no_verdict,
     )
-    verdict = judge(case)
+    verdict = judge(case) if shared.leading is None or not is_root else shared.leading
+    exposed = [device.exposed_by_waits_ns for device in shared.devices if device.exposed_by_waits_ns is not None]
     return RegionReport(
         path=tree.path(region),
         domain=tree.domain[region],
@@ -670,7 +683,7 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         open_instances=int(figures.open_instances[region]),
         found=is_found(tree.domain[region]),
         instance_ns=_instances(timeline, figures, region, host_ns),
-        exposed_by_waits_ns=savings["sync"] if savings else None,
+        exposed_by_waits_ns=max(exposed, default=None) if is_root else savings["sync"] if savings else None,
         coverage=_coverage(case),
         preempted_ns=case.preempted_ns,
         work=figures.works[region],
@@ -682,6 +695,13 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         meanwhile=figures.meanwhile[region],
         **activity,
     )
+
+
+def _most_of(shared: _Shared, parent: RegionReport | None) -> Mapping[str, int] | None:
+    """What a part of this saves at most, by cause; None: it is all there is."""
+    if parent is None or (not parent.path and shared.devices):
+        return None if parent is None else shared.most_everywhere
+    return {saving.cause: saving.saving_ns for saving in parent.verdict.savings}
 
 
 def _activity(

@@ -288,7 +288,7 @@ def next_best(verdict: Verdict, window_ns: int, left: Left | None = None) -> str
     left, main = left or {}, _main(verdict)
     if verdict.runner_up not in NOUN or verdict.bound == "mixed" or verdict.decided_by == "account":
         return ""
-    alone = {cause: _saved(item) for cause, item in left.items() if cause not in (main, "sync") and cause in NOUN}
+    alone = {cause: _saved(item) for cause, item in left.items() if cause != main and cause in NOUN}
     then_ns = verdict.runner_up_saving_ns or 0
     other = max(alone, key=lambda cause: alone[cause].told_ns, default=verdict.runner_up)
     saves = alone.get(other) or Spread(then_ns, then_ns, then_ns)
