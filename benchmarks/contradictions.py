@@ -110,6 +110,8 @@ def _best(report: Report) -> Iterator[str]:
         own = device.time.get(verdict.bound, 0)
         if verdict.bound == "sync":
             own += device.exposed_by_waits_ns or 0
+        if verdict.bound == "cpu" and "another thread" in verdict.because:
+            own += device.time["host_blocked"]  # what the launching thread waits for is another's work
         if own < LEAST_SHARE * window:
             yield f"GPU {device.id}: {verdict.bound} bound, of which the account has {own / window:.1%}"
         if verdict.bound == "sync" or verdict.decided_by != "replay":

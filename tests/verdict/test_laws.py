@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from benchmarks.contradictions import contradictions
+from benchmarks.simulated.generate import generate
 from hypothesis import given
 from hypothesis import strategies as st
 
+from boundby.api import analyze
 from boundby.claims.laws import Claim, Saving, Wholes
 from boundby.model.errors import UserError
 from tests.support.traces import analysis_of, trace_names
@@ -22,6 +26,12 @@ def test_no_real_report_contradicts_itself(name: str) -> None:
         report = analysis_of(name).report
     except UserError:
         pytest.skip("no report: a user error")
+    assert not list(contradictions(report))
+
+
+@pytest.mark.parametrize("seed", [3, 10, 17])
+def test_no_report_of_a_simulated_program_contradicts_itself(seed: int, tmp_path: Path) -> None:
+    report = analyze(generate(seed).export().write(tmp_path / "one.sqlite", "2023"))
     assert not list(contradictions(report))
 
 

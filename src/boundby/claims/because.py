@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from boundby.claims.bound import FIXED, IDLE_WORTH, LEAST_SAVING, Case, Decision, host_together_ns
+from boundby.claims.bound import FIXED, IDLE_WORTH, LEAST_SAVING, LEAST_SHARE, Case, Decision, host_together_ns
 from boundby.model.causes import BUSY_CAUSES, SHORT_LABEL, Cause
 from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, NEARLY_ALL, NOTABLE
 from boundby.model.units import duration, percent
@@ -106,6 +106,9 @@ def _cuda_api(case: Case, _: Decision) -> str:
 
 
 def _cpu(case: Case, _: Decision) -> str:
+    if case.time[Cause.CPU] < min(LEAST_SHARE * case.window_ns, case.time[Cause.HOST_BLOCKED]):
+        asleep = f"GPU idle {_each(case, Cause.HOST_BLOCKED)} while the launching thread is blocked"
+        return f"{asleep}, by the replay mostly for another thread's own code; busy {_busy(case)}"
     waiting = case.preempted_ns / max(case.time[Cause.CPU], 1)
     core = f", or waits for a core ({percent(waiting)} of that)" if waiting >= MUCH_WAITING else ""
     return f"GPU idle {_each(case, Cause.CPU)} while the host runs its own code{core}, busy {_busy(case)}"
