@@ -361,3 +361,12 @@ def test_words_fit_a_screen() -> None:
     assert said is not None
     assert len(said.words) == LONGEST_WORDS
     assert all(len(line) <= 200 for line in said.lines)
+
+
+def test_a_signal_is_named_where_nothing_was_said() -> None:
+    told = last_words("", "", 139)
+    assert told is not None
+    assert (told.ended, told.words) == (FAILED, "ended by SIGSEGV")
+    told = last_words("", "", 143)
+    assert told is not None
+    assert (told.ended, told.words) == (INTERRUPTED, "ended by SIGTERM")

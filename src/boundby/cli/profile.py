@@ -302,8 +302,11 @@ def _run(request: Request, options: AnalysisOptions, format_name: str, view: Vie
         say("the recording is over, and the program was stopped")
     elif code and recording.report is not None:
         said = recording.ran.last_words
-        words = f" ({said.words})" if said is not None and said.words else ""
-        say(f"the program failed with {_ending(code)}{words}; this is what it did until then")
+        words = f" ({said.words})" if said is not None and said.lines else ""
+        from boundby.trace.vocabulary.last_words import INTERRUPTED
+
+        how = "was interrupted by" if said is not None and said.ended == INTERRUPTED else "failed with"
+        say(f"the program {how} {_ending(code)}{words}; this is what it did until then")
     folder = recording.folder.path
 
     def tell() -> None:

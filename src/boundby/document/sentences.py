@@ -101,6 +101,11 @@ def lead(report: Report) -> Lead | None:
     return Lead(Headline("", words.upper(), f"{because}.", "unknown"), told, is_told=why.diagnosis == "unused")
 
 
+def end_above(report: Report) -> Lead | None:
+    """What stands above all else of how the program ended; None where `lead` says it, or nothing is to be said."""
+    return ended(report) if lead(report) is None else None
+
+
 def ended(report: Report) -> Lead | None:
     """How the program ended, where it failed or was interrupted."""
     end = report.trace.program

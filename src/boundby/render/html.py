@@ -59,7 +59,7 @@ def fragment(report: Report) -> str:
         .render(
             title=sentences.what_ran(report),
             facts=sentences.circumstances(report),
-            ended=sentences.ended(report) if report.devices else None,
+            ended=sentences.end_above(report),
             accounts=view.accounts(report),
             nothing=sentences.NOTHING,
             selection=view.select(report),

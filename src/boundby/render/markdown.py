@@ -83,7 +83,7 @@ def _accounts(report: Report) -> Iterable[str]:
     members = view.accounts(report)
     if not members:
         yield sentences.NOTHING
-    if report.devices and (ended := sentences.ended(report)) is not None:
+    if (ended := sentences.end_above(report)) is not None:
         yield f"### {escape(str(ended.headline))}\n\n{_lead(ended)}"
     devices = members[: len(report.devices)]
     told = [_account(account, folded=len(devices) > 2) for account in devices[:MOST_DEVICES]]

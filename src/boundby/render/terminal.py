@@ -90,8 +90,8 @@ def _accounts(report: Report, face: Face) -> list[list[Text]]:
 
 
 def ended(report: Report, face: Face) -> list[Text]:
-    """Of a program that used a GPU: that it failed or was stopped, above all that it did until then."""
-    lead = sentences.ended(report) if report.devices else None
+    """That the program failed or was stopped, above all that it did until then."""
+    lead = sentences.end_above(report)
     return [] if lead is None else [*headline(lead.headline, face), *told_of(lead, face)]
 
 

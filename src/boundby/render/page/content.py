@@ -42,7 +42,7 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
         "version": __about__.__version__,
         "report": report,
         "accounts": accounts,
-        "ended": sentences.ended(report) if report.devices else None,
+        "ended": sentences.end_above(report),
         "in_full": len(accounts) <= view.IN_FULL,
         "summaries": view.summaries(accounts),
         "found": saving[: findings.MOST_FINDINGS],

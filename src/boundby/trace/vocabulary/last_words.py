@@ -7,6 +7,7 @@ aftermath of an end follows, or the word of whoever started the program (an exit
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from pathlib import PurePosixPath
@@ -23,6 +24,7 @@ LONGEST_LINE = 160  # characters of a line that is kept
 MOST_LINES = LIST  # that are kept: a traceback's last frames and the error
 _LONGEST_READ = 2_000  # characters of a line: what errors say stands before that
 SIGINT, SIGTERM = 2, 15
+_SIGNALS = {one.value: one.name for one in signal.Signals}
 _BY_SIGNAL = 128  # and the signal's number: the exit status of whom a signal ended
 
 
@@ -73,9 +75,10 @@ def last_words(errors: str, output: str = "", exit_code: int | None = None) -> L
     said = lines[-1:]  # sys.exit("text") writes just that
     is_asked = exit_code in (_BY_SIGNAL + SIGINT, _BY_SIGNAL + SIGTERM)
     words = _short(said[0]) if said and not _is_going(said[0]) else ""
-    return LastWords(
-        INTERRUPTED if is_asked else FAILED, words, _place(said), tuple(map(masked, said)) if words else ()
-    )
+    kept = tuple(map(masked, said)) if words else ()
+    if not words and (name := _SIGNALS.get(exit_code - _BY_SIGNAL)):
+        words = f"ended by {name}"
+    return LastWords(INTERRUPTED if is_asked else FAILED, words, _place(said), kept)
 
 
 def masked(text: str) -> str:
