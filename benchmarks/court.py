@@ -1,6 +1,6 @@
 """Verdicts held against stated truth: what limits each program, as an expert read it from the rows.
 
-    python -m benchmarks.court FOLDER [--only GLOB] [--screens FOLDER]
+    python -m benchmarks.court FOLDER [--only GLOB] [--screens FOLDER] [--write docs/court.md]
 
 FOLDER holds traces and a ``truth.json``: ``{"traces": {NAME: {"bound": [..], "must": [regex], "not": [words]}}}``.
 A verdict is right if it is among the acceptable ones, refused if it is ``unknown`` and that is not among them, else
@@ -128,17 +128,34 @@ def counted(every: Sequence[Judged]) -> Mapping[str, int]:
     return count
 
 
+#: On the page the table stands under this line.
+TABLE = "<!-- written by benchmarks.court -->"
+
+
+def page(every: Sequence[Judged], stated: Mapping[str, Truth]) -> str:
+    """The table of docs/court.md: every trace, misses included."""
+    rows = [
+        f"| {judged.name} | {', '.join(stated[judged.name].bound) or '(any)'} | "
+        f"{', '.join(f'{bound} ({sure})' for bound, sure in sorted(set(judged.verdicts)))} | {judged.outcome} |"
+        for judged in every
+    ]
+    return "\n".join([TABLE, "", "| trace | true | boundby says | |", "| --- | --- | --- | --- |", *rows, ""])
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="*", help="names of traces, as a glob")
     parser.add_argument("--screens", type=Path, help="write each first screen into this folder")
+    parser.add_argument("--write", type=Path, help="write the table into this page")
     chosen = parser.parse_args(arguments)
     stated, every = truths(chosen.folder), []
     for judged in court(chosen.folder, chosen.only, chosen.screens):
         every.append(judged)
         print(line(judged, stated[judged.name]), flush=True)
     count = counted(every)
+    if chosen.write is not None:
+        chosen.write.write_text(chosen.write.read_text().partition(TABLE)[0] + page(every, stated))
     print(
         f"{len(every)} traces: {count[RIGHT]} right, {count[REFUSED]} refused, {count[WRONG]} wrong "
         f"({count['wrong and sure']} of them sure); {count['screens']} screens lack or say what they should not"
