@@ -21,6 +21,7 @@ from boundby.model.arrays import (
     as_rows,
     blank,
     compact,
+    offsets,
     spread,
 )
 from boundby.model.library import Record, run, struct
@@ -89,9 +90,9 @@ class Links(Record):
         return latest - self.origin_ns + sum(map(_total_ns, lags))
 
     @cached_property
-    def waiting(self) -> Int64Array:
+    def waiting(self) -> Int32Array:
         """Of each entry of ``wait_for``: the node that waits."""
-        return np.repeat(np.arange(self.nodes), np.diff(self.wait_at))
+        return np.repeat(np.arange(self.nodes, dtype=np.int32), np.diff(self.wait_at))
 
     @cached_property
     def follows_on(self) -> tuple[Int64Array, Int64Array]:
@@ -486,10 +487,10 @@ def in_turns(links: Links, costs: Costs, order: Int32Array, following: tuple[Int
 def follow(links: Links, order: Int32Array) -> tuple[Int32Array, Int32Array]:
     """What comes after each event of this order (``next_at`` and ``next`` of ``Turns``), as far as it does in the
     order: the events of a chain, and all that the links tell."""
-    place = np.arange(len(order))
+    place = np.arange(len(order), dtype=np.int32)  # a call that waits for hundreds of streams has as many pairs
     is_operation, is_end = order < 0, (order >= 0) & (order & 1 == 1)
     row, node = ~order[is_operation], order[~is_operation] >> 1
-    of_operation, begin = np.zeros(links.operations, np.int64), np.zeros(links.nodes, np.int64)
+    of_operation, begin = np.zeros(links.operations, np.int32), np.zeros(links.nodes, np.int32)
     of_operation[row], begin[order[~is_operation & ~is_end] >> 1] = place[is_operation], place[~is_operation & ~is_end]
     end = begin.copy()
     end[order[is_end] >> 1] = place[is_end]
@@ -509,10 +510,12 @@ def follow(links: Links, order: Int32Array) -> tuple[Int32Array, Int32Array]:
         (of_operation[leader], of_operation[follower]),
     ]
     first, second = (np.concatenate(column) for column in zip(*pairs, strict=True))
+    del pairs
     known = first < second
-    first, second = first[known], second[known]
-    at = np.searchsorted(np.sort(first), np.arange(len(order) + 1)).astype(np.int32)
-    return at, second[np.argsort(first, kind="stable")].astype(np.int32)
+    if not known.all():
+        first, second = first[known], second[known]
+    at = offsets(first, len(order)).astype(np.int32)
+    return at, second[np.argsort(first, kind="stable")]
 
 
 def _new(links: Links, costs: Costs, order: Int32Array, calibrates: bool) -> Pass:

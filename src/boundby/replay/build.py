@@ -174,10 +174,10 @@ def _on_nodes(nodes: HostNodes, waits: Waits) -> Waits:
     count = pick(np.diff(waits.at), nodes.call, 0)
     at = np.append(0, np.cumsum(count))
     waiting = np.flatnonzero(count)
-    first = waits.at[nodes.call[waiting]] - at[waiting]
+    first = (waits.at[nodes.call[waiting]] - at[waiting]).astype(np.int32)
     return Waits(
         at=at,
-        what=waits.what[np.repeat(first, count[waiting]) + np.arange(at[-1])],
+        what=waits.what[np.repeat(first, count[waiting]) + np.arange(at[-1], dtype=np.int32)],
         holds=pick(waits.holds, nodes.call, False),
         by_start=pick(waits.by_start, nodes.call, False),
         lag=pick(waits.lag, nodes.call, 0),

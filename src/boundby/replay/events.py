@@ -71,8 +71,8 @@ def command_of(name: str) -> Command:
 class Edges(NamedTuple):
     """Pairs: ``who`` (an operation or a call) waits for the end of operation ``what``."""
 
-    who: Int64Array
-    what: Int64Array
+    who: npt.NDArray[np.integer]
+    what: npt.NDArray[np.integer]
 
 
 @dataclass(frozen=True)

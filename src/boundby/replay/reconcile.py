@@ -128,13 +128,18 @@ def _reconciled(
 def _reconciled_waits(links: Links, costs: Costs, start: Int64Array, end: Int64Array) -> _Waits:
     """What calls wait for, where that was done when they returned (give or take the error of the clocks)."""
     waiting = np.flatnonzero(links.wait_at[1:] > links.wait_at[:-1])
-    who = np.repeat(waiting, links.wait_at[waiting + 1] - links.wait_at[waiting])
-    done = end[links.wait_for]
+    first, lag = links.wait_at[waiting], costs.wait_lag_ns.copy()
+    who = np.repeat(waiting.astype(np.int32), links.wait_at[waiting + 1] - first)
+    slack = end[links.wait_for]
     if links.waits_for_start.any():
-        done = np.where(links.waits_for_start[who], start[links.wait_for], done)
-    slack = links.node_end_ns[who] - done
+        begun = np.flatnonzero(links.waits_for_start[who])
+        slack[begun] = start[links.wait_for[begun]]
+    np.subtract(links.node_end_ns[who], slack, out=slack)
     good = slack >= -MOST_CLOCK_ERROR_NS
-    lag = costs.wait_lag_ns.copy()
-    np.minimum.at(lag, who[good], slack[good])
-    at = links.wait_at if good.all() else offsets(who[good], links.nodes).astype(np.int32)
-    return _Waits(at, links.wait_for[good], lag, int((~good).sum()))
+    dropped = int(len(good) - np.count_nonzero(good))
+    slack[~good] = np.iinfo(np.int64).max
+    if len(first):
+        lag[waiting] = np.minimum(lag[waiting], np.minimum.reduceat(slack, first))
+    if not dropped:
+        return _Waits(links.wait_at, links.wait_for, lag, 0)
+    return _Waits(offsets(who[good], links.nodes).astype(np.int32), links.wait_for[good], lag, dropped)

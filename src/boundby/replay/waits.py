@@ -72,7 +72,7 @@ class Waits(NamedTuple):
     not."""
 
     at: Int32Array
-    what: Int64Array
+    what: npt.NDArray[np.integer]
     holds: BoolArray  # it does wait
     by_start: BoolArray  # the call returns by the operation's start, not its end
     lag: Int64Array
@@ -93,17 +93,15 @@ def find_waits(timeline: Timeline, points: Points, events: Events, queues: Strea
     allocations = unique(np.concatenate((allocations, np.flatnonzero(is_open))))
     edges = [_told_syncs(points, events, queues, start), _all_streams(points, allocations, queues, start)]
     edges[0] = _without_stale(edges[0], points, table.end_ns, start, end)
-    edges = [_plausible(found, table.end_ns, end) for found in edges]
     told = np.zeros(len(calls), bool)
-    for found in edges:
-        told[found.who] = True
+    for number, found in enumerate(edges):
+        edges[number] = _plausible(found, table.end_ns, end)
+        told[edges[number].who] = True
     untold = np.flatnonzero((kind == CallClass.SYNC) & ~told)
     edges.append(_guessed(timeline, untold[timeline.waits.blocked_ns[untold] > 0], points.process, queues.launched))
     copies, by_start = _copies(timeline)
     edges.append(copies)
-    who, what = (np.concatenate(columns) for columns in zip(*edges, strict=True))
-    order = in_order(who, what)
-    who, what = who[order], what[order]
+    who, what = _put_in_order(edges)
     at = offsets(who, len(calls))
     waiting = at[1:] > at[:-1]
     length = end - start
@@ -115,6 +113,15 @@ def find_waits(timeline: Timeline, points: Points, events: Events, queues: Strea
         cost = np.where(holds, cost, length)
     slot, lag_ns = compact(slot), compact(queue_slot_lag)
     return Waits(at.astype(np.int32), what, holds & waiting, by_start, lag, cost, slot, lag_ns, held, is_open)
+
+
+def _put_in_order(edges: list[Edges]) -> Edges:
+    """All edges by their calls, in as little memory as holds them: calls that wait for hundreds of streams have most of
+    a trace's edges. Empties the list."""
+    who, what = (np.concatenate(columns, dtype=np.int32) for columns in zip(*edges, strict=True))
+    edges.clear()
+    order = in_order(who, what)
+    return Edges(who[order], what[order])
 
 
 def _waiting_allocations(
@@ -209,7 +216,7 @@ def _told_syncs(points: Points, events: Events, queues: StreamQueues, start: Int
         tail = queues.tail(key, start[rows])
         parts.append(Edges(rows[tail >= 0].astype(np.int64), tail[tail >= 0]))
     parts.append(_all_streams(points, np.flatnonzero(points.command == Command.DEVICE_SYNC), queues, start))
-    return Edges(np.concatenate([part.who for part in parts]), np.concatenate([part.what for part in parts]))
+    return Edges(*(np.concatenate(columns, dtype=np.int32) for columns in zip(*parts, strict=True)))
 
 
 def _all_streams(points: Points, rows: npt.NDArray[np.intp], queues: StreamQueues, start: Int64Array) -> Edges:
@@ -220,9 +227,8 @@ def _all_streams(points: Points, rows: npt.NDArray[np.intp], queues: StreamQueue
         for (device, process, _), number in queues.place.items():
             mine = rows[(points.process[rows] == process) & is_in(points.device[rows], (NONE, device))]
             tail = queues.tail(np.full(len(mine), number, np.int64), start[mine])
-            parts.append(Edges(mine[tail >= 0].astype(np.int64), tail[tail >= 0]))
-    nothing = Edges(np.empty(0, np.int64), np.empty(0, np.int64))
-    parts.append(nothing)
+            parts.append(Edges(mine[tail >= 0].astype(np.int32), tail[tail >= 0].astype(np.int32)))
+    parts.append(Edges(np.empty(0, np.int32), np.empty(0, np.int32)))
     return Edges(np.concatenate([part.who for part in parts]), np.concatenate([part.what for part in parts]))
 
 
@@ -239,8 +245,10 @@ def _without_stale(edges: Edges, points: Points, op_end: Int64Array, start: Int6
 
 def _plausible(edges: Edges, op_end: Int64Array, call_end: Int64Array) -> Edges:
     """Without those whose call returned before the operation ended."""
-    good = op_end[edges.what] <= call_end[edges.who] + MOST_CLOCK_ERROR_NS
-    return Edges(edges.who[good], edges.what[good])
+    over = op_end[edges.what]
+    over -= call_end[edges.who]
+    good = over <= MOST_CLOCK_ERROR_NS
+    return edges if good.all() else Edges(edges.who[good], edges.what[good])
 
 
 def _guessed(timeline: Timeline, waits: npt.NDArray[np.intp], process: Int32Array, launched: Int64Array) -> Edges:
@@ -381,7 +389,10 @@ def _lags(
     lag = np.zeros(len(calls), np.int64)
     sync = kind == CallClass.SYNC
     first = np.flatnonzero(np.append(True, who[1:] != who[:-1])[: len(who)])  # in order of the calls
-    rows, done = who[first], np.where(by_start[who], table.start_ns[what], table.end_ns[what])
+    rows, done = who[first], table.end_ns[what]
+    if by_start.any():
+        begun = np.flatnonzero(by_start[who])
+        done[begun] = table.start_ns[what[begun]]
     done = np.maximum.reduceat(done, first) if len(first) else done
     real = done > start[rows]  # it had to wait; else what it asked for was done already
     is_quick = sync.copy()
