@@ -8,6 +8,9 @@ pytest loads this module in every run, so it imports nothing of boundby before a
     def test_training_keeps_the_gpu_busy(boundby_profile):
         run = boundby_profile("train.py", "--steps", "20")
         run.check("gpu_utilization > 80 %")
+
+    def test_the_loader_is_no_limit(boundby_prove):
+        boundby_prove(step, loader=loader, input=(0.0, 0.5))
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import pytest
 if TYPE_CHECKING:
     from boundby.api import Source
     from boundby.results.gate import GateResult
+    from boundby.results.proof import Proof
     from boundby.results.report import Report
 
 
@@ -63,6 +67,38 @@ def boundby_profile(tmp_path: Path) -> Callable[..., ProfiledRun]:
         return _profile([fspath(word) for word in command], folder, nsys, options)
 
     return profile
+
+
+@pytest.fixture
+def boundby_prove() -> Callable[..., Proof]:
+    """``boundby_prove(step, loader=None, steps=None, host=None, input=None, device=None)``: what a part is worth.
+
+    ``host=(0.5, 1.0)`` says that a millisecond saved there saves 0.5 to 1 ms of a step. The test fails if the
+    experiment shows otherwise: where its whole interval lies outside. Too noisy a machine shows nothing, and fails no
+    test.
+    """
+    return _prove
+
+
+def _prove(step: Callable[..., object], *, loader: Any = None, steps: int | None = None, **limits: Any) -> Proof:
+    from boundby.document.proof_document import document
+    from boundby.experiment.within import prove
+    from boundby.model.errors import UserError
+    from boundby.render import to_terminal
+
+    try:
+        proof = prove(step, loader=loader, steps=steps)
+    except UserError as error:
+        pytest.fail(f"boundby: {error}", pytrace=False)
+    worth = {part.part: part.saved_per_ns for part in proof.parts}
+    unknown = limits.keys() - worth.keys()
+    if unknown:
+        raise TypeError(f"boundby_prove: the step has no part {', '.join(sorted(unknown))}, but {', '.join(worth)}")
+    broken = [part for part, (low, high) in limits.items() if worth[part].high < low or worth[part].low > high]
+    if broken:
+        told = to_terminal.render(document(proof))
+        pytest.fail(f"boundby: not worth what was asserted: {', '.join(broken)}\n{told}", pytrace=False)
+    return proof
 
 
 def _check(

@@ -120,3 +120,17 @@ def test_cached_batches_leave_the_training_as_it_was() -> None:
     finally:
         torch.set_num_threads(threads)
     assert all(torch.equal(with_experiment[name], without[name]) for name in without)
+
+
+def test_the_fixture_fails_only_where_the_experiment_shows_otherwise(
+    boundby_prove: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from boundby.experiment import within
+    from tests.render.test_proof import PROOF
+
+    monkeypatch.setattr(within, "prove", lambda _step, **_options: PROOF)
+    assert boundby_prove(print, host=(0.0, 0.5), input=(0.5, 1.0)).bound == "input"
+    with pytest.raises(pytest.fail.Exception, match="not worth what was asserted: host"):
+        boundby_prove(print, host=(0.5, 1.0), input=(0.5, 1.0))
+    with pytest.raises(TypeError, match="no part device"):
+        boundby_prove(print, device=(0.5, 1.0))

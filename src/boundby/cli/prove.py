@@ -70,7 +70,7 @@ def prove(
         write.check(output)
     trials.check(remedies)
     verdict = None if report is None else analyze(report)
-    blocked = tuple(remedy for remedy in remedies if remedy == trials.CACHED)
+    blocked = tuple(remedy for remedy in remedies if remedy == judgement.CACHED)
     wanted = live.Wanted(program, steps, place, step_name, blocked, run_on)
     removals: list[Removal] = []
     with view.progress() as progress:

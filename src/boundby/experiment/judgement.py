@@ -19,6 +19,8 @@ from boundby.results.report import DeviceReport, Report, ThreadReport, Verdict
 #: How probable an answer has to be for each word of confidence.
 _CONFIDENT = (("high", 0.95), ("medium", 0.8), ("low", 0.6))
 UNKNOWN = "unknown"
+#: Batches from memory instead of the loader's: the scenario's name.
+CACHED = "input_free"
 #: An interval wider than this says little.
 WIDE = 0.5
 #: Steps of which the longest tenth takes so many times what the shortest tenth does are very different.
@@ -207,7 +209,18 @@ def promised_ns(report: Report | None, remedy: str, step_ns: float) -> tuple[flo
             if response.id == remedy and response.saving_ns is not None and window:
                 low, high = (step_ns * saving / window for saving in response.saving_ns)
                 return round(low), round(high)
-    return None
+    return _blocked_ns(report, step_ns) if remedy == CACHED and not report.devices else None
+
+
+def _blocked_ns(report: Report, step_ns: float) -> tuple[float, float] | None:
+    """Without a device nothing is replayed: the account's own share of the steps in which the host waits in the OS."""
+    steps = max(
+        (region for region in report.regions if len(region.path) == 1), key=lambda one: one.instances, default=None
+    )
+    if steps is None or steps.instances < 2 or not sum(steps.time.values()):
+        return None
+    blocked = step_ns * steps.time["host_blocked"] / sum(steps.time.values())
+    return round(blocked), round(blocked)
 
 
 def _window_ns(account: DeviceReport | ThreadReport) -> int:
@@ -322,7 +335,8 @@ def _by_trace(
         return named, doubted, "The experiment is not sure: more --steps would tell."
     if stands_for <= {DEVICE} and DEVICE not in worth:
         return named, "experiment doubted", "The experiment could not delay the device that the trace names."
-    return named, "trace doubted", f"Delays show otherwise; a millisecond saved is worth: {told}."
+    unsure = " The trace is not sure either." if by_trace.confidence == "low" else ""
+    return named, "trace doubted", f"Delays show otherwise; a millisecond saved is worth: {told}.{unsure}"
 
 
 __all__ = ["BASE", "Difference", "judge", "promised_ns", "told_source", "verdict_by_trace", "where"]

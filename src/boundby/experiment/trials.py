@@ -8,15 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from boundby.experiment.inside import trial
-from boundby.experiment.judgement import promised_ns
+from boundby.experiment.judgement import CACHED, promised_ns
 from boundby.experiment.live import Progress, Ran, Say, Wanted, run
 from boundby.experiment.paces import compare, student_quantile
 from boundby.experiment.planning import ExperimentError
 from boundby.results.proof import Removal
 from boundby.results.report import Report
 
-#: Batches from memory instead of the loader's.
-CACHED = "input_free"
 #: Tried in whole runs: once without, twice with, twice without, ...
 WHOLE = (*trial.REMEDIES, *trial.ENVIRONMENTS)
 #: The order of those runs: a drift of the machine that is even over them cancels out.

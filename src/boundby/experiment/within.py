@@ -18,7 +18,7 @@ from boundby.experiment.inside.conductor import END, Conductor, FolderPlanner
 from boundby.experiment.inside.delayed_device import CudaDevice, DelayedDevice
 from boundby.experiment.inside.ledger import Ledger
 from boundby.experiment.inside.step_sources import ANNOTATED
-from boundby.experiment.trials import CACHED
+from boundby.experiment.judgement import CACHED
 from boundby.model.errors import UserError
 from boundby.results.proof import Proof
 from boundby.results.report import Report
