@@ -263,6 +263,8 @@ def _doubts(plan: Plan, paces: Paces, fitted: cycles.Fit, blocks: int) -> Iterat
             yield f"The interval of {part} is too wide ({worth.low:.2f} to {worth.high:.2f}): give more --steps."
     if found.feed is not None and found.feed.kind == "thread":
         yield "The queue of the loader's thread was run empty by waiting until the steps starved."
+    if found.feed is None and any(block.remedy == CACHED for block in plan.blocks):
+        yield "The program has no loader: batches from memory changed nothing, and what was measured of them is noise."
     if fitted.likely[OUTSIDE] > WIDE:
         yield (
             "A delay at these places costs little. Work at other places may set the pace, as under a lock (try "
