@@ -10,6 +10,7 @@ from pathlib import Path
 
 from boundby.capture.folder import cycles_of, exit_code_of, find_in_folder, is_run, last_words_of, not_recorded, rank_of
 from boundby.model.errors import UserError
+from boundby.model.inputs import input_kind
 from boundby.model.records import replace
 from boundby.readers import read_trace
 from boundby.readers.files import first_bytes
@@ -23,7 +24,6 @@ from boundby.trace.tables import Trace
 Progress = Callable[[str, float | None], None]
 
 STANDARD_INPUT = "-"
-REPORT_KINDS = {".nsys-rep": "nsys-rep", ".qdrep": "nsys-qdrep", ".qdstrm": "nsys-rep"}
 
 
 def open_trace(
@@ -96,8 +96,8 @@ def _as_sqlite(
     path: Path, nsys: str | PathLike[str] | None, progress: Progress, *, keep_export: bool
 ) -> Iterator[tuple[Path, str]]:
     """The report as an SQLite export and what it was: itself, or made from it by a real nsys."""
-    kind = REPORT_KINDS.get(path.suffix.lower())
-    if kind is None or (path.is_file() and _is_export(path)):  # whatever it is called
+    found = input_kind(path)
+    if found is None or not found.needs_nsys or (path.is_file() and _is_export(path)):  # whatever it is called
         yield path, "nsys-sqlite"
         return
     from boundby.capture.export import export_sqlite, export_to_temporary
@@ -109,7 +109,7 @@ def _as_sqlite(
         progress("exporting with nsys", fraction)
 
     if keep_export:
-        yield export_sqlite(path, path.with_suffix(".sqlite"), tool, progress=exporting), kind
+        yield export_sqlite(path, path.with_suffix(".sqlite"), tool, progress=exporting), found.source
         return
     with export_to_temporary(path, tool, progress=exporting) as exported:
-        yield exported, kind
+        yield exported, found.source

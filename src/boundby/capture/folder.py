@@ -14,6 +14,7 @@ from pathlib import Path, PurePath
 from boundby.model import door
 from boundby.model.errors import InputError, OutputError
 from boundby.model.expressions import expression
+from boundby.model.inputs import INPUTS, input_kind
 from boundby.model.records import dataclass
 from boundby.trace.vocabulary.last_words import LastWords
 
@@ -28,8 +29,6 @@ HTML = "report.html"
 FACTS = "run.json"
 #: All that a run writes; --force replaces these and leaves everything else alone.
 FILES = (REPORT, STREAM, EXPORT, TORCH_TRACE, ANALYSIS, PAGE, HTML, FACTS)
-#: Of files that can be analysed, the ones that need no nsys first.
-REPORT_SUFFIXES = (".sqlite", ".nsys-rep", ".qdrep", ".qdstrm")
 # tensorboard_trace_handler writes one file a cycle of the schedule: a worker, when it was written.
 _CYCLE = expression(r"^(?P<worker>.+)\.(?P<time>\d{10,20})\.pt\.trace\.json(?:\.gz)?$")
 _HEAD = 1 << 16  # bytes in which a trace shows itself
@@ -157,7 +156,8 @@ def find_in_folder(folder: Path) -> Path:
             f"{folder} cannot be read: {os.strerror(error.errno or 0)}.", "Check its permissions, or name a report."
         ) from error
     for path in inside:
-        if path.suffix.lower() in REPORT_SUFFIXES and path.is_file():
+        kind = input_kind(path, sought=True)
+        if kind is not None and kind.is_nsys and path.is_file():
             found.setdefault(path.stem, []).append(path)
         elif is_torch_trace(path):
             found.setdefault(path.name, []).append(path)
@@ -171,7 +171,7 @@ def find_in_folder(folder: Path) -> Path:
             "Name one report, or several, each by its own path. The ranks of one job: boundby job FOLDER",
         )
     for files in found.values():
-        return min(files, key=lambda path: (*REPORT_SUFFIXES, path.suffix.lower()).index(path.suffix.lower()))
+        return min(files, key=_preference)
     if newest := newest_run(folder):
         return find_in_folder(newest)
     raise InputError(
@@ -179,6 +179,11 @@ def find_in_folder(folder: Path) -> Path:
         "torch.profiler (.json, .json.gz).",
         "Give a report file, or a folder that boundby profile made.",
     )
+
+
+def _preference(path: Path) -> int:
+    kind = input_kind(path)
+    return len(INPUTS) if kind is None else INPUTS.index(kind)
 
 
 def worker_of(name: str) -> str | None:

@@ -17,6 +17,7 @@ from boundby.cli.options import FILE, PLAIN, analysis_options, view_options, wit
 from boundby.cli.outcome import Exit
 from boundby.model.errors import UserError
 from boundby.model.expressions import expression
+from boundby.model.inputs import split_suffix
 from boundby.model.records import replace
 from boundby.options import AnalysisOptions
 from boundby.render.formats import BY_SUFFIX, Surface
@@ -143,13 +144,13 @@ def add_pages(
     for place, rank in enumerate(found.ranks):
         name = rank.name.partition(" process ")[0]
         path = path_of.get(name)
-        suffix = next((one for one in gather.SUFFIXES if path and path.name.lower().endswith(one)), "")
+        parts = path and split_suffix(path)
         own = (
             None
             if path is None
             else path / HTML
             if path.is_dir()
-            else path.with_name(path.name.removesuffix(suffix) + ".html")
+            else path.with_name((parts[0] if parts else path.name) + ".html")
         )
         if own is not None and own.is_file() and ranks_of[name] == 1:
             links.append(os.path.relpath(own, page.parent))

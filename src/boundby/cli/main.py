@@ -70,7 +70,9 @@ def _names_a_report(word: str) -> bool:
     """A file or folder that is there, or a name that only a report has."""
     from pathlib import Path
 
-    return Path(word).exists() or Path(word).suffix in (".sqlite", ".nsys-rep", ".qdrep", ".json", ".gz")
+    from boundby.model.inputs import input_kind
+
+    return Path(word).exists() or input_kind(word) is not None
 
 
 @click.group(

@@ -19,14 +19,13 @@ from boundby.capture import folder as runs
 from boundby.jobs.rank import summarise
 from boundby.jobs.summary import RankSummary
 from boundby.model.errors import InputError, ToolError, UserError
+from boundby.model.inputs import by_suffix, split_suffix
 from boundby.model.records import dataclass
 from boundby.model.stage import stage
 from boundby.opening import Progress, open_trace
 from boundby.options import AnalysisOptions
 from boundby.readers.nsys import export_kind
 
-#: What a folder of a job holds; of one stem the first of these is taken.
-SUFFIXES = (".sqlite", ".nsys-rep", ".qdrep", ".qdstrm", ".json", ".json.gz")
 #: A report whose worker dies so often is left out.
 _TRIES = 3
 _OWN = ("run.json", "report.json", "job.json")
@@ -49,7 +48,10 @@ def find_reports(given: Sequence[Path]) -> tuple[str, list[tuple[str, Path]]]:
         if path.is_dir() and not _is_one(path):
             inside = list(_inside(path))
             if not inside:
-                raise InputError(f"{path} holds no report.", f"Reports end in {', '.join(SUFFIXES)}.")
+                raise InputError(
+                    f"{path} holds no report.",
+                    f"Reports end in {', '.join(suffix for suffix, _ in by_suffix(sought=True))}.",
+                )
             found |= dict.fromkeys(inside)
         else:
             found[path] = None
@@ -74,11 +76,11 @@ def _inside(folder: Path) -> Iterator[Path]:
             if _is_one(path):
                 yield path
             continue
-        suffix = next((one for one in SUFFIXES if path.name.lower().endswith(one)), None)
-        if suffix is None or path.name in _OWN:
+        parts = split_suffix(path)
+        if parts is None or path.name in _OWN:
             continue
-        stem = path.with_name(path.name[: -len(suffix)])
-        chosen[stem] = min(chosen.get(stem, (len(SUFFIXES), path)), (SUFFIXES.index(suffix), path))
+        stem, order = path.with_name(parts[0]), [suffix for suffix, _ in by_suffix(sought=True)]
+        chosen[stem] = min(chosen.get(stem, (len(order), path)), (order.index(parts[1]), path))
     yield from (path for _, path in chosen.values())
 
 
@@ -213,4 +215,4 @@ def _silent(_stage: str, _fraction: float | None) -> None:
     """No progress is shown."""
 
 
-__all__ = ["SUFFIXES", "Answer", "each", "find_reports", "gather"]
+__all__ = ["Answer", "each", "find_reports", "gather"]

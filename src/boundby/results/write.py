@@ -12,8 +12,8 @@ from typing import IO
 
 from boundby.model import door
 from boundby.model.errors import OutputError
+from boundby.model.inputs import input_kind
 
-REPORT_SUFFIXES = {".nsys-rep", ".qdrep", ".qdstrm", ".sqlite", ".sqlite3", ".db"}
 SQLITE_MAGIC = b"SQLite format 3\0"
 NSYS_MAGIC = b"NVIDIA Tegra Pro"  # the start of every .nsys-rep and .qdrep
 
@@ -67,7 +67,8 @@ def looks_like_report(path: Path) -> bool:
     """Whether a file is there that is an nsys report or a SQLite database, by its name or its first bytes."""
     if not path.is_file():
         return False
-    if path.suffix.lower() in REPORT_SUFFIXES and path.stat().st_size:
+    kind = input_kind(path)
+    if kind is not None and kind.is_nsys and path.stat().st_size:
         return True
     return door.first_of(path, len(SQLITE_MAGIC)) in (SQLITE_MAGIC, NSYS_MAGIC)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from boundby.model.inputs import INPUTS
+
 _MAGIC = b"SQLite format 3\x00"
 
 #: What an export that is a folder is called as a ``source``, by the end of its files' names.
-COLUMN_FILES = {".arrow": "nsys-arrow", ".parquet": "nsys-parquet"}
+COLUMN_FILES = {kind.suffixes[0]: kind.source for kind in INPUTS if kind.is_folder}
 _TELLING = ("StringIds", "NVTX_EVENTS", "META_DATA_CAPTURE", "TARGET_INFO_SESSION_START_TIME")
 
 
