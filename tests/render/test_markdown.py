@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from boundby.render import markdown
+from boundby.render import markdown, to_markdown
 from tests.support import golden, reports
 
 #: As GitHub reads it: tables, strikethrough and HTML.
@@ -70,7 +70,7 @@ def test_names_from_a_trace_are_text() -> None:
 def test_escaped_prose_reads_as_it_was(text: str) -> None:
     from boundby.document.text import clean
 
-    page = read(markdown.escape(text))
+    page = read(to_markdown.escape(text))
     assert page.tags <= {"p", "span"}
     assert page.text.split() == clean(text).split()
 
@@ -80,7 +80,7 @@ def test_escaped_prose_reads_as_it_was(text: str) -> None:
 def test_a_name_in_a_table_cell_reads_as_it_was(name: str) -> None:
     from boundby.document.text import clean
 
-    table = f"| a | b |\n| --- | --- |\n| {markdown.code(name)} | end |"
+    table = f"| a | b |\n| --- | --- |\n| {to_markdown.code(name)} | end |"
     page = GITHUB.render(table)
     assert page.count("<td>") == 2
     parsed = read(table)

@@ -149,6 +149,7 @@ class Section:
     blocks: tuple[Any, ...]
     id: str
     short: str = ""  # in the navigation, where the title is long
+    is_folded: bool = False  # details, which Markdown folds away
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ DIM = "dim"
 STRONG = "bold"
 GAP = "  "
 _FIGURE = expression(r"(\d) (%|/ms|[numkMGT]?[sB]\b|min\b|h\b)")
+_PLAIN = str.maketrans({"→": "->", "✓": "+", "✗": "-", "…": "..."})
 MIN_PROSE = 16  # cells; a column narrower than this moves below its label
 
 ColorSystem = Literal["standard", "256", "truecolor"]
@@ -62,11 +63,6 @@ class Face:
     def arrow(self) -> str:
         return "→" if self.unicode else "->"
 
-    def mark(self, is_met: bool | None) -> str:
-        """Of a sign: there, not there, or not captured."""
-        there, lacking = ("✓", "✗") if self.unicode else ("+", "-")
-        return "?" if is_met is None else there if is_met else lacking
-
     def line(self, *parts: str | tuple[str, str] | Text) -> Text:
         """One line from plain strings, (string, style) pairs and texts."""
         text = Text(no_wrap=True)
@@ -81,7 +77,7 @@ class Face:
 
     def safe(self, text: str) -> str:
         """The text as the stream can show it."""
-        return text if self.unicode else text.replace("→", "->").encode("ascii", "backslashreplace").decode("ascii")
+        return text if self.unicode else text.translate(_PLAIN).encode("ascii", "backslashreplace").decode("ascii")
 
     def fit(self, text: str, width: int) -> str:
         """Shortened in the middle to ``width`` cells."""

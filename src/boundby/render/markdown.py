@@ -4,74 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from boundby.document import findings, sentences, view
+from boundby.document import findings, report_document, sentences, view
 from boundby.document.bars import letters, segments
-from boundby.document.missing import captured_by, not_captured
-from boundby.document.text import clean, region_name, shorten
+from boundby.document.text import region_name
 from boundby.document.view import Account
 from boundby.model import units
 from boundby.model.causes import LETTER
-from boundby.model.expressions import expression
+from boundby.render import to_markdown
+from boundby.render.to_markdown import INDENT, code, command, escape, table
 from boundby.results.report import Report
 
 BAR_WIDTH = 60
 SMALL_BAR = 16
-INDENT = "&nbsp;" * 4  # plain spaces are dropped at the start of a cell
-_BLOCK = expression(r"(?:#{1,6}|[+-]|\d{1,9}[.)])(?:\s|$)|[=-]+$")  # at the start: a heading or a list
-# GitHub makes links and notifications of @name, #1 and addresses even when they are escaped; a tag between stops it.
-_SPECIAL = expression(r"[@#](?=\w)|://|www\.|[\\`*_\[\]~$&<>|]")
-_REPLACED = {
-    "&": "&amp;",
-    "<": "&lt;",
-    ">": "&gt;",
-    "|": "&#124;",
-    "@": "<span>@</span>",
-    "#": "<span>#</span>",
-    "://": "<span>:</span>//",
-    "www.": "www<span>.</span>",
-}
-LONGEST_NAME = 100
 OPEN_ROWS = 12  # a longer table of regions is folded away
 OPEN_FINDINGS = 5  # the best; the others are folded away
 OPEN_DEVICES = 4  # more are told in one table, and one by one in a fold
-# GitHub takes comments of up to 65,536 characters; one device's account and checks take some 1,700.
-MOST_DEVICES = 12
 
 
 def render(report: Report, *, min_share: float | None = None) -> str:
     """The report as Markdown, ended by a line break."""
     sections = [_title(report), *_accounts(report), _regions(report, min_share), _findings(report)]
     sections += [
-        _responses(report),
-        _tops(report, min_share),
-        _what_if(report),
-        *_checklists(report),
-        _not_captured(report),
-        _warnings(report),
+        *to_markdown.sections(report_document.sections(report, min_share)),
+        *to_markdown.blocks_of(report_document.warnings(report)),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
-
-
-def escape(text: str) -> str:
-    """Text that Markdown, HTML and GitHub leave as it is, on one line."""
-    text = clean(text).strip()
-    first = f"&#{ord(text[0])};" if _BLOCK.match(text) else ""
-    return first + _SPECIAL.sub(lambda found: _REPLACED.get(found[0], f"\\{found[0]}"), text[1:] if first else text)
-
-
-def code(text: str) -> str:
-    """A name in code style, shortened."""
-    return command(shorten(clean(text), LONGEST_NAME))
-
-
-def command(text: str) -> str:
-    """A command in code style, whole. Entities where a code span could not hold it inside a table."""
-    text = clean(text)
-    if not text.strip():
-        return ""
-    if any(char in text for char in "`|\\"):
-        return f"<code>{''.join(char if char.isalnum() or char == ' ' else f'&#{ord(char)};' for char in text)}</code>"
-    return f"`{text}`"
 
 
 def _title(report: Report) -> str:
@@ -86,7 +43,7 @@ def _accounts(report: Report) -> Iterable[str]:
     if (ended := sentences.end_above(report)) is not None:
         yield f"### {escape(str(ended.headline))}\n\n{_lead(ended)}"
     devices = members[: len(report.devices)]
-    told = [_account(account, folded=len(devices) > 2) for account in devices[:MOST_DEVICES]]
+    told = [_account(account, folded=len(devices) > 2) for account in devices[: report_document.MOST_DEVICES]]
     if len(devices) > OPEN_DEVICES:
         yield _devices(devices)
         title = "GPU by GPU" if len(told) == len(devices) else f"GPU by GPU, the first {len(told)}"
@@ -101,53 +58,6 @@ def _lead(lead: sentences.Lead) -> str:
     """What stands below the sentence on how a program ended."""
     own = "\n".join(line.replace("```", "") for line in lead.lines)
     return "\n\n".join([*([f"```text\n{own}\n```"] if own else []), *map(escape, lead.told)])
-
-
-def _responses(report: Report) -> str:
-    """What to do first, of every account, folded away."""
-    parts = []
-    for account in view.accounts(report)[:MOST_DEVICES]:
-        rows = [
-            (
-                escape(one.title),
-                escape(sentences.saves_of(one, account.set_against_ns).removeprefix("saves ")),
-                escape(one.because),
-                command(one.command),
-            )
-            for one in sentences.numbered(account.responses)
-        ]
-        if rows:
-            heads = (f"{escape(account.name)}: what to do first", "saves", "because", "command")
-            parts.append(table(heads, "lrll", rows))
-            parts += [escape(usual)] if (usual := sentences.usual(account.responses)) else []
-    return _folded("First responses", "\n\n".join(parts)) if parts else ""
-
-
-def _tops(report: Report, min_share: float | None) -> str:
-    """Kernels and calls with most time."""
-    parts = [
-        table(
-            (head, "count", "time"),
-            "lrr",
-            [(code(one.name), units.count(one.count), units.duration(one.total_ns)) for one in tops],
-        )
-        for head, tops in zip(("kernel", "CUDA call, what it waits included"), view.tops(report), strict=True)
-        if tops
-    ]
-    rows = [
-        (
-            INDENT * ((len(label) - len(label.lstrip())) // 2) + code(label.lstrip()),
-            n,
-            ns,
-            code(top) if top else "",
-            *calls,
-        )
-        for label, n, ns, top, *calls in view.region_sums(report, min_share)
-    ]
-    if rows:
-        heads = ("region", "kernels", "time", "most in", "CUDA calls", "time", "most in")
-        parts.append(table(heads, "lrrlrrl", [(*row[:6], code(row[6]) if row[6] else "") for row in rows]))
-    return _folded("Kernels and CUDA calls with most time", "\n\n".join(parts)) if parts else ""
 
 
 def _devices(devices: Sequence[Account]) -> str:
@@ -253,64 +163,5 @@ def _findings(report: Report) -> str:
     return "\n".join([*lines, *(["", escape(more)] if more else [])])
 
 
-def _what_if(report: Report) -> str:
-    rows = [
-        (code(label), sentences.predicted_length(item), sentences.predicted_change(item))
-        for label, item in sentences.notable_scenarios(report)
-    ]
-    if why := sentences.no_predictions(report):
-        return f"#### What if\n\n{escape(why)}."
-    return f"#### What if\n\n{table(('scenario', 'predicted', 'change'), 'lrr', rows)}" if rows else ""
-
-
-def _checklists(report: Report) -> Iterable[str]:
-    for device in view.accounts(report)[:MOST_DEVICES]:
-        rows = [
-            (
-                escape(check.name),
-                escape(check.value),
-                escape(check.reading),
-                escape(sentences.bound_phrase(check.points_to)) if check.points_to else "",
-            )
-            for check in device.checklist
-        ]
-        if rows:
-            title = "Measured" if len(report.devices) == 1 else f"Measured on {device.name}"
-            yield _folded(title, table(("check", "value", "reading", "points to"), "llll", rows))
-
-
-def _not_captured(report: Report) -> str:
-    rows = [(escape(gap.kind), escape(gap.cost), escape(gap.reason) or code(gap.flag)) for gap in not_captured(report)]
-    lacking = (
-        table(("not captured", "what that hides", f"why, or with {captured_by(report)}"), "lll", rows) if rows else ""
-    )
-    unchecked = findings.could_not_check(report.not_checked, every=report.analysis.show_all)
-    skipped = "\n".join(f"- Could not check {code(rules)}, because {escape(reason)}" for reason, rules in unchecked)
-    body = "\n\n".join(filter(None, (lacking, skipped)))
-    return _folded("Not captured", body) if body else ""
-
-
-def _warnings(report: Report) -> str:
-    return warned((warning.message, warning.code) for warning in report.trace.warnings)
-
-
-def warned(warnings: Iterable[tuple[str, str]]) -> str:
-    """A box of (message, code)."""
-    lines = [f"> {escape(message)} ({code(slug)})  " for message, slug in warnings]
-    return "\n".join(["> [!WARNING]", *lines]) if lines else ""
-
-
 def _folded(title: str, body: str) -> str:
     return f"<details><summary>{title}</summary>\n\n{body}\n\n</details>"
-
-
-def _unbroken(figure: str) -> str:
-    """A number and its unit on one line."""
-    return figure.replace(" ", "\N{NO-BREAK SPACE}")
-
-
-def table(heads: Sequence[str], align: str, rows: Iterable[Sequence[str]]) -> str:
-    """``align``: one letter a column, ``l`` or ``r``."""
-    rows = [[_unbroken(cell) if side == "r" else cell for cell, side in zip(row, align, strict=True)] for row in rows]
-    marks = ["---:" if side == "r" else "---" for side in align]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, marks, *rows))

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from rich.text import Text
 
-from boundby.document import counters, findings, glossary, memory, sentences, view, work
+from boundby.document import findings, glossary, report_document, sentences, view
 from boundby.document.bars import cells, segments
-from boundby.document.missing import captured_by, not_captured, not_read
 from boundby.document.text import clean, region_name
 from boundby.document.view import Account, Row
 from boundby.model import units
 from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS, OTHER
 from boundby.model.records import replace
 from boundby.model.scale import LIST, SMALL
+from boundby.render import to_terminal
 from boundby.render.face import (
     DEFAULT_WIDTH,
     DIM,
@@ -28,15 +27,11 @@ from boundby.render.face import (
     natural,
     pad,
 )
-from boundby.results.report import Check, Finding, Report, Top
+from boundby.results.report import Finding, Report, Top
 
 MAX_THREADS = LIST
-MAX_WARNINGS = 6
-MOST_PAYLOADS = LIST  # regions, those with most of the time: as many as the tables of memory show
 MOST_OWN_LINES = 4  # of what the program itself said: the line of code that failed, and its caller's
 MIN_NAME = 12  # cells for regions' names
-WITH_SUMS = 50  # cells from which on the table of sums by region is shown
-WITH_NAMES = 80  # cells from which on it has room for names
 MIN_LABEL = 9  # deep rows stop indenting before their names vanish
 WIDE_NAME = 48
 WORTH_A_LINE = SMALL  # of the window: what a reason must save to be worth a line of its own
@@ -44,7 +39,6 @@ BECAUSE_COLUMN = 44  # narrower, the reason reads better on a line of its own
 FINDING_INDENT = 3
 SEVERITY_STYLE = {"high": "bold red", "medium": "bold yellow", "note": "dim"}
 HOST_TIMES = "A time in parentheses is the host's: the account holds none of that region."
-NOT_CAPTURED = "NOT CAPTURED: what that hides, and how {} captures it, or why it did not"
 _BUSY = {cause.key for cause in BUSY_CAUSES}
 
 
@@ -63,19 +57,12 @@ def render(
         *_accounts(report, face),
         _regions(report, face, min_share),
         _findings(report, face),
-        *_cards(report, face),
-        _tops(report, face, min_share),
-        _what_if(report, face),
-        _work(report, face),
-        _counters(report, face),
-        _memory(report, face),
-        _passes(report, face),
-        _payloads(report, face),
-        _checklist(report, face),
-        _not_captured(report, face),
+        *(to_terminal.section(part, face) for part in report_document.sections(report, min_share)),
     ]
     screen = " ".join(" ".join(line.plain for section in sections for line in section).split())
-    return face.text([*sections, _words(report, screen, face), _warnings(report, face)])
+    return face.text(
+        [*sections, _words(report, screen, face), to_terminal.lines(report_document.warnings(report), face)]
+    )
 
 
 def _head(report: Report, face: Face) -> list[Text]:
@@ -323,75 +310,6 @@ def _finding(finding: Finding, face: Face, *, in_full: bool) -> list[Text]:
     return lines + face.wrapped(worst, indent=FINDING_INDENT, style=DIM)
 
 
-def _cards(report: Report, face: Face) -> list[list[Text]]:
-    """Each device's pattern: the classic signs, and what to do first."""
-    sections = []
-    for account in view.accounts(report):
-        lines = []
-        for card in account.cards:
-            lines.append(face.heading(f"{account.name}: {sentences.bound_phrase(card.pattern)}, the classic signs"))
-            width = max((len(sign.name) for sign in card.signs), default=0) + 2
-            for sign in card.signs:
-                lines += face.wrapped(
-                    sign.value if sign.is_met is not None else "not captured",
-                    first=face.line(pad(face.mark(sign.is_met), 3), pad(sign.name, width)),
-                )
-            for text in filter(None, (card.stands, *card.notes)):
-                lines += face.wrapped(f"{clean(text).rstrip('.')}.", style=DIM)
-        if account.responses:
-            lines.append(face.heading(f"{account.name}: FIRST RESPONSES"))
-        for rank, response in enumerate(sentences.numbered(account.responses), 1):
-            told = sentences.saves_of(response, account.set_against_ns)
-            saves = f": {told}" if told else ""
-            lines += face.wrapped(f"{clean(response.title)}{saves}", first=face.line((f"{rank:>2} ", STRONG)))
-            lines += face.wrapped(clean(response.because), indent=FINDING_INDENT, style=DIM)
-            for code in response.code.splitlines():
-                lines += face.verbatim(clean(code), FINDING_INDENT, STRONG)
-            if response.where is not None:
-                lines += face.wrapped(f"at {sentences.place(response.where)}", indent=FINDING_INDENT)
-            if response.action:
-                arrow = face.line((f"{face.arrow} ", DIM))
-                lines += face.wrapped(clean(response.action), indent=FINDING_INDENT, first=arrow)
-            limits = [
-                f"Needs: {response.needs}." if response.needs else "",
-                f"Not when: {response.caution}." if response.caution else "",
-            ]
-            lines += face.wrapped(" ".join(filter(None, limits)), indent=FINDING_INDENT, style=DIM)
-        if usual := sentences.usual(account.responses):
-            lines += face.wrapped(usual, style=DIM)
-        sections.append(lines)
-    return sections
-
-
-def _tops(report: Report, face: Face, min_share: float | None) -> list[Text]:
-    """Kernels and calls with most time, over all devices and by region."""
-    lines: list[Text] = []
-    for head, tops in zip(("TOP KERNELS", "CUDA API CALLS, what they wait included"), view.tops(report), strict=True):
-        if tops:
-            lines += [*([Text()] if lines else []), *top(head, tops, face.width, face)]
-    rows = view.region_sums(report, min_share)
-    if not rows or face.width < WITH_SUMS:
-        return lines
-    named = face.width >= WITH_NAMES and any(row[3] or row[6] for row in rows)
-    room = (face.width - 42) // 3 if named else min(max(len(row[0]) for row in rows), face.width - 38)
-    columns = [Column("BY REGION", max(room, 9), lambda row, width: face.fit(row[0], width))]
-    for head, first in (("KERNELS", 1), ("CALLS", 4)):
-        columns += _sums(head, first, room, face)[: 3 if named else 2]
-    table = [face.heads(columns), *(face.row(columns, row) for row in rows)]
-    for line in table:
-        line.rstrip()
-    return [*lines, *([Text()] if lines else []), *table]
-
-
-def _sums(head: str, first: int, room: int, face: Face) -> tuple[Column, ...]:
-    """How many, how long, and the name with most of it."""
-    return (
-        Column(head, 7, lambda row, _: row[first], right=True),
-        Column("TIME", 8, lambda row, _: row[first + 1], right=True),
-        Column("MOST IN", room, lambda row, width: face.fit(row[first + 2], width)),
-    )
-
-
 def _kernel(name: str, room: int) -> str:
     """One ellipsis is enough for a name that is cut already."""
     return clean(name) if len(name) <= room else clean(name).removesuffix("...")
@@ -407,23 +325,6 @@ def top(head: str, tops: Sequence[Top], width: int, face: Face) -> list[Text]:
     return [face.heads(columns), *(face.row(columns, one) for one in tops)]
 
 
-def _what_if(report: Report, face: Face) -> list[Text]:
-    found = sentences.notable_scenarios(report)
-    told = [(clean(label), sentences.predicted_length(item), sentences.predicted_change(item)) for label, item in found]
-    if why := sentences.no_predictions(report):
-        return [face.heading("WHAT IF"), *face.wrapped(f"{why}.")]
-    if not told:
-        return []
-    length, changed = (natural("", (row[place] for row in told)) for place in (1, 2))
-    label = min(natural("", (row[0] for row in told)), face.width - length - changed - 4)
-    columns = [
-        Column("", label, lambda row, width: face.fit(row[0], width)),
-        Column("", length, lambda row, _: row[1], right=True),
-        Column("", changed, lambda row, _: row[2], right=True),
-    ]
-    return [face.heading("WHAT IF (replayed; estimates)"), *(face.row(columns, row) for row in told)]
-
-
 def _words(report: Report, screen: str, face: Face) -> list[Text]:
     """What the causes in the bars mean, for those that are in them, and the other words that are on the screen."""
     entries = glossary.words(report, screen)
@@ -432,134 +333,3 @@ def _words(report: Report, screen: str, face: Face) -> list[Text]:
     for letter, word, meaning in entries:
         lines += face.wrapped(meaning, first=face.line((letter, STRONG), f" {word}".ljust(width)), style=DIM)
     return lines
-
-
-def _checklist(report: Report, face: Face) -> list[Text]:
-    members = [account for account in view.accounts(report) if account.checklist]
-    if len(members) > 1:
-        return _checks_by_device(members, face)
-    return [face.heading("MEASURED"), *_checks(members[0].checklist, face)] if members else []
-
-
-def _checks(checks: tuple[Check, ...], face: Face) -> list[Text]:
-    name = min(natural("", (face.safe(clean(check.name)) for check in checks)), face.width // 3)
-    value = min(natural("", (face.safe(clean(check.value)) for check in checks)), face.width // 3)
-    lines: list[Text] = []
-    for check in checks:
-        first = face.line(
-            pad(face.fit(clean(check.name), name), name + 2),
-            pad(Text(face.fit(clean(check.value), value), style=STRONG), value + 2),
-        )
-        points_to = f"  {face.arrow} {sentences.bound_phrase(check.points_to)}" if check.points_to else ""
-        lines += face.wrapped(f"{clean(check.reading)}{points_to}", first=first, style=DIM)
-    return lines
-
-
-def _checks_by_device(members: Sequence[Account], face: Face) -> list[Text]:
-    """One column a device, so that they compare; as many as fit."""
-    names = list(dict.fromkeys(check.name for account in members for check in account.checklist))
-    label = min(natural("", (face.safe(clean(name)) for name in names)), face.width // 3)
-    values = [{check.name: face.safe(clean(check.value)) for check in account.checklist} for account in members]
-    longest = max(6, natural("", (value for column in values for value in column.values())))
-    fit = max((face.width - label) // (min(longest, 16) + 2), 1)
-    width = min(longest, (face.width - label) // len(members[:fit]) - 2)
-    columns = [Column("MEASURED", label, lambda name, width: face.fit(clean(name), width))]
-    for account, column in zip(members[:fit], values, strict=False):
-        head = face.fit(account.name, width)
-        columns.append(Column(head, width, functools.partial(_value, column, face), right=True))
-    lines = [face.heads(columns), *(face.row(columns, name) for name in names)]
-    other = "Other GPUs do not fit here; --device ID shows one." if fit < len(members) else ""
-    return lines + face.wrapped(other, style=DIM)
-
-
-def _value(values: Mapping[str, str], face: Face, name: str, width: int) -> str:
-    return face.fit(values.get(name, ""), width)
-
-
-def _work(report: Report, face: Face) -> list[Text]:
-    title = work.title(report)
-    if not title:
-        return []
-    table = [row.cells("/".join(row.path[-2:]) or "(all)") for row in work.rows(report)]
-    heading = [face.heading(text) for text in face.wrapped(f"WORK AND PEAKS: {title}")]
-    return heading + _small_table(face, work.COLUMNS, table)
-
-
-def _counters(report: Report, face: Face) -> list[Text]:
-    lines: list[Text] = []
-    for device in report.devices:
-        if title := counters.title(device):
-            lines += [face.heading(text) for text in face.wrapped(f"GPU COUNTERS, {title}")]
-            lines += _small_table(face, counters.COLUMNS, counters.kernels(device))
-    regions = [row for _, row in counters.regions(report)]
-    return lines + (_small_table(face, ("region", *counters.COLUMNS[1:]), regions) if regions else [])
-
-
-def _memory(report: Report, face: Face) -> list[Text]:
-    lines: list[Text] = []
-    for device in report.devices:
-        for title in memory.titles(device):
-            lines += [face.heading(text) for text in face.wrapped(f"MEMORY, {title}")]
-            lines += _small_table(face, ("allocated in, and held at the peak", "bytes", "share"), memory.held(device))
-    return lines
-
-
-def _payloads(report: Report, face: Face) -> list[Text]:
-    regions = [region for region in report.regions if region.payload is not None]
-    table = []
-    for region in sorted(regions, key=lambda region: -region.share)[:MOST_PAYLOADS]:
-        told = region.payload
-        assert told is not None
-        each = units.duration(told.ns_per_unit) if told.ns_per_unit is not None else ""
-        least, most, total = (f"{number:,.6g}" for number in (told.least, told.most, told.total))
-        sizes = least if least == most else f"{least} to {most}"
-        name = f"{region_name(region.path)} ({told.name})" if told.name else region_name(region.path)
-        table.append((name, units.count(told.count), sizes, total, each))
-    if not table:
-        return []
-    title = "PAYLOADS: the numbers that ranges carry, and the time for each of them"
-    heads = ("region", "ranges", "each", "sum", "time per unit")
-    return [face.heading(text) for text in face.wrapped(title)] + _small_table(face, heads, table)
-
-
-def _passes(report: Report, face: Face) -> list[Text]:
-    table = [("/".join(path[-2:]), *figures) for path, *figures in memory.passes(report)]
-    if not table:
-        return []
-    title = "FORWARD AND BACKWARD: kernel time of each region's operators, and of their gradients"
-    return [face.heading(text) for text in face.wrapped(title)] + _small_table(face, memory.PASSES, table)
-
-
-def _small_table(face: Face, names: Sequence[str], table: Sequence[Sequence[str]]) -> list[Text]:
-    """A small table: names, then figures."""
-    cells = [tuple(column.upper() for column in names), *table]
-    wide = [max(len(row[place]) for row in cells) for place in range(1, len(names))]
-    room = max(face.width - sum(wide) - 2 * len(wide), 12)
-    first = min(room, max(len(row[0]) for row in cells))
-    lines = []
-    for number, row in enumerate(cells):
-        figures = (f"{cell:>{size}}" for cell, size in zip(row[1:], wide, strict=True))
-        text = "  ".join([f"{face.fit(row[0], first):<{first}}", *figures])
-        lines.append(face.line((face.fit(text, face.width), DIM if number == 0 else "")))
-    return lines
-
-
-def _not_captured(report: Report, face: Face) -> list[Text]:
-    gaps = not_captured(report)
-    lines = [face.heading(text) for text in face.wrapped(NOT_CAPTURED.format(captured_by(report)) if gaps else "")]
-    width = max((len(gap.kind) for gap in gaps), default=0) + 2
-    for gap in gaps:
-        lines += face.wrapped(f"{gap.cost}  {face.arrow} {gap.remedy}", first=pad(gap.kind, width))
-    for reason, rules in findings.could_not_check(report.not_checked, every=report.analysis.show_all):
-        lines += face.wrapped(f"Could not check {rules}, because {reason}.", style=DIM)
-    unread = not_read(report)
-    return lines + face.wrapped(f"Not read: {unread}." if unread else "", style=DIM)
-
-
-def _warnings(report: Report, face: Face) -> list[Text]:
-    lines: list[Text] = []
-    mark = face.line(("! ", "bold yellow" if face.color else STRONG))
-    for warning in report.trace.warnings[:MAX_WARNINGS]:
-        lines += face.wrapped(f"{clean(warning.message).rstrip('.')}. [{clean(warning.code)}]", first=mark)
-    more = len(report.trace.warnings) - MAX_WARNINGS
-    return lines + face.wrapped(f"{more} more warnings are in --format json." if more > 0 else "", style=DIM)

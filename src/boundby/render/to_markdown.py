@@ -2,32 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from boundby.document import blocks
 from boundby.document.bars import letters
-from boundby.document.blocks import Bar, Bars, Cell, Document, Entries, Facts, Inline, Legend, Paragraph, Table
+from boundby.document.blocks import Bar, Bars, Cell, Document, Entries, Facts, Inline, Legend, Paragraph, Section, Table
+from boundby.document.text import clean, shorten
 from boundby.model.causes import info
-from boundby.render.markdown import code, escape, table
+from boundby.model.expressions import expression
 
 SMALL_BAR, BAR = 16, 60
 INDENT = "&nbsp;" * 4  # plain spaces are dropped at the start of a cell
+_BLOCK = expression(r"(?:#{1,6}|[+-]|\d{1,9}[.)])(?:\s|$)|[=-]+$")  # at the start: a heading or a list
+# GitHub makes links and notifications of @name, #1 and addresses even when they are escaped; a tag between stops it.
+_SPECIAL = expression(r"[@#](?=\w)|://|www\.|[\\`*_\[\]~$&<>|]")
+_REPLACED = {
+    "&": "&amp;",
+    "<": "&lt;",
+    ">": "&gt;",
+    "|": "&#124;",
+    "@": "<span>@</span>",
+    "#": "<span>#</span>",
+    "://": "<span>:</span>//",
+    "www.": "www<span>.</span>",
+}
+LONGEST_NAME = 100
 _MARKS = {"good": "🟢 ", "bad": "🔴 "}
 
 
 def render(document: Document) -> str:
     """The whole, ended by a line break."""
-    parts = [*_blocks(document.blocks)]
-    for part in document.sections:
-        drawn = list(_blocks(part.blocks))
-        parts += [f"#### {escape(part.title)}", *drawn] if drawn else []
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join((*blocks_of(document.blocks), *sections(document.sections))) + "\n"
 
 
-def _blocks(found: Iterable[object]) -> Iterable[str]:
+def sections(parts: Iterable[Section]) -> Iterable[str]:
+    """Each part with its title; folded away where it is details."""
+    for part in parts:
+        if drawn := "\n\n".join(blocks_of(part.blocks)):
+            title = escape(part.title)
+            yield (
+                f"<details><summary>{title}</summary>\n\n{drawn}\n\n</details>"
+                if part.is_folded
+                else f"#### {title}\n\n{drawn}"
+            )
+
+
+def blocks_of(found: Iterable[object]) -> Iterable[str]:
+    """Those that stand in texts."""
     for block in found:
         if isinstance(block, blocks.Only):
-            yield from _blocks(block.blocks) if block.where == "text" else ()
+            yield from blocks_of(block.blocks) if block.where == "text" else ()
         elif text := _block(block):
             yield text
 
@@ -44,7 +68,7 @@ def _block(block: object) -> str:
             word = f"**{escape(block.word)}** " if block.word else ""
             return word + " · ".join(map(_inline, block.parts))
         case Entries():
-            return "\n".join(_entries(block))
+            return _marked(block) if _is_tabular(block) else "\n".join(_entries(block))
         case Bars():
             rows = [
                 f"{bar.word:<8}{letters(bar.parts, max(round(BAR * bar.scale), 1))} {bar.value}" for bar in block.bars
@@ -55,6 +79,19 @@ def _block(block: object) -> str:
         case Legend():
             return ", ".join(f"`{info(key).letter}` {info(key).label}" for key in block.causes)
     return ""
+
+
+def _is_tabular(block: Entries) -> bool:
+    """All have as many marks, which are words in columns, not changes for the better or the worse."""
+    marks = {tuple(mark.role in ("", "strong") for mark in entry.marks) for entry in block.entries}
+    return len(marks) == 1 and all(next(iter(marks))) and any(entry.marks for entry in block.entries)
+
+
+def _marked(block: Entries) -> str:
+    rows = [
+        [*map(_inline, entry.marks), "<br>".join(map(_inline, (entry.text, *entry.more)))] for entry in block.entries
+    ]
+    return table([""] * len(rows[0]), "l" * len(rows[0]), rows)
 
 
 def _entries(block: Entries) -> Iterable[str]:
@@ -97,3 +134,37 @@ def _inline(text: Inline) -> str:
             words = f"{_MARKS.get(piece.role, '')}**{words}**"
         told.append(words)
     return "".join(told)
+
+
+def escape(text: str) -> str:
+    """Text that Markdown, HTML and GitHub leave as it is, on one line."""
+    text = clean(text).strip()
+    first = f"&#{ord(text[0])};" if _BLOCK.match(text) else ""
+    return first + _SPECIAL.sub(lambda found: _REPLACED.get(found[0], f"\\{found[0]}"), text[1:] if first else text)
+
+
+def code(text: str) -> str:
+    """A name in code style, shortened."""
+    return command(shorten(clean(text), LONGEST_NAME))
+
+
+def command(text: str) -> str:
+    """A command in code style, whole. Entities where a code span could not hold it inside a table."""
+    text = clean(text)
+    if not text.strip():
+        return ""
+    if any(char in text for char in "`|\\"):
+        return f"<code>{''.join(char if char.isalnum() or char == ' ' else f'&#{ord(char)};' for char in text)}</code>"
+    return f"`{text}`"
+
+
+def _unbroken(figure: str) -> str:
+    """A number and its unit on one line."""
+    return figure.replace(" ", "\N{NO-BREAK SPACE}")
+
+
+def table(heads: Sequence[str], align: str, rows: Iterable[Sequence[str]]) -> str:
+    """``align``: one letter a column, ``l`` or ``r``."""
+    rows = [[_unbroken(cell) if side == "r" else cell for cell, side in zip(row, align, strict=True)] for row in rows]
+    marks = ["---:" if side == "r" else "---" for side in align]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, marks, *rows))

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from boundby.document import blocks
 from boundby.document.blocks import Bar, Bars, Cell, Document, Entries, Facts, Inline, Paragraph, Section, Span, Table
+from boundby.document.text import clean
+from boundby.model.records import replace
 from boundby.render.face import DEFAULT_WIDTH, DIM, GAP, MIN_WIDTH, STRONG, ColorSystem, Face, pad
 
 LEAST_NAME, LEAST_BAR, MOST_BAR = 18, 10, 60
-LONGEST_CELL = 30  # of what stands behind the first column
+LONGEST_HEAD = 30  # a longer title stands above its table
+LONGEST_CELL, LEAST_CELL = 30, 16  # of what stands behind the first column; names give way down to the latter
 STYLES = {"strong": STRONG, "faint": DIM, "good": "green", "bad": "red", "warning": ""}
 
 
@@ -21,8 +26,8 @@ def render(
 ) -> str:
     """The whole of it, no line wider than ``width``; ``color_system=None`` means no colour."""
     face = Face(max(width, MIN_WIDTH), color_system, unicode)
-    groups = [_lines(part, face) for part in _apart(document.blocks)]
-    return face.text([*groups, *(_section(part, face) for part in document.sections)])
+    groups = [lines(part, face) for part in _apart(document.blocks)]
+    return face.text([*groups, *(section(part, face) for part in document.sections)])
 
 
 def _apart(parts: Sequence[object]) -> Iterable[list[object]]:
@@ -49,20 +54,27 @@ def _shown(parts: Iterable[object]) -> Iterable[object]:
             yield block
 
 
-def _section(part: Section, face: Face) -> list[Text]:
+def section(part: Section, face: Face) -> list[Text]:
+    """A part as lines; none where nothing of it stands in texts."""
     shown = list(_shown(part.blocks))
-    if shown and isinstance(shown[0], Table):
-        return [*_table(shown[0], face, _capitals(part.title)), *_lines(shown[1:], face)]
-    return [face.heading(_capitals(part.title)), *_lines(shown, face)] if shown else []
+    in_head = bool(shown) and isinstance(shown[0], Table) and len(part.title) <= LONGEST_HEAD and ": " not in part.title
+    told = [] if in_head else [face.heading(line) for line in face.wrapped(_capitals(part.title))]
+    for number, group in enumerate(_apart(shown)):
+        if number == 0 and in_head and isinstance(group[0], Table):
+            told += [*_table(group[0], face, _capitals(part.title)), *lines(group[1:], face)]
+        else:
+            told += [*([Text()] if number else []), *lines(group, face)]
+    return told if shown else []
 
 
 def _capitals(title: str) -> str:
     """``WHAT IF (all ranks)``, ``FINDINGS: 2 new``: the name, not what is said of it."""
     name = re.split(r": | \(", title, maxsplit=1)[0]
-    return name.upper() + title[len(name) :]
+    return clean(name.upper() + title[len(name) :])
 
 
-def _lines(parts: Iterable[object], face: Face) -> list[Text]:
+def lines(parts: Iterable[object], face: Face) -> list[Text]:
+    """Blocks one after the other."""
     return [line for block in _shown(parts) for line in _block(block, face)]
 
 
@@ -125,16 +137,23 @@ def _span(piece: Span, face: Face, style: str = "") -> Text:
 
 def _entries(block: Entries, face: Face) -> list[Text]:
     lines: list[Text] = []
-    widths = [
-        max((len(entry.marks[i].text) for entry in block.entries if len(entry.marks) > i), default=0)
-        for i in range(max((len(entry.marks) for entry in block.entries), default=0))
-    ]
+    columns = itertools.zip_longest(
+        *([face.safe(mark.text) for mark in blocks.spans(entry.marks)] for entry in block.entries), fillvalue=""
+    )
+    widths = [min(max(map(cell_len, column)), face.width // 3) for column in columns]
     for number, entry in enumerate(block.entries, 1):
-        marks = [pad(_span(mark, face), width + 2) for mark, width in zip(entry.marks, widths, strict=False)]
+        pairs = zip(blocks.spans(entry.marks), widths, strict=False)
+        marks = [pad(_span(replace(mark, text=face.fit(mark.text, width)), face), width + 2) for mark, width in pairs]
         first = face.line(f"{number}. " if block.ordered else "", *marks)
         lines += _flowing(entry.text, face, first=first if first.cell_len else None)
         for more in entry.more:
-            lines += _flowing(more, face, indent=first.cell_len or 2, style=DIM)
+            indent = first.cell_len or 2
+            is_code = isinstance(more, Span) and more.role == "code"  # as it stands, spaces and all
+            lines += (
+                face.verbatim(_plain(more), indent, STRONG)
+                if is_code
+                else _flowing(more, face, indent=indent, style=DIM)
+            )
     return lines
 
 
@@ -150,17 +169,24 @@ def _table(table: Table, face: Face, title: str = "") -> list[Text]:
     """Columns as wide as they need; bars share what is left; names give way first, then the least telling columns."""
     columns = [column for column in table.columns if column.where != "page" and not column.prose]
     prose = [column for column in table.columns if column.where != "page" and column.prose]  # below its row
-    heads = [title if title and place == 0 else column.head.upper() for place, column in enumerate(columns)]
+    heads = [title if title and place == 0 else clean(column.head).upper() for place, column in enumerate(columns)]
     cells = [[_cell(column.cell(row), face) for column in columns] for row in table.rows]
     for line, row in zip(cells, table.rows, strict=True):
         line[0] = face.line("  " * table.depth(row), line[0] if isinstance(line[0], Text) else "")
-    widths = [_natural(head, [line[place] for line in cells], place) for place, head in enumerate(heads)]
+    widths = [
+        _natural(head, [line[place] for line in cells], face.width if place == 0 else LONGEST_CELL)
+        for place, head in enumerate(heads)
+    ]
     kept = list(range(len(columns)))
     least = min(LEAST_NAME, widths[0])
 
     def room() -> int:
         return face.width - sum(widths[place] + len(GAP) for place in kept[1:])
 
+    named = [place for place in kept[1:] if any(_is_name(columns[place].cell(row)) for row in table.rows)]
+    each = -(-(least - room()) // max(len(named), 1))
+    for place in named:
+        widths[place] -= max(min(widths[place] - LEAST_CELL, each), 0)
     while room() < least and any(columns[place].goes for place in kept):
         kept.remove(max(kept, key=lambda place: columns[place].goes))
     widths[0] = max(min(widths[0], room()), min(widths[0], 8))
@@ -184,6 +210,10 @@ def _table(table: Table, face: Face, title: str = "") -> list[Text]:
     return lines
 
 
+def _is_name(cell: Cell) -> bool:
+    return isinstance(cell, Span) and cell.role == "code"
+
+
 def _plain(cell: Cell) -> str:
     pieces = tuple(part for part in (cell if isinstance(cell, tuple) else (cell,)) if not isinstance(part, Bar))
     return "".join(piece.text for piece in blocks.spans(pieces))
@@ -196,9 +226,9 @@ def _cell(cell: Cell, face: Face) -> Text | Bar:
     return face.line(*(_span(piece, face) for piece in blocks.spans(tuple(pieces))))
 
 
-def _natural(head: str, cells: Sequence[Text | Bar], place: int) -> int:
+def _natural(head: str, cells: Sequence[Text | Bar], most: int) -> int:
     longest = max((LEAST_BAR if isinstance(cell, Bar) else cell.cell_len for cell in cells), default=0)
-    return max(len(head), longest if place == 0 else min(longest, LONGEST_CELL))
+    return max(len(head), min(longest, most))
 
 
 def _fitted(cell: Text | Bar, width: int, face: Face) -> Text:

@@ -1,0 +1,225 @@
+"""What a report says below its accounts, regions and findings, as sections of a document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from boundby.document import counters, findings, memory, sentences, view, work
+from boundby.document.blocks import (
+    Column,
+    Document,
+    Entries,
+    Entry,
+    Inline,
+    Paragraph,
+    Section,
+    Span,
+    Table,
+    entries,
+    section,
+)
+from boundby.document.missing import captured_by, not_captured, not_read
+from boundby.document.text import region_name
+from boundby.document.view import Account
+from boundby.model import units
+from boundby.model.records import replace
+from boundby.model.scale import LIST
+from boundby.results.report import Check, FirstResponse, Report
+
+#: GitHub takes comments of up to 65,536 characters; what one device has here takes some 1,700.
+MOST_DEVICES = 12
+MOST_PAYLOADS = MOST_WARNINGS = LIST
+_MARKS = {True: "✓", False: "✗", None: "?"}
+_TOP = (
+    Column("count", lambda one: units.count(one.count), right=True),
+    Column("time", lambda one: units.duration(one.total_ns), right=True),
+)
+_KERNELS = (Column("kernel", lambda one: Span(one.name, "code")), *_TOP)
+_CALLS = (Column("CUDA API call, waiting included", lambda one: Span(one.name, "code")), *_TOP)
+_SUMS = (
+    Column("by region", lambda row: Span(row[0].lstrip(), "code")),
+    Column("kernels", lambda row: row[1], right=True),
+    Column("time", lambda row: row[2], right=True),
+    Column("most in", lambda row: Span(row[3], "code"), goes=2),
+    Column("calls", lambda row: row[4], right=True),
+    Column("time", lambda row: row[5], right=True),
+    Column("most in", lambda row: Span(row[6], "code"), goes=1),
+)
+_WHAT_IF = (
+    Column("scenario", lambda row: row[0]),
+    Column("predicted", lambda row: sentences.predicted_length(row[1]), right=True),
+    Column("change", lambda row: sentences.predicted_change(row[1]), right=True),
+)
+
+
+def sections(report: Report, min_share: float | None = None) -> tuple[Section, ...]:
+    """All of them; those of which the report holds nothing are left out."""
+    accounts = view.accounts(report)[:MOST_DEVICES]
+    kernels, calls = view.tops(report)
+    no_predictions = sentences.no_predictions(report)
+    return (
+        *(part for account in accounts for part in _cards(account)),
+        *_folded(
+            "Kernels and CUDA calls with most time",
+            Table(_KERNELS, kernels),
+            Table(_CALLS, calls),
+            Table(_SUMS, tuple(view.region_sums(report, min_share)), depth=_depth),
+            id="tops",
+        ),
+        *section(
+            "What if (replayed; estimates)",
+            Paragraph(f"{no_predictions}." if no_predictions else ""),
+            None if no_predictions else Table(_WHAT_IF, tuple(sentences.notable_scenarios(report))),
+            id="what-if",
+            short="What if",
+        ),
+        *_folded(
+            f"Work and peaks: {work.title(report)}",
+            _table(work.COLUMNS, (row.cells(_ending(row.path)) for row in work.rows(report))),
+            id="work",
+        ),
+        *_counters(report),
+        *(
+            part
+            for device in report.devices
+            for title in memory.titles(device)
+            for part in _folded(
+                f"Memory, {title}",
+                _table(("allocated in, and held at the peak", "bytes", "share"), memory.held(device)),
+                id="memory",
+            )
+        ),
+        *_folded(
+            "Forward and backward: kernel time of each region's operators, and of their gradients",
+            _table(memory.PASSES, ((_ending(path), *figures) for path, *figures in memory.passes(report))),
+            id="passes",
+        ),
+        *_folded(
+            "Payloads: the numbers that ranges carry, and the time for each of them",
+            _table(("region", "ranges", "each", "sum", "time per unit"), _payloads(report)),
+            id="payloads",
+        ),
+        *_checklist([account for account in accounts if account.checklist]),
+        *_gaps(report),
+    )
+
+
+def document(report: Report, min_share: float | None = None) -> Document:
+    """The sections alone."""
+    return Document("boundby", (), sections(report, min_share))
+
+
+def warnings(report: Report) -> Iterator[Paragraph]:
+    """What the trace's reader warned of."""
+    for warning in report.trace.warnings[:MOST_WARNINGS]:
+        yield Paragraph(f"{warning.message.rstrip('.')}. [{warning.code}]", "warning")
+    more = len(report.trace.warnings) - MOST_WARNINGS
+    if more > 0:
+        yield Paragraph(f"{more} more warnings are in --format json.", "faint")
+
+
+def _folded(title: str, *blocks: object, id: str) -> Iterator[Section]:
+    return (replace(part, is_folded=True) for part in section(title, *blocks, id=id))
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """Names, then figures."""
+
+    def column(place: int, head: str) -> Column:
+        return Column(head, lambda row: row[place], right=place > 0)
+
+    return Table(tuple(column(place, head) for place, head in enumerate(heads)), tuple(rows))
+
+
+def _depth(row: Sequence[str]) -> int:
+    return (len(row[0]) - len(row[0].lstrip())) // 2
+
+
+def _ending(path: tuple[str, ...]) -> str:
+    return "/".join(path[-2:]) or "(all)"
+
+
+def _cards(account: Account) -> Iterator[Section]:
+    """A device's pattern: the classic signs, and what to do first."""
+    for card in account.cards:
+        signs = [
+            Entry(
+                sign.value if sign.is_met is not None else "not captured", (Span(_MARKS[sign.is_met]), Span(sign.name))
+            )
+            for sign in card.signs
+        ]
+        notes = (Paragraph(f"{text.rstrip('.')}.", "faint") for text in (card.stands, *card.notes) if text)
+        title = f"Classic signs ({account.name}: {sentences.bound_phrase(card.pattern)})"
+        yield from _folded(title, Entries(tuple(signs)), *notes, id="signs")
+    told = tuple(_response(one, account.set_against_ns) for one in sentences.numbered(account.responses))
+    usual = Paragraph(sentences.usual(account.responses), "faint")
+    yield from _folded(f"First responses ({account.name})", Entries(told, ordered=True), usual, id="responses")
+
+
+def _response(one: FirstResponse, whole_ns: int) -> Entry:
+    saves = sentences.saves_of(one, whole_ns)
+    limits = [f"Needs: {one.needs}." if one.needs else "", f"Not when: {one.caution}." if one.caution else ""]
+    more: tuple[Inline, ...] = (
+        one.because,
+        *(Span(line, "code") for line in one.code.splitlines()),
+        f"at {sentences.place(one.where)}" if one.where is not None else "",
+        f"→ {one.action}" if one.action else "",
+        " ".join(filter(None, limits)),
+        Span(one.command, "code") if one.command else "",
+    )
+    return Entry(f"{one.title}{f': {saves}' if saves else ''}", (), tuple(text for text in more if text))
+
+
+def _counters(report: Report) -> Iterator[Section]:
+    for device in report.devices:
+        if title := counters.title(device):
+            yield from _folded(
+                f"GPU counters, {title}", _table(counters.COLUMNS, counters.kernels(device)), id="counters"
+            )
+    rows = (row for _, row in counters.regions(report))
+    yield from _folded("Counters by region", _table(("region", *counters.COLUMNS[1:]), rows), id="counted")
+
+
+def _payloads(report: Report) -> Iterator[tuple[str, ...]]:
+    regions = [(region, region.payload) for region in report.regions if region.payload is not None]
+    for region, told in sorted(regions, key=lambda pair: -pair[0].share)[:MOST_PAYLOADS]:
+        each = units.duration(told.ns_per_unit) if told.ns_per_unit is not None else ""
+        sizes = f"{told.least:,}" if told.least == told.most else f"{told.least:,} to {told.most:,}"
+        yield region_name(region.path), units.count(told.count), sizes, f"{told.total:,}", each
+
+
+def _checklist(members: Sequence[Account]) -> Iterator[Section]:
+    """One device's with readings; of several one column a device, so that they compare."""
+    if len(members) == 1:
+        yield from _folded("Measured", Entries(tuple(map(_check, members[0].checklist))), id="measured")
+        return
+    names = list(dict.fromkeys(check.name for account in members for check in account.checklist))
+    values = [{check.name: check.value for check in account.checklist} for account in members]
+
+    def column(place: int, account: Account) -> Column:
+        return Column(account.name, lambda name: values[place].get(name, ""), right=True, goes=place)
+
+    columns = (Column("check", lambda name: name), *(column(place, one) for place, one in enumerate(members)))
+    yield from _folded("Measured", Table(columns, tuple(names)), id="measured")
+
+
+def _check(check: Check) -> Entry:
+    points_to = f" → {sentences.bound_phrase(check.points_to)}" if check.points_to else ""
+    return Entry(f"{check.reading}{points_to}", (Span(check.name), Span(check.value, "strong")))
+
+
+def _gaps(report: Report) -> Iterator[Section]:
+    gaps = tuple(
+        Entry((f"{gap.cost} → ", Span(gap.remedy, "" if gap.reason else "code")), (Span(gap.kind),))
+        for gap in not_captured(report)
+    )
+    unchecked = findings.could_not_check(report.not_checked, every=report.analysis.show_all)
+    unread = not_read(report)
+    title = f"Not captured: what that hides, and how {captured_by(report)} captures it, or why it did not"
+    yield from _folded(
+        title if gaps else "Not checked",
+        Entries(gaps),
+        entries(("Could not check ", Span(rules, "code"), f", because {reason}.") for reason, rules in unchecked),
+        Paragraph(f"Not read: {unread}." if unread else "", "faint"),
+        id="not-captured",
+    )
