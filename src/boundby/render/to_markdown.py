@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from boundby.document import blocks
 from boundby.document.bars import letters
@@ -118,13 +118,15 @@ def _cell(cell: Cell) -> str:
     if isinstance(cell, Bar):
         bar = letters(cell.parts, max(round(SMALL_BAR * cell.scale), 1))
         return f"`{bar}`" if bar else ""
-    return _inline(tuple(part for part in (cell if isinstance(cell, tuple) else (cell,)) if not isinstance(part, Bar)))
+    pieces = tuple(part for part in (cell if isinstance(cell, tuple) else (cell,)) if not isinstance(part, Bar))
+    return _inline(pieces, code)
 
 
-def _inline(text: Inline) -> str:
+def _inline(text: Inline, name: Callable[[str], str] | None = None) -> str:
+    """``name``: how code is written, if it may be shortened."""
     told = []
     for piece in blocks.spans(text):
-        words = code(piece.text) if piece.role == "code" else escape(piece.text)
+        words = (name or command)(piece.text) if piece.role == "code" else escape(piece.text)
         if text != piece.text and piece.role != "code":  # spaces at its ends part it from its neighbours
             words = words and piece.text[: len(piece.text) - len(piece.text.lstrip())] + words
             words += " " if piece.text.endswith(" ") and piece.text.strip() else ""
