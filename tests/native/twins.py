@@ -66,7 +66,7 @@ from boundby.native.events import (
     _double,
 )
 from boundby.native.forward import BLOCK, FIRST_KERNEL, Costs, Links, Pass, Pieces, _new
-from boundby.plot_data import lanes, ranges
+from boundby.plot_data import lanes, lanes_of_ranges
 from boundby.results.plot_data import CauseBins
 from boundby.stats import spread
 from boundby.trace.tables import NO_CORRELATION
@@ -914,7 +914,7 @@ _PASSES: dict[str, dict[str, Any]] = {
     spread.__name__: {"intervals_in": _intervals_in},
     correlate.__name__: {"_join": _join},
     lanes.__name__: {"cause_bins": _cause_bins},
-    ranges.__name__: {"groups_of": _groups_of, "grouped": _grouped},
+    lanes_of_ranges.__name__: {"groups_of": _groups_of, "grouped": _grouped},
     texts.__name__: {"distinct_texts": distinct_texts},
     of_segments.__name__: {"covering": _covering},
     of_gaps.__name__: {"_divided": _divided},

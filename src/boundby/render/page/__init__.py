@@ -60,10 +60,10 @@ def render(
 
     ``min_share``: regions below this fraction of the window are left out; None: all, up to what a page can hold.
     """
-    from boundby.render.page import content, drawings, regions
+    from boundby.render.page import content, drawings, region_table
 
     style, script = assets(STYLES, "\n"), assets(SCRIPTS, "\n")
-    shown = regions.select_rows(report, min_share)
+    shown = region_table.select_rows(report, min_share)
     return (
         environment()
         .get_template("page.html.j2")

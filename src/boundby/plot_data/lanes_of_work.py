@@ -23,7 +23,7 @@ from boundby.model.arrays import (
 from boundby.model.causes import Cause
 from boundby.model.records import replace
 from boundby.model.scale import LIST
-from boundby.plot_data.ranges import grouped, groups_of, resolution_for
+from boundby.plot_data.lanes_of_ranges import grouped, groups_of, resolution_for
 from boundby.results.plot_data import WorkLane
 from boundby.trace.tables import Direction, MemoryKind, OpKind
 from boundby.trace.vocabulary.cuda import plain_name
