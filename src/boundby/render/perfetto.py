@@ -192,7 +192,7 @@ class _Tracks:
                 self.writer.counter(name, parent, rank, lane.bins.edges_ns, percent)
 
     def _counters(self, parent: int, device: int) -> None:
-        """The GPU's counters, sample by sample; of very many, every so many."""
+        """The GPU's counters, sample by sample, and what is allocated; of very many, every so many."""
         samples = self.timeline.trace.metric_samples
         rows = np.flatnonzero(samples.device == device)
         rows = rows[:: max(-(-len(rows) // MOST_SAMPLES), 1)]
@@ -203,6 +203,12 @@ class _Tracks:
                 self.writer.counter(
                     name, parent, _Track.COUNTED, samples.start_ns[rows][told], percent[told].astype(float)
                 )
+        points = self.timeline.trace.memory
+        rows = np.flatnonzero(points.device == device)
+        rows = rows[:: max(-(-len(rows) // MOST_SAMPLES), 1)]
+        if len(rows):
+            megabytes = points.allocated[rows] / 1e6
+            self.writer.counter("memory in use", parent, _Track.COUNTED, points.start_ns[rows], megabytes, "MB")
 
     def _streams(self, parent: int, device: int) -> None:
         """The operations of each stream; of each process where several have one of that number."""

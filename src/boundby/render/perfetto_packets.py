@@ -132,10 +132,12 @@ class Writer:
         described = self._proto.ThreadDescriptor(pid=pid, tid=tid, thread_name=clean(name))
         return self.track("", process, ordered=True, thread=described)
 
-    def counter(self, name: str, parent: int, rank: int, time_ns: Int64Array, percent: npt.NDArray[np.float64]) -> None:
-        """A counter in percent, from values that hold from their time on."""
-        track = self.track(name, parent, rank, counter=self._proto.CounterDescriptor(unit_name="%"))
-        for time, value in zip(time_ns.tolist(), percent.tolist(), strict=True):
+    def counter(
+        self, name: str, parent: int, rank: int, time_ns: Int64Array, values: npt.NDArray[np.float64], unit: str = "%"
+    ) -> None:
+        """A counter, in percent or another unit, from values that hold from their time on."""
+        track = self.track(name, parent, rank, counter=self._proto.CounterDescriptor(unit_name=unit))
+        for time, value in zip(time_ns.tolist(), values.tolist(), strict=True):
             packet = self._event(track, self._proto.TrackEvent.TYPE_COUNTER, time)
             packet.track_event.double_counter_value = value
             self._put(packet)
