@@ -253,6 +253,12 @@ def _steps(summaries: Sequence[RankSummary], aligned: Aligned) -> tuple[int, lis
     return -(-(len(reference) - first) // group), [np.append(-1, one) for one in counted], group
 
 
+def _spread(values: Float) -> Float:
+    """The usual deviation from the median, per column."""
+    spread: Float = _MAD * np.median(np.abs(values - np.median(values, axis=0)), axis=0)
+    return spread
+
+
 def _is_sure(
     mean: Float, variance: Float, counted: npt.NDArray[np.int64], stages: Sequence[tuple[int, ...]]
 ) -> BoolArray:
@@ -454,11 +460,12 @@ class _Search:
         mean = np.where(regular, excess, 0).sum(axis=1) / counted  # rank, cause
         squares = np.where(regular, (excess - mean[:, None]) ** 2, 0).sum(axis=1)
         spread = np.zeros_like(mean)
-        for members in job.stages:
-            rows = list(members)
-            for rank in rows if len(rows) >= 4 else ():  # its own difference is no measure of what is usual
-                others = mean[[other for other in rows if other != rank] if len(rows) <= 16 else rows]
-                spread[rank] = _MAD * np.median(np.abs(others - np.median(others, axis=0)), axis=0)
+        for members in (list(members) for members in job.stages if len(members) >= 4):
+            if len(members) > 16:
+                spread[members] = _spread(mean[members])
+                continue
+            for rank in members:  # its own difference is no measure of what is usual
+                spread[rank] = _spread(mean[[other for other in members if other != rank]])
         is_sure = _is_sure(mean, squares / np.maximum(counted - 1, 1), counted, job.stages)
         differs = self.has_peers[:, None] & is_sure & (np.abs(mean) > LEAST_SPREADS * spread)
         is_slow = differs & (mean * job.steps > self.least_ns / 2)

@@ -597,29 +597,24 @@ def _clocks(
             offset[place] += np.median(reference[instance[mine]] - now[mine])
         is_set |= fresh
     everyone = np.ones(len(rank), bool)
+    counts = np.diff(first)
+    with_as_many = [(np.flatnonzero(counts == number), number) for number in unique(counts).tolist() if number]
+    alike = [(places, by_rank[first[places][:, None] + np.arange(number)]) for places, number in with_as_many]
     for _ in range(_ROUNDS):
         now = common()
         left = _medians(now, instance, everyone, instances)[instance] - now
-        for place, mine in enumerate(rows_of):
-            if len(mine):
-                fitted, slope = _line(local[mine], left[mine])
-                offset[place] += fitted
-                drift[place] += slope
+        for places, rows in alike:
+            fitted, slope = _lines(local[rows], left[rows])
+            offset[places] += fitted
+            drift[places] += slope
         if count:
             drift -= drift[0]
             offset -= offset[0]
     left = np.abs(_medians(common(), instance, everyone, instances)[instance] - common()) if len(rank) else local
-    return tuple(
-        Clock(
-            float(offset[place]),
-            float(drift[place]),
-            int(origin[place]),
-            len(mine),
-            float(np.median(left[mine])) if len(mine) else 0.0,
-            float(np.percentile(left[mine], 95)) if len(mine) else 0.0,
-        )
-        for place, mine in enumerate(rows_of)
-    )
+    residual, worst = np.zeros(count), np.zeros(count)
+    for places, rows in alike:
+        residual[places], worst[places] = np.percentile(left[rows], (50, 95), axis=1)
+    return tuple(map(Clock, *(of.tolist() for of in (offset, drift, origin, counts, residual, worst))))
 
 
 def _reached(is_set: BoolArray, instance: Int64Array, rank: Int64Array, instances: int) -> BoolArray:
@@ -642,12 +637,6 @@ def _medians(value: Float, instance: Int64Array, counted: BoolArray, instances: 
             those = np.flatnonzero(number == size)
             middle[those] = np.median(value[rows[first[those][:, None] + np.arange(size)]], axis=1)
     return middle
-
-
-def _line(at: Float, value: Float) -> tuple[float, float]:
-    """As `_lines`, of one rank."""
-    constant, slope = _lines(at[None], value[None])
-    return float(constant[0]), float(slope[0])
 
 
 def _lines(at: Float, value: Float) -> tuple[Float, Float]:
