@@ -17,10 +17,10 @@ from typing import Any
 
 from boundby.capture import folder as runs
 from boundby.jobs.rank import summarise
-from boundby.jobs.summary import RankSummary
+from boundby.jobs.summary import Group, RankSummary, held_once
 from boundby.model.errors import InputError, ToolError, UserError
 from boundby.model.inputs import by_suffix, split_suffix
-from boundby.model.records import dataclass
+from boundby.model.records import dataclass, replace
 from boundby.model.stage import stage
 from boundby.opening import Progress, open_trace
 from boundby.options import AnalysisOptions
@@ -132,9 +132,10 @@ def each(
         answers = _in_processes(reports, chosen, count, work)
     else:
         answers = (work(name, path, chosen) for name, path in reports)
-    found = {}
+    found, known = {}, dict[Group, Group]()
     for number, answer in enumerate(answers):
-        found[answer.name] = answer
+        summaries = tuple(held_once(one, known) for one in answer.summaries)
+        found[answer.name] = replace(answer, summaries=summaries)
         tell(f"{stage} {len(reports)} reports", (number + 1) / len(reports))
     return [found[name] for name, _ in reports if name in found]
 

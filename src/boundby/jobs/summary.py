@@ -27,7 +27,7 @@ from boundby.model.arrays import (
 )
 from boundby.model.causes import CAUSES, Cause
 from boundby.model.intervals import Coverage, IntervalSet, union
-from boundby.model.records import dataclass
+from boundby.model.records import dataclass, replace
 from boundby.structure.ranks import Unfinished
 from boundby.trace.tables import Table
 
@@ -153,6 +153,11 @@ class RankSummary:
         own = np.bincount(self.work.event, self.work.ns, len(self.events) + 1)[:-1]
         passed: npt.NDArray[np.float64] = np.diff(self.events.time_ns, prepend=self.window_ns[0]) - own
         return passed
+
+
+def held_once(summary: RankSummary, known: dict[Group, Group]) -> RankSummary:
+    """The same, with groups of many ranks that other summaries (``known``) have, too, held once for all."""
+    return replace(summary, groups=tuple(known.setdefault(group, group) for group in summary.groups))
 
 
 def compact(
@@ -285,6 +290,7 @@ __all__ = [
     "Work",
     "compact",
     "fingerprint",
+    "held_once",
     "merged",
     "queued_ready",
 ]
