@@ -269,7 +269,7 @@ def test_what_costs_the_same_and_would_save_more_is_no_worse() -> None:
     before, after = (replace(base, findings=(one,)) for one in (was, replace(was, saving_ns=(30, 300))))
     [item] = compare(before, after).findings
     assert (item.trend, item.is_cost_alike) == (None, True)
-    assert finding_figures(item).endswith("it costs about what it did")
+    assert finding_figures(item).endswith("it costs about as much as before")
 
 
 def test_programs_that_share_nothing_did_not_change() -> None:

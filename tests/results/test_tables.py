@@ -92,6 +92,7 @@ def test_columns_of_a_report_are_what_they_were() -> None:
     verdict = "bound confidence saving_ns runner_up runner_up_saving_ns bound_next because"
     assert " ".join(columns("findings")) == (
         "rank rule severity title region saving_low_ns saving_high_ns advice docs instances disproof finding"
+        " remedy change code"
     )
     assert " ".join(columns("devices")).startswith(
         f"device name {verdict} window_start_ns window_end_ns window_ns busy_ns idle_ns startup_ns shutdown_ns"

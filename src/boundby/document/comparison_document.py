@@ -307,7 +307,7 @@ def _state(item: RegionChange) -> str:
     if item.why_not is not None:
         return "not known"
     if item.after is not None and item.change is not None and item.change > NEXT_TO_NOTHING:
-        return "was next to nothing"
+        return "new"
     return "gone" if item.after is None else change(item.change)
 
 
@@ -521,7 +521,7 @@ def finding_figures(item: FindingChange) -> str:
     """What it was, what was promised and what came of it, in one phrase."""
     old, new = item.saving_before_ns, item.saving_after_ns
     if item.status == "remains":
-        alike = "it costs about what it did" if item.is_cost_alike else ""
+        alike = "it costs about as much as before" if item.is_cost_alike else ""
         return "; ".join(filter(None, (_was(item), _still_saves(old, new), alike)))
     if item.status == "resolved":
         promised = f"promised {saves_range(old)}, below 1 % of the window now" if old else ""

@@ -50,7 +50,7 @@ WORTH_TELLING = NEGLIGIBLE
 
 
 def nothing_found(report: Report) -> str:
-    """``No finding: 40 rules looked, and none knows a change that would save 1 % of the time.``; empty where something
+    """``No finding: 40 rules looked; no change they know would save 1 % of the time.``; empty where something
     was found, or nobody looked."""
     if not report.analysis.rules_checked or any(item.severity != NOTE for item in report.findings):
         return ""
@@ -67,7 +67,7 @@ def nothing_found(report: Report) -> str:
         return f"No finding{where}: {rules} looked at the host's threads; most look for what keeps a GPU waiting."
     if where:
         return f"No finding{where}; {rules} looked at the whole program."
-    return f"No finding: {rules} looked, and none knows a change that would save {least} of the time."
+    return f"No finding: {rules} looked; no change they know would save {least} of the time."
 
 
 def _is_promised(report: Report) -> bool:

@@ -503,7 +503,7 @@ def _doubts(
         doubts.append(f"only {units.percent(parts / alone)} of the ranks' collectives could be matched")
     if diagnosis.steps < FEW_STEPS:
         are = "is" if diagnosis.steps == 1 else "are"
-        doubts.append(f"{units.plural(diagnosis.steps, 'step')} {are} too few to tell a habit from an exception")
+        doubts.append(f"{units.plural(diagnosis.steps, 'step')} {are} too few to show a pattern")
     return doubts
 
 

@@ -73,7 +73,7 @@ def of_result(result: object) -> Iterator[Mistake]:
     if inspect.isgenerator(result) or inspect.isasyncgen(result) or isinstance(result, map | filter | zip):
         yield Mistake(
             "lazy-result",
-            f"A call returns a {kind}, whose work begins only when it is read: next to nothing was timed.",
+            f"A call returns a {kind}, whose work begins only when it is read: hardly any of it was timed.",
             "Consume it in the function, as in list(...).",
         )
     elif inspect.isawaitable(result):

@@ -693,7 +693,7 @@ class Predictor:
             # Only delays in which the device idles count.
             idle_ns = np.minimum(graph.costs.unexplained_delay_ns[rows], gap_before(device, graph.links.start_ns[rows]))
             if (delayed := int(idle_ns.sum()) / max(length_ns, 1)) > UNEXPLAINED_SHARE:
-                return f"{percent(delayed)} of the window is delay that no recorded dependency explains"
+                return f"{percent(delayed)} of the time is delay with no recorded cause"
         return None
 
     @property

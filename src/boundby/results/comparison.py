@@ -161,7 +161,7 @@ class FindingChange:
     is_cost_alike: Annotated[
         bool,
         LATER,
-        "Remains: it would save more by a quarter or more, and costs about what it did, as where others are gone.",
+        "Remains: it would save more by a quarter or more, and costs about as much as before (others are gone).",
     ] = False
     cause: Annotated[str | None, "Resolved: the cause that the rule's remedy takes away."] = None
     cause_ns: Annotated[

@@ -660,7 +660,7 @@ Cards = Annotated[tuple[Card, ...], LATER, "The patterns of the verdict: one, or
 FirstResponses = Annotated[
     tuple[FirstResponse, ...], LATER, "What to change first, best first; those without a number last."
 ]
-BlockedOn = Annotated[Mapping[str, Natural], "What the host slept on: nanoseconds by kind (lock, sleep, file, ...)."]
+BlockedOn = Annotated[Mapping[str, Natural], "What the host waited in: nanoseconds by kind (lock, sleep, file, ...)."]
 
 
 @dataclass(frozen=True)
@@ -1023,7 +1023,7 @@ class WhatIf:
     baseline_ns: Annotated[Natural, "Measured length of the window, nanoseconds."]
     device: Annotated[int, "Device id."] = 0
     low_ns: Annotated[
-        Natural | None, LATER, "Shortest window that what the trace leaves open, missing records among it, allows."
+        Natural | None, LATER, "Shortest window that unrecorded data, missing records among it, allows."
     ] = None
     high_ns: Annotated[Natural | None, LATER, "Longest window that it allows."] = None
     confidence: Annotated[str, LATER, OneOf(CONFIDENCES), "How narrow that is."] = CONFIDENCES[-1]

@@ -22,7 +22,7 @@ from boundby.rules.rule import Match, Rule, Threshold
 SMALL_BATCH = "small-batch"
 SMALL = Threshold("small_fraction", 0.7, "fraction", "Single small kernels are part of every program.")
 COUNT = Threshold("count", 100, "launches", "Fewer cannot take a share of the time that matters.")
-SHARE = Threshold("share_fraction", 0.3, "fraction of launches", "Fewer are the odds and ends beside what repeats.")
+SHARE = Threshold("share_fraction", 0.3, "fraction of launches", "Fewer are what is left beside what repeats.")
 
 
 @dataclass(frozen=True)

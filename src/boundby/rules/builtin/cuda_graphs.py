@@ -46,7 +46,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     more = context.program.pick("more work in each", torch="a larger batch", jax="a larger batch")
     batch = (
         f"{percent(small)} of these kernels have fewer blocks than the GPU has multiprocessors: "
-        f"{more} costs them next to nothing",
+        f"{more} makes them hardly any longer",
     )
     yield repeating.match(
         f"{count(len(repeating))} launches repeat, in {_sequences(found, len(repeating))}: one CUDA graph launch could "

@@ -46,7 +46,7 @@ MOST_NAMED = A_FEW_LINES
 NAMED = NOTABLE
 _ENGINE = "autograd::engine::evaluate_function: "
 DISPATCH = (
-    "This is the framework's way from operator to launch (Python, autograd, dispatch): fewer and larger operators "
+    "The framework takes this time between operator and launch (Python, autograd, dispatch). Use fewer operators "
     "(torch.compile, a larger batch), or one CUDA graph for what repeats"
 )
 
@@ -154,8 +154,7 @@ def _advice(context: RuleContext, place: Place, hot: str, *, is_sampled: bool) -
         else "let several threads share what remains"
     )
     first = (
-        f"Take {where} off the path to the next launch: compute it on the GPU, once before the loop, or in another "
-        f"thread while the GPU works; {rest}"
+        f"Compute {where} on the GPU, once before the loop, or in another thread while the GPU works; {rest}"
         if context.timeline.devices
         else f"Make {where} cheaper: compute once what does not change, move what is "
         f"done to many elements to the GPU; {rest}"

@@ -285,7 +285,7 @@ def _compiling(context: RuleContext, rows: Rows) -> tuple[str, ...]:
 
 RULE = Rule(
     id="lazy-initialization",
-    title="Loading and first allocations in between",
+    title="One-time loading and allocation inside the measured window",
     group="init",
     cause=Cause.INIT,
     check=_check,

@@ -37,7 +37,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         return
     least, most = RULE.threshold(context, "fused_least"), RULE.threshold(context, "fused_most")
     yield kernels.match(
-        f"attention is written out {count(written_out.instances)} times: {count(len(kernels))} kernels between its "
+        f"attention is unfused {count(written_out.instances)} times: {count(len(kernels))} kernels between its "
         f"matrix products take {duration(kernels.total_ns)}, {percent(kernels.share)} of kernel time",
         kernels.evidence(
             count=written_out.instances,
@@ -77,6 +77,6 @@ RULE = Rule(
         Threshold("count", 3, "count", "One or two may be anything; layers and steps repeat attention."),
         Threshold("share_fraction", 0.02, "fraction of kernel time", "Below, the change is not worth testing."),
         Threshold("fused_least", 2.0, "times", "Short sequences leave the fused kernel little to gain."),
-        Threshold("fused_most", 20.0, "times", "Fused, these steps cost next to nothing beside the products."),
+        Threshold("fused_most", 20.0, "times", "Fused, these steps take hardly any time beside the products."),
     ),
 )

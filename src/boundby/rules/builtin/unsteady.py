@@ -112,7 +112,7 @@ def _kinds_of_work(context: RuleContext, item: Repeated) -> int:
 
 RULE = Rule(
     id="unsteady",
-    title="Too few or too different instances",
+    title="Too few or too uneven repetitions",
     group="init",
     check=_check,
     thresholds=(
