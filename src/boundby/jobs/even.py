@@ -74,15 +74,8 @@ class Even:
             stage_of[rank[np.append(True, np.diff(self.turn) != 0)[: len(rank)]]], minlength=len(stages)
         )
         self.is_usual = is_known & (2 * np.bincount(self.alike)[self.alike] > turns[stage_of[rank]])
-        self.marks = self._in_usual_order(np.flatnonzero(self.is_usual & ~self.is_before))
+        self.marks = np.flatnonzero(self.is_usual & ~self.is_before)
         self.place, self.type = self._types(stage_of[rank], of_event, kernels)
-
-    def _in_usual_order(self, marks: Int64Array) -> Int64Array:
-        """What comes at once comes in any order: within each step in that in which it usually comes."""
-        done = np.cumsum(self.chain.own(np.ones(int(self.chain.course.cell.max(initial=0)) + 1))[self.slot])
-        turn = self.turn[marks]
-        since = done[np.flatnonzero(np.append(True, np.diff(self.turn) != 0)[: len(self.turn)])][turn]
-        return marks[np.lexsort((_means(done[marks] - since, self.alike[marks]), turn))]
 
     def _types(self, stage: Int64Array, role: Int64Array, kernels: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Of each of ``marks``: its place in a step, and which places are between the same collectives and have the
