@@ -184,8 +184,9 @@ def _payloads(report: Report) -> Iterator[tuple[str, ...]]:
     regions = [(region, region.payload) for region in report.regions if region.payload is not None]
     for region, told in sorted(regions, key=lambda pair: -pair[0].share)[:MOST_PAYLOADS]:
         each = units.duration(told.ns_per_unit) if told.ns_per_unit is not None else ""
-        sizes = f"{told.least:,}" if told.least == told.most else f"{told.least:,} to {told.most:,}"
-        yield region_name(region.path), units.count(told.count), sizes, f"{told.total:,}", each
+        least, most, total = (f"{number:,.6g}" for number in (told.least, told.most, told.total))
+        name = f"{region_name(region.path)} ({told.name})" if told.name else region_name(region.path)
+        yield name, units.count(told.count), least if least == most else f"{least} to {most}", total, each
 
 
 def _checklist(members: Sequence[Account]) -> Iterator[Section]:
