@@ -219,3 +219,24 @@ def test_who_is_first_seen_leaving_the_cpu_was_on_it_from_the_beginning() -> Non
         [(600, 1_000)],
     ]
     assert lifetime(trace, 1) == (5 * US, 700 * US)
+
+
+def fed(works: int, region: str = "step") -> dict[str, int]:
+    """A program that sleeps for 8 of each 10 ms, in a range, in which another thread works for so many microseconds."""
+    program = Program(threads=2)
+    for step in range(6):
+        at = step * 10_000
+        launch(program, at, at + 10, at + 1_000)
+        program.push((at + 1_000) * US, (at + 9_900) * US, region)
+        program.switches += [((at + 1_500) * US, 0, False), ((at + 9_500) * US, 0, True)]
+        program.switches += [((at + 2_000) * US, 1, True), ((at + 2_000 + works) * US, 1, False)]
+    return causes(program)
+
+
+def test_who_waits_for_a_thread_that_itself_sleeps_waits_for_what_that_one_does() -> None:
+    """A pin-memory thread that works for a quarter of each wait is no work of the program; one that works through it
+    is, but where a batch is taken."""
+    sleeps = 5 * 8_000
+    assert fed(2_000)["host_blocked"] == sleeps
+    assert fed(7_000)["host_blocked"] == sleeps - 5 * 7_000
+    assert fed(7_000, "next batch")["host_blocked"] == sleeps

@@ -21,6 +21,7 @@ from boundby.model.arrays import (
     compact,
     is_any,
     is_even,
+    is_in,
     marked,
     median,
     pick,
@@ -33,12 +34,13 @@ from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, Coverage, IntervalSet, contains, intersect, subtract, union
 from boundby.model.library import int64
 from boundby.model.records import replace
-from boundby.model.scale import NOTABLE
+from boundby.model.scale import HALF, NOTABLE
 from boundby.model.step_function import NOTHING, StepFunction, cut
 from boundby.native.account import EVER, NEVER, Layer, states
 from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, OverheadClass
 from boundby.trace.vocabulary.mpi import ONCE
+from boundby.trace.vocabulary.ranges import INPUT_NAME
 
 # Frameworks need some host time from one call to the next: that much of every interval counts as dispatch.
 DISPATCH_LIMIT_NS = 100_000
@@ -85,6 +87,7 @@ class HostState:
         self._compiling: dict[int, IntervalSet] = {}
         self._starting: dict[int, IntervalSet] = {}
         self._awaited: dict[int, IntervalSet] = {}
+        self._fed: dict[int, IntervalSet] = {}
         self._compilations, self._library_starts = Compilations(trace, calls), LibraryStarts(trace, calls)
         copies = _pageable_rows(trace, calls)
         self._waits_until = _implicit_waits(trace, calls, copies)
@@ -262,6 +265,41 @@ class HostState:
         return self._elsewhere[process]
 
     def running(self, thread: int, sleeper: int) -> StepFunction:
+        """A thread's states where it can be shown to run while the ``sleeper`` does not, and not to make its input;
+        NOTHING elsewhere."""
+        found = self._shown_to_run(thread, sleeper)
+        if self._launches[thread] or (sleeper not in self._fed and not (found.value == Cause.CPU).any()):
+            return found
+        if sleeper not in self._fed:
+            self._fed[sleeper] = self._sleeps_for_input(sleeper)
+        fed = self._fed[sleeper]
+        if not len(fed.start):
+            return found
+        time = np.unique(np.concatenate((found.time, fed.start, fed.end)))
+        value = found.at(time)
+        return StepFunction(time, np.where((value == Cause.CPU) & (contains(fed, time) >= 0), NOTHING, value))
+
+    @cached_property
+    def _launches(self) -> BoolArray:
+        """Threads that launch kernels."""
+        call = self._calls.of_operation[self._trace.operations.kind <= OpKind.GRAPH]
+        return marked(self._calls.thread[call[call >= 0]], len(self._trace.threads))
+
+    def _sleeps_for_input(self, thread: int) -> IntervalSet:
+        """Sleeps of a thread in which those of its process that launch no kernels make its input: in ranges that take
+        a batch, and wherever they, too, sleep for most of the time. Who waits for such a one waits for what that one
+        waits for: a loader's workers, files."""
+        asleep, ranges = self.evidence(thread).asleep, self._trace.ranges.of_thread(thread)
+        others = [one for one in self.running_elsewhere(thread) if not self._launches[one]]
+        parts = [EMPTY, *(_where(self._shown_to_run(one, thread), Cause.CPU) for one in others)]
+        works = Coverage(union(*(np.concatenate([getattr(one, side) for one in parts]) for side in ("start", "end"))))
+        taking = [name for name in unique(ranges.name).tolist() if INPUT_NAME.search(self._trace.names[name])]
+        mine = is_in(ranges.name, taking)
+        takes = contains(union(ranges.start_ns[mine], ranges.end_ns[mine]), asleep.start) >= 0
+        fed = takes | (works.within(asleep.start, asleep.end) < HALF * (asleep.end - asleep.start))
+        return IntervalSet(asleep.start[fed], asleep.end[fed])
+
+    def _shown_to_run(self, thread: int, sleeper: int) -> StepFunction:
         """A thread's states where it can be shown to run while the ``sleeper`` does not; NOTHING elsewhere.
 
         Being outside every CUDA call shows nothing unless context switches were captured for the thread, or nothing
@@ -369,6 +407,12 @@ class HostState:
         rows = self._trace.overhead.of_thread(thread)
         chosen = self._trace.overhead_class[rows.name] == kind
         return union(rows.start_ns[chosen], rows.end_ns[chosen])
+
+
+def _where(states: StepFunction, cause: Cause) -> IntervalSet:
+    """When states are of a cause."""
+    until, mine = np.append(states.time[1:], NEVER), states.value == cause
+    return union(states.time[mine], until[mine])
 
 
 #: Where states begin: a device's clock that is moved lets a window begin before the trace. Differences stay in range.

@@ -7,7 +7,6 @@ of them), then single long stretches (a phase that runs on the CPU), then work a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from enum import IntEnum
 from functools import cached_property
@@ -45,7 +44,6 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.causes import Cause
-from boundby.model.expressions import expression
 from boundby.model.intervals import Coverage, IntervalSet, overlay, subtract, union
 from boundby.model.records import dataclass
 from boundby.model.scale import A_FEW_LINES, HABIT, HALF, LIST, MOST, NEARLY_ALL, SMALL
@@ -55,6 +53,7 @@ from boundby.replay.predictor import MODEL_ERROR
 from boundby.results.report import Example
 from boundby.structure.found import is_found
 from boundby.trace.program import Kind
+from boundby.trace.vocabulary.ranges import INPUT_NAME
 
 #: What to advise of a thread that sleeps in a call which only lets time pass.
 ON_PURPOSE = (
@@ -62,12 +61,6 @@ ON_PURPOSE = (
     "the pause. Wait for an event instead"
 )
 
-# Names of ranges in which a program fetches its next batch (PyTorch's own range among them).
-INPUT_NAME = expression(
-    r"data.?load|dataset|\bload(er|ing)?\b|__next__|\bdata\b|\binputs?\b|\bfetch|next.?batch|get.?batch|load.?batch"
-    r"|batch.?load|prefetch|dali",
-    re.IGNORECASE,
-)
 # One stretch is a phase of its own from this share of the window, if no more than so many are half as long: many alike
 # are what every step does, and no phase.
 PHASE_SHARE, PHASE_ALIKE = SMALL, HABIT

@@ -27,6 +27,12 @@ _STEP = expression(
     r"|^execute_\S*context_\d.*generation_\d|^step\[",
     re.IGNORECASE,
 )
+#: Ranges in which a program fetches its next batch (PyTorch's own range among them).
+INPUT_NAME = expression(
+    r"data.?load|dataset|\bload(er|ing)?\b|__next__|\bdata\b|\binputs?\b|\bfetch|next.?batch|get.?batch|load.?batch"
+    r"|batch.?load|prefetch|dali",
+    re.IGNORECASE,
+)
 _DIGIT = expression(r"\d")
 _DOTTED_MODULE = expression(r"^[A-Za-z_]\w*(?:\.\w+)+$")
 # A line of a source file: another line is another place, not another instance.
