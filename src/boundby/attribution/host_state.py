@@ -40,7 +40,7 @@ from boundby.native.account import EVER, NEVER, Layer, states
 from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, OverheadClass
 from boundby.trace.vocabulary.mpi import ONCE
-from boundby.trace.vocabulary.ranges import INPUT_NAME
+from boundby.trace.vocabulary.ranges import FEEDER_NAME, INPUT_NAME
 
 # Frameworks need some host time from one call to the next: that much of every interval counts as dispatch.
 DISPATCH_LIMIT_NS = 100_000
@@ -268,7 +268,11 @@ class HostState:
         """A thread's states where it can be shown to run while the ``sleeper`` does not, and not to make its input;
         NOTHING elsewhere."""
         found = self._shown_to_run(thread, sleeper)
-        if self._launches[thread] or (sleeper not in self._fed and not (found.value == Cause.CPU).any()):
+        if not (found.value == Cause.CPU).any():
+            return found
+        if FEEDER_NAME.search(self._trace.threads[thread].name):
+            return StepFunction(found.time, np.where(found.value == Cause.CPU, NOTHING, found.value))
+        if self.launches_kernels[thread]:
             return found
         if sleeper not in self._fed:
             self._fed[sleeper] = self._sleeps_for_input(sleeper)
@@ -280,7 +284,7 @@ class HostState:
         return StepFunction(time, np.where((value == Cause.CPU) & (contains(fed, time) >= 0), NOTHING, value))
 
     @cached_property
-    def _launches(self) -> BoolArray:
+    def launches_kernels(self) -> BoolArray:
         """Threads that launch kernels."""
         call = self._calls.of_operation[self._trace.operations.kind <= OpKind.GRAPH]
         return marked(self._calls.thread[call[call >= 0]], len(self._trace.threads))
@@ -290,7 +294,7 @@ class HostState:
         a batch, and wherever they, too, sleep for most of the time. Who waits for such a one waits for what that one
         waits for: a loader's workers, files."""
         asleep, ranges = self.evidence(thread).asleep, self._trace.ranges.of_thread(thread)
-        others = [one for one in self.running_elsewhere(thread) if not self._launches[one]]
+        others = [one for one in self.running_elsewhere(thread) if not self.launches_kernels[one]]
         parts = [EMPTY, *(_where(self._shown_to_run(one, thread), Cause.CPU) for one in others)]
         works = Coverage(union(*(np.concatenate([getattr(one, side) for one in parts]) for side in ("start", "end"))))
         taking = [name for name in unique(ranges.name).tolist() if INPUT_NAME.search(self._trace.names[name])]

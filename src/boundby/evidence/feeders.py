@@ -6,15 +6,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from boundby.attribution.windows import step_region
 from boundby.evidence.context import RuleContext, once
 from boundby.model.arrays import unique, without
 from boundby.model.expressions import expression
-from boundby.model.intervals import Coverage, IntervalSet, union
+from boundby.model.intervals import Coverage, IntervalSet, intersect, union
 from boundby.model.records import dataclass
-from boundby.model.scale import HALF, NEARLY_ALL, NOTABLE, SMALL
+from boundby.model.scale import HABIT, HALF, NEARLY_ALL, NOTABLE, SMALL
 from boundby.model.units import percent
 from boundby.trace.stacks import file_name
 from boundby.trace.tables import Trace
+from boundby.trace.vocabulary.ranges import FEEDER_NAME
 
 _LOADER = expression(r"DataLoader|^pt_data_worker|^pt_pin_mem|_MultiProcessing\w*Iter")
 # Who runs less than this share of the time does not matter.
@@ -38,7 +40,7 @@ class Worker:
     busy: float  # share of the time in which it, or any thread of it, is on a CPU or waits for one
     threads: tuple[int, ...]
     waiting: float = 0.0  # of that: no thread of it is on a CPU, but one could run
-    is_twin: bool = False  # a process of the same name as one that launches: forked from it, as a loader's workers are
+    is_feeder: bool = False  # of the name of one that launches: forked from it, as a loader's workers are; or a decoder
 
 
 def workers(context: RuleContext, inside: IntervalSet) -> list[Worker]:
@@ -72,7 +74,8 @@ def workers(context: RuleContext, inside: IntervalSet) -> list[Worker]:
         if busy >= LEAST_BUSY:
             one = trace.threads[threads[0]]
             is_twin = is_process and any(is_child(trace, one.process, number) for number in calling)
-            found.append(Worker(number, is_process, busy, tuple(threads), busy - runs, is_twin))
+            is_feeder = is_twin or bool(FEEDER_NAME.search(one.name))
+            found.append(Worker(number, is_process, busy, tuple(threads), busy - runs, is_feeder))
     return sorted(found, key=lambda one: (-one.busy, not one.is_process, one.number))
 
 
@@ -81,6 +84,25 @@ def is_child(trace: Trace, process: int, of: int) -> bool:
     worker of PyTorch's loader."""
     name, parent = (file_name(trace.processes[number].name) for number in (process, of))
     return process != of and bool(name) and (name == parent or bool(_LOADER.search(name)))
+
+
+def keeps_up_with_steps(context: RuleContext, waits: IntervalSet) -> bool:
+    """Whether a thread that launches no kernels (DALI's ``RunCPU``, a decoder) works through all of these waits on what
+    it does once for each of the program's steps."""
+    timeline, ranges = context.timeline, context.trace.ranges
+    step, of_range = step_region(timeline), timeline.ownership.regions.of_range
+    if step is None:
+        return False
+    steps = int(np.count_nonzero(of_range == step))
+    rows = np.flatnonzero(~timeline.host_state.launches_kernels[ranges.thread])
+    key = of_range[rows].astype(np.int64) * len(context.trace.threads) + ranges.thread[rows]
+    keys, count = np.unique(key, return_counts=True)
+    for one in keys[(count >= HABIT) & (np.abs(count - steps) <= NOTABLE * steps)].tolist():
+        mine = rows[key == one]
+        works = union(ranges.start_ns[mine], ranges.end_ns[mine])
+        if intersect(works, waits).total >= SATURATED * waits.total:
+            return True
+    return False
 
 
 def is_held_by_input(context: RuleContext, waits: Sequence[IntervalSet]) -> bool:

@@ -22,7 +22,7 @@ from boundby.correlation.cpu_evidence import sleeps_of
 from boundby.evidence.batches import batch_uploads
 from boundby.evidence.collectives import MESSAGE_NAME
 from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext, SavingNs, once
-from boundby.evidence.feeders import FEEDING, is_held_by_input, started_processes, workers
+from boundby.evidence.feeders import FEEDING, is_held_by_input, keeps_up_with_steps, started_processes, workers
 from boundby.evidence.hotspots import UNKNOWN, Hotspot, are_sampled, hottest
 from boundby.evidence.operators import is_operator
 from boundby.evidence.pace import external_pace
@@ -190,7 +190,7 @@ def host_pieces(context: RuleContext) -> HostPieces:
     kind[context.regions_where(INPUT_NAME.search)[region]] = Idleness.INPUT
     pieces = HostPieces(start, end, cause.astype(np.int8, copy=False), region, thread, call, kind, batch_bytes, regions)
     others = is_any(kind, (Idleness.WAIT, Idleness.WORK, Idleness.PHASE)) & ~messages
-    kind[_fed_by_processes(context, pieces, np.flatnonzero(others))] = Idleness.INPUT
+    kind[_fed(context, pieces, np.flatnonzero(others))] = Idleness.INPUT
     others = is_any(kind, (Idleness.WAIT, Idleness.WORK)) & ~messages
     kind[others & (batch_bytes > 0) & _outside_of_parts(context)[region]] = Idleness.INPUT
     others = is_any(kind, (Idleness.WAIT, Idleness.WORK)) & ~messages
@@ -318,12 +318,12 @@ def _next_call(context: RuleContext, device: DeviceTimeline, end: Int) -> Int:
     return following
 
 
-def _fed_by_processes(context: RuleContext, pieces: HostPieces, rows: Rows) -> Bool:
-    """Mask over pieces: of these rows those in which the program waits for what other processes make, whatever its
-    ranges are called. Where OS calls say what a thread sleeps on: regions in which the launching thread mostly polls
-    while a process without CUDA calls computes. And everywhere: intervals between two calls of a thread that sleeps
-    through them, while processes of the program's own name compute (a loader's workers), unless one of them only
-    starts there."""
+def _fed(context: RuleContext, pieces: HostPieces, rows: Rows) -> Bool:
+    """Mask over pieces: of these rows those in which the program waits for what other processes or threads make,
+    whatever its ranges are called. Where OS calls say what a thread sleeps on: regions in which the launching thread
+    mostly polls while a process without CUDA calls computes. And everywhere: intervals between two calls of a thread
+    that sleeps through them, while processes of the program's own name (a loader's workers) or threads that make
+    batches compute, unless one of the processes only starts there."""
     fed = np.zeros(len(pieces.kind), bool)
     waits = rows[pieces.kind[rows] == Idleness.WAIT]
     asleep = pieces.asleep(waits)
@@ -350,7 +350,8 @@ def _fed_by_processes(context: RuleContext, pieces: HostPieces, rows: Rows) -> B
         inside_waits = pieces.intervals(held)
         if inside_waits.total < context.least_ns or started_processes(context, inside_waits):
             continue
-        if any(one.is_twin and one.busy >= FEEDING for one in workers(context, inside_waits)):
+        is_fed = any(one.is_feeder and one.busy >= FEEDING for one in workers(context, inside_waits))
+        if is_fed or keeps_up_with_steps(context, inside_waits):
             fed[held] = True
     return fed
 

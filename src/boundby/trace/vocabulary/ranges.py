@@ -33,6 +33,8 @@ INPUT_NAME = expression(
     r"|batch.?load|prefetch|dali",
     re.IGNORECASE,
 )
+#: Threads that make batches for the one that launches: of NVIDIA's DALI, of PyTorch's loader, decoders.
+FEEDER_NAME = expression(r"^\[DALI\]|^pt_(?:pin_mem|data_worker)|^dec(?:ode|oding)|decod(?:er|ing)", re.IGNORECASE)
 _DIGIT = expression(r"\d")
 _DOTTED_MODULE = expression(r"^[A-Za-z_]\w*(?:\.\w+)+$")
 # A line of a source file: another line is another place, not another instance.
