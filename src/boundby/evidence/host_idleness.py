@@ -44,7 +44,7 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.causes import Cause
-from boundby.model.intervals import Coverage, IntervalSet, overlay, subtract, union
+from boundby.model.intervals import Coverage, IntervalSet, contains, overlay, subtract, union
 from boundby.model.records import dataclass
 from boundby.model.scale import A_FEW_LINES, HABIT, HALF, LIST, MOST, NEARLY_ALL, SMALL
 from boundby.model.step_function import NOTHING
@@ -187,7 +187,7 @@ def host_pieces(context: RuleContext) -> HostPieces:
         kind[is_phase[stretch] & ~messages] = Idleness.PHASE
         kind[cause == Cause.INIT] = Idleness.SETUP
         kind[is_page > 0] = Idleness.PAGES
-    kind[context.regions_where(INPUT_NAME.search)[region]] = Idleness.INPUT
+    kind[context.regions_where(INPUT_NAME.search)[region] | _takes_next(context, start, thread)] = Idleness.INPUT
     pieces = HostPieces(start, end, cause.astype(np.int8, copy=False), region, thread, call, kind, batch_bytes, regions)
     others = is_any(kind, (Idleness.WAIT, Idleness.WORK, Idleness.PHASE)) & ~messages
     kind[_fed(context, pieces, np.flatnonzero(others))] = Idleness.INPUT
@@ -200,6 +200,15 @@ def host_pieces(context: RuleContext) -> HostPieces:
         kind[others & (end > pace.low_ns) & (start < pace.high_ns)] = Idleness.PACE
     kind[_for_first_batch(context, pieces)] = Idleness.FIRST
     return pieces
+
+
+def _takes_next(context: RuleContext, start_ns: Int, thread: npt.NDArray[Any]) -> Bool:
+    """Mask over pieces: those that begin while an iterator written in Python gives the next element."""
+    frames, found = context.trace.frames, np.zeros(len(start_ns), bool)
+    for number in unique(thread).tolist() if len(frames) else ():
+        mine = np.flatnonzero(thread == number)
+        found[mine] = contains(frames.within(number, "__next__"), start_ns[mine]) >= 0
+    return found
 
 
 def _library_starts(context: RuleContext, device: DeviceTimeline) -> list[Int]:

@@ -50,6 +50,14 @@ class FrameStacks:
         rows = self.rows(thread)
         return union(self._start_ns[rows], self._end_ns[rows])
 
+    def within(self, thread: int, function: str) -> IntervalSet:
+        """When a thread is in a Python function of this name, or in what it calls."""
+        rows = self.rows(thread)
+        used = unique(self._name[rows]).tolist()
+        named = [name for name in used if (frame := read_frame(self._names[name])).line and frame.function == function]
+        mine = np.isin(self._name[rows], named)
+        return union(self._start_ns[rows][mine], self._end_ns[rows][mine])
+
     def asleep(self, thread: int) -> dict[str, IntervalSet]:
         """When a thread's innermost function is one that waits in the operating system, by what on."""
         rows, steps = self.rows(thread), self.innermost(thread)

@@ -135,6 +135,19 @@ def test_host_time_is_told_by_operators_and_frames_and_else_unattributed(tmp_pat
     assert idle(user_annotation=(loader, 100, 1_900))["host_blocked"] > 1_800_000
 
 
+def test_an_iterators_next_is_input_without_ranges(tmp_path: Path) -> None:
+    made = Kineto()
+    for step in range(4):
+        at = step * 10_000
+        made.launch(at, step + 1)
+        made.kernel(at + 10, 1_000, step + 1)
+        made.event("python_function", "batches.py(12): __next__", at + 1_500, 8_000)
+        made.event("python_function", "batches.py(40): decode", at + 1_600, 7_800)
+    report = boundby.analyze(made.write(tmp_path / "next.json"))
+    assert report.devices[0].verdict.bound == "cpu"
+    assert "host-input" in [finding.rule for finding in report.findings]
+
+
 def test_a_wait_names_the_programs_line(tmp_path: Path) -> None:
     made = small()
     made.event("python_function", "train.py(31): step", 0, 100)
