@@ -277,8 +277,28 @@ def _uploads_first(draft: Draft) -> None:
 
 
 def _step_heads(draft: Draft) -> None:
-    """The host decodes and prepares in every step, before it launches anything."""
+    """The host decodes and prepares in every step, before it launches anything; or works on in the end of it, once the
+    device is done or while it works."""
     draft.body.insert(0, Range("preprocess", [Work(draft.size()), Work(draft.size())]))
+    if draft.chance.random() < 0.6:
+        waits: list[Instruction] = draft.chance.choice([[], [Sync()], item()])
+        draft.body.append(Range("metrics", [*waits, Work(draft.size())]))
+
+
+def _external_pace(draft: Draft) -> None:
+    """A camera: frames come every so often, whatever the program does, and each step waits for one."""
+    period = log_uniform(draft.chance, 2 * MS, 40 * MS)
+    camera = Helper("v4l2src0:src", [Sleep(period, "ioctl"), Work(draft.chance.randint(5, 200) * US), Signal("frame")])
+    draft.helpers.append(camera)
+    draft.body.insert(0, Range("frame", [Await("frame")]))
+
+
+def _decoders(draft: Draft) -> None:
+    """A pool of threads, each of which makes its part of every batch, a few steps ahead: all compute, or all read."""
+    chance, length = draft.chance, draft.size()
+    makes: Instruction = chance.choice([Work(length, 0.2), Sleep(length, "read", 0.2)])
+    for number in range(chance.randint(2, 4)):
+        feed(draft, [Helper("decoder", [makes])], f"part {number}", f"get part {number}", ahead=chance.randint(1, 3))
 
 
 def _idle_logger(draft: Draft) -> None:
@@ -354,6 +374,8 @@ FEATURES: Mapping[str, Feature] = {
     "lost_rows": Feature("Events and syncs without rows.", _lost_rows),
     "uploads_first": Feature("Uploads, loading and a first pass before the steps.", _uploads_first),
     "step_heads": Feature("Host work at the begin of every step.", _step_heads),
+    "external_pace": Feature("Steps that wait for a camera's frames.", _external_pace),
+    "decoders": Feature("Several threads that make each batch.", _decoders),
     "idle_logger": Feature("A thread that polls, and a mutex that it shares with the main one.", _idle_logger),
     "compile_pool": Feature("Compilers on other threads, for which the main one sleeps.", _compile_pool),
     "unseen_threads": Feature("A loader of processes, and a thread whose state is not known.", _unseen_threads),
