@@ -102,13 +102,14 @@ def find_wakeups(timeline: Timeline) -> Wakeups:
 
 def _that_matter(timeline: Timeline, wakeups: Wakeups) -> Wakeups:
     """Without pairs of threads that hardly wait for each other: requests to a service thread that polls, say. To follow
-    them would tie the one that asks to the clock by which the other one sleeps. Where waits of a pair lie in the
+    them would tie the one that asks to the clock by which the other one sleeps. Where waits of a pair begin in the
     devices' windows, these count; others only show that one makes what the other takes."""
     low = min((device.low_ns for device in timeline.devices), default=0)
     high = max((device.high_ns for device in timeline.devices), default=0)
     _, pair = factorize(wakeups.thread, wakeups.waker)
     waited = np.bincount(pair, wakeups.end - wakeups.begin)
-    inside = np.bincount(pair, np.clip(wakeups.end, low, high) - np.clip(wakeups.begin, low, high))
+    begins = (wakeups.begin >= low) & (wakeups.begin < high)
+    inside = np.bincount(pair, begins * (np.minimum(wakeups.end, high) - wakeups.begin))
     kept = (np.where(inside > 0, inside, waited) >= LEAST_WAITED * (high - low))[pair]
     return Wakeups(*(column[kept] for column in wakeups)) if kept.any() else NO_WAKEUPS
 
@@ -324,12 +325,14 @@ def _beyond_chance(
 
 
 def _chance(count: int, of: int, share: float) -> float:
-    """How likely at least so many of them are, each of this chance, at most (Chernoff 1952)."""
+    """How likely at least so many of them are, each of this chance, at most: the lesser of two bounds, of all ways to
+    choose them (Bonferroni), and of Chernoff (1952), which is close where they are many."""
     seen = count / of
     if seen <= share:
         return 1.0
+    ways = math.lgamma(of + 1) - math.lgamma(count + 1) - math.lgamma(of - count + 1)
     rest = (1 - seen) * math.log((1 - share) / (1 - seen)) if seen < 1 else 0.0
-    return math.exp(of * (seen * math.log(share / seen) + rest))
+    return math.exp(min(ways + count * math.log(share), of * (seen * math.log(share / seen) + rest)))
 
 
 def _describe(timeline: Timeline, thread: int) -> _Thread | None:
