@@ -19,6 +19,8 @@ from boundby.model.arrays import (
     Int64Array,
     blank,
     compact,
+    group_counts,
+    group_sums,
     is_any,
     is_even,
     is_in,
@@ -268,8 +270,8 @@ class HostState:
         """A thread's states where it can be shown to run while the ``sleeper`` does not, and not to make its input;
         NOTHING elsewhere."""
         found = self._shown_to_run(thread, sleeper)
-        if not (found.value == Cause.CPU).any():
-            return found
+        if not self._is_fed[sleeper] or not (found.value == Cause.CPU).any():
+            return found  # what others do for one that feeds is its work
         if FEEDER_NAME.search(self._trace.threads[thread].name):
             return StepFunction(found.time, np.where(found.value == Cause.CPU, NOTHING, found.value))
         if self.launches_kernels[thread]:
@@ -284,10 +286,25 @@ class HostState:
         return StepFunction(time, np.where((value == Cause.CPU) & (contains(fed, time) >= 0), NOTHING, value))
 
     @cached_property
-    def launches_kernels(self) -> BoolArray:
-        """Threads that launch kernels."""
+    def _kernels(self) -> Int64Array:
+        """By thread: how many kernels it launches."""
         call = self._calls.of_operation[self._trace.operations.kind <= OpKind.GRAPH]
-        return marked(self._calls.thread[call[call >= 0]], len(self._trace.threads))
+        return group_counts(self._calls.thread[call[call >= 0]], len(self._trace.threads))
+
+    @property
+    def launches_kernels(self) -> BoolArray:
+        """Threads that do."""
+        return self._kernels > 0
+
+    @cached_property
+    def _is_fed(self) -> BoolArray:
+        """Threads of which none of their process launches more kernels, those counted as one that take turns."""
+        leader, process = self._logical_threads.leader, self._trace.process_of_thread
+        together = group_sums(leader, self._kernels, len(leader))[leader]
+        most = np.zeros(len(self._trace.processes), np.int64)
+        np.maximum.at(most, process, together)
+        found: BoolArray = together == most[process]
+        return found
 
     def _sleeps_for_input(self, thread: int) -> IntervalSet:
         """Sleeps of a thread in which those of its process that launch no kernels make its input: in ranges that take
