@@ -288,8 +288,8 @@ def _step_heads(draft: Draft) -> None:
 def _external_pace(draft: Draft) -> None:
     """A camera: frames come every so often, whatever the program does, and each step waits for one."""
     period = log_uniform(draft.chance, 2 * MS, 40 * MS)
-    camera = Helper("v4l2src0:src", [Sleep(period, "ioctl"), Work(draft.chance.randint(5, 200) * US), Signal("frame")])
-    draft.helpers.append(camera)
+    frame = Range("capture", [Sleep(period, "ioctl"), Work(draft.chance.randint(5, 200) * US)])
+    draft.helpers.append(Helper("v4l2src0:src", [frame, Signal("frame")]))
     draft.body.insert(0, Range("frame", [Await("frame")]))
 
 
