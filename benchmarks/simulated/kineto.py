@@ -14,9 +14,9 @@ from typing import Any
 from boundby.__about__ import __version__
 from boundby.simulate.engine import Run
 from boundby.simulate.export import GPU_FACTS, GPU_NAME, Capture, new_file, to_export
-from boundby.simulate.rows import NO_STREAM
 from boundby.simulate.schema import COPY_KINDS, MEMORY_KINDS, Row
 from boundby.simulate.script import CALLS, Do
+from boundby.trace.tables import NO_STREAM
 
 SLEEP_FRAME, AWAIT_FRAME = "<built-in function sleep>", "<built-in method wait of threading.Condition object at 0x7f3a>"
 WORK_FRAME, BASE_FRAME = "program.py({}): work", "program.py(1): <module>"

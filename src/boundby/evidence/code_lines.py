@@ -16,6 +16,7 @@ from boundby.evidence.context import Rows, RuleContext
 from boundby.evidence.hotspots import Hotspot, short_symbol
 from boundby.evidence.operators import has_sources, stack_of_call
 from boundby.model.arrays import Int64Array
+from boundby.model.door import read_text
 from boundby.model.expressions import expression
 from boundby.model.records import replace
 from boundby.model.scale import HALF
@@ -28,6 +29,8 @@ from boundby.trace.vocabulary.python import Frame
 MOST_ASKED = 100
 #: A function that holds less of a stretch does not stand for it.
 MOSTLY = HALF
+#: A longer file is no source that a person wrote.
+MOST_SOURCE_BYTES = 1 << 24
 _WRAPPER = expression(
     r"^(?:main|_?main_?\w*|<module>|<lambda>|_?wrapper\w*|_?wrapped\w*|inner|_fn|decorate_context|__call__|_call_impl"
     r"|_wrapped_call_impl|run_module_as_main|__enter__|__exit__)$"
@@ -122,4 +125,4 @@ def _source(line: CodeLine, report: str) -> str:
 
 @cache
 def _lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").splitlines()
+    return read_text(path, MOST_SOURCE_BYTES).splitlines()
