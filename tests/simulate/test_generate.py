@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.simulated.generate import drawn_features, generate
+from benchmarks.simulated.untidy import FEATURES
 
 import boundby
 from boundby.model.errors import InputError
@@ -51,7 +52,8 @@ def test_a_seed_is_a_program() -> None:
 
 
 def test_all_kinds_come_up() -> None:
-    made = [generate(seed, drawn_features(seed, 0.1)) for seed in range(300)]
+    made = [generate(seed, drawn_features(seed, 0.25)) for seed in range(400)]
+    assert {feature for case in made for feature in case.features} == set(FEATURES)
     used = Counter(
         type(one)
         for case in made
