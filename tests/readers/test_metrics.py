@@ -133,7 +133,7 @@ def test_busy_and_idle_time_are_told_apart(tmp_path: Path, schema: str) -> None:
         ({"SM Active": 95, "Tensor Active": 81}, "The tensor cores are the limit"),
         ({"SM Active": 95, "SM Issue": 75}, "Instruction issue is the limit"),
         ({"SM Active": 12, "SM Issue": 5}, "Only 12 % of the multiprocessors (SMs) are active while the GPU is busy"),
-        ({"SM Active": 95, "SM Issue": 20}, "No unit is used beyond 60 % of its peak"),
+        ({"SM Active": 95, "SM Issue": 20}, "No unit is used beyond 50 % of its peak"),
     ],
 )
 def test_the_limit_is_named(tmp_path: Path, busy: dict[str, int], told: str) -> None:

@@ -51,8 +51,14 @@ def result(report: Report) -> dict[str, object]:
     found: dict[str, Any] = {key: value for key, value in report.to_dict().items() if key != "trace"}
     found["findings"] = [item.title for item in report.findings if not item.rule.startswith("trace-")]
     for part in ("devices", "regions"):  # why a verdict is no surer: that warnings are there is one reason
-        whole = [{**each, "reasons": [text for text in each["reasons"] if text != DAMAGED]} for each in found[part]]
-        found[part] = whole
+        found[part] = [
+            {
+                **each,
+                "reasons": [text for text in each["reasons"] if text != DAMAGED],
+                "uncertainties": [one for one in each["uncertainties"] if one["sentence"] != DAMAGED],
+            }
+            for each in found[part]
+        ]
     return found
 
 
