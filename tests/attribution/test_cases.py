@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from boundby.api import Analysis
 from boundby.attribution.timeline import Timeline, build_timeline
@@ -219,6 +220,20 @@ def test_who_is_first_seen_leaving_the_cpu_was_on_it_from_the_beginning() -> Non
         [(600, 1_000)],
     ]
     assert lifetime(trace, 1) == (5 * US, 700 * US)
+
+
+@pytest.mark.parametrize(("away_us", "waits_for_a_core"), [(200, True), (5_000, False)])
+def test_who_is_away_many_times_as_long_as_it_runs_sleeps(away_us: int, waits_for_a_core: bool) -> None:
+    """Off the CPU in no OS call: runnable, as far as it gets a core in turn; else asleep in a call that is not seen."""
+    program = Program()
+    launch(program, 0, 10, 20)
+    program.sleep(0, 5 * US)
+    for turn in range(10):
+        at = 100 + turn * (away_us + 100)
+        program.switches += [(at * US, 0, False), ((at + away_us) * US, 0, True)]
+    evidence = gather_evidence(program.trace(), 0)
+    assert evidence.preempted.total == (10 * away_us * US if waits_for_a_core else 0)
+    assert evidence.asleep.total == (5 * US if waits_for_a_core else 5 * US + 10 * away_us * US)
 
 
 def fed(works: int, region: str = "step") -> dict[str, int]:

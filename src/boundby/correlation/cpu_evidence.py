@@ -9,13 +9,14 @@ import numpy as np
 from boundby.model.arrays import is_in, unique
 from boundby.model.intervals import EMPTY, Coverage, IntervalSet, contains, subtract, union
 from boundby.model.records import dataclass
-from boundby.model.scale import NEGLIGIBLE, NOTABLE, SLIGHT
+from boundby.model.scale import MANY, NEGLIGIBLE, NOTABLE, SLIGHT
 from boundby.trace.tables import Schedule, Trace
 from boundby.trace.vocabulary.mpi import WAITING
 from boundby.trace.vocabulary.os import MESSAGES, SLEEPS
 from boundby.trace.vocabulary.python import LOADER, WAITS_FOR_WORKERS
 
-# A runnable thread gets a core after some time slices of others; who is away for longer waits in a call not seen.
+# A runnable thread gets a core after some time slices of others, in turn: who is away for longer, or many times as long
+# as it runs, waits in a call not seen (OpenMP's runtime, Rust and Go ask the kernel themselves).
 LONGEST_PREEMPTED_NS = 200_000_000
 # Of a thread's context switches, so many may repeat the one before: a lost row or two.
 MOST_REPEATED = SLIGHT
@@ -91,6 +92,8 @@ def gather_evidence(trace: Trace, thread: int) -> CpuEvidence:
             rest = subtract(off, union(calls.start_ns, calls.end_ns))
             short = rest.end - rest.start <= LONGEST_PREEMPTED_NS
             preempted = IntervalSet(rest.start[short], rest.end[short])
+            if on is not None and preempted.total > MANY * on.total:
+                preempted = EMPTY
         if on is not None and not is_thinned:
             is_thinned = _contradicts(trace, thread, on, switches)
     if len(awaiting.start) and len(preempted.start):
