@@ -125,6 +125,22 @@ def test_an_operation_that_outlasts_a_wait_for_its_stream_is_left_out(tmp_path: 
     assert left == {50: 120, 5_000_000: 119}
 
 
+def test_a_migration_that_outlasts_those_which_began_later_is_left_out(tmp_path: Path) -> None:
+    """A link carries one in each direction at a time: what lies between two of the other direction contradicts none."""
+    left = {}
+    for length in (50, 5_000_000):
+        export = Export()
+        main = export.thread()
+        for number in range(120):
+            at, kind = 100 * number, "UVM_DtoH" if number % 2 else "UVM_HtoD"
+            end = at + (length if number == 40 else 250 if number % 2 else 50)
+            export.memcpy(main, at, end, kind=kind)
+        call = export.api(main, 12_000, 12_010, "cudaLaunchKernel")
+        export.kernel(call, 12_020, 12_100)
+        left[length] = len(read_trace(export.write(tmp_path / "report.sqlite")).operations)
+    assert left == {50: 121, 5_000_000: 120}
+
+
 def test_a_report_of_which_many_rows_contradict_others_is_not_believed(tmp_path: Path) -> None:
     path = tmp_path / "copy.sqlite"
     path.write_bytes(SAMPLE.read_bytes())

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 
 from boundby.api import Analysis
 from boundby.attribution.timeline import Timeline, build_timeline
 from boundby.attribution.windows import parse_window
+from boundby.readers import read_trace
 from boundby.replay import Predictor
 from boundby.replay.wakeups import find_hand_overs, find_wakeups
+from boundby.simulate.case import Case
+from boundby.simulate.program import Await, Launch, Loop, Range, Signal, Sync, Thread, Work, threads
 from tests.replay.test_replay import US, launch
 from tests.support.program import Program
 
@@ -82,6 +88,24 @@ def test_a_thread_begun_later_follows_its_beginner() -> None:
     (measured,), (awake,) = predictor.without(()), predictor.without(("host_blocked",))
     assert measured - awake > 49_000 * US
     assert np.all(predictor.graph.links.follows[np.flatnonzero(np.diff(predictor.graph.links.chain)) + 1] >= 0)
+
+
+def test_a_lost_record_ties_and_unties_nobody(tmp_path: Path) -> None:
+    """One thread ends each second wait of the main thread and goes to sleep, another, which never does, each other: one
+    wait less, and that is less than half of all."""
+    feeder = Thread((Loop(14, [Await("room"), Work(1_800 * US), Signal("batch")]),))
+    engine = Thread((Loop(14, [Await("go"), Launch("b", 50 * US), Work(150 * US), Signal("done")]),))
+    step = [Await("batch"), Signal("room"), Launch("a", 50 * US), Signal("go"), Await("done")]
+    main = Thread((Signal("room"), Signal("room"), Loop(14, [Range("step {i}", step)]), Sync()))
+    trace = read_trace(Case("fed", threads(main, engine, feeder)).export().write(tmp_path / "report.sqlite", "2023"))
+    waits = trace.os_calls
+    lost = np.flatnonzero(waits.end_ns - waits.start_ns > 1_000 * US)
+    pairs = []
+    for kept in (np.ones(len(waits), bool), np.arange(len(waits)) != lost[len(lost) // 2]):
+        wakes = find_wakeups(build_timeline(replace(trace, os_calls=waits.take(kept)), parse_window("gpu")))
+        pairs.append(set(zip(wakes.thread.tolist(), wakes.waker.tolist(), strict=True)))
+    assert pairs[0] == pairs[1]
+    assert len(pairs[0]) == 3
 
 
 def taking_turns(signals: bool) -> Program:

@@ -32,7 +32,7 @@ from boundby.model.scale import NEGLIGIBLE, SMALL
 from boundby.readers.ascending import LEAST_CONTRADICTED, out_of_order
 from boundby.readers.range_order import broken_ranges
 from boundby.trace.facts import BROKEN_ROWS, UNBELIEVABLE, TraceWarning
-from boundby.trace.tables import NO_CORRELATION, Intervals, Trace
+from boundby.trace.tables import NO_CORRELATION, Intervals, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass
 from boundby.trace.vocabulary.os import blocked_on
 
@@ -88,7 +88,8 @@ def broken_calls(trace: Trace) -> BoolArray | None:
 
 
 def broken_operations(trace: Trace) -> BoolArray | None:
-    """Operations that begin or end before others of their stream that were launched earlier; and single ones that
+    """Operations that begin or end before others of their stream that were launched earlier; migrations of pages that
+    end after others of their direction that began later, since a link carries one at a time; and single operations that
     begin before their own launch, or end after a call has returned that waited for them."""
     table, calls = trace.operations, trace.api
     stream = table.device, table.process, table.stream
@@ -101,7 +102,9 @@ def broken_operations(trace: Trace) -> BoolArray | None:
         rank = np.zeros(len(calls) + 1, np.int64)  # the last: of no call
         rank[np.argsort(calls.start_ns, kind="stable")] = np.arange(1, len(calls) + 1)
         broken = _broken(table, stream, rank[call])
-    return _either(broken, _single(_before_launch(trace, call)), _single(_after_waits(trace, call)))
+    begun = np.where(table.kind == OpKind.MIGRATION, _since_first(table.start_ns), NO_CORRELATION)
+    migrations = _broken(table, (table.device, table.process, table.direction), begun)
+    return _either(broken, migrations, _single(_before_launch(trace, call)), _single(_after_waits(trace, call)))
 
 
 def _either(*masks: BoolArray | None) -> BoolArray | None:
@@ -199,13 +202,18 @@ def broken_os_calls(trace: Trace) -> BoolArray | None:
     calls = trace.os_calls
     if not len(calls):
         return None
-    broken = _broken(calls, (calls.thread,), calls.start_ns - calls.start_ns.min() + 1)
+    broken = _broken(calls, (calls.thread,), _since_first(calls.start_ns))
     if broken is None:
         return None
     for row in np.flatnonzero(broken).tolist():
         if blocked_on(trace.names[calls.name[row]]) is None:
             broken[row] = _crosses(calls.of_thread(int(calls.thread[row])), calls.start_ns[row], calls.end_ns[row])
     return broken if broken.any() else None
+
+
+def _since_first(start_ns: Int64Array) -> Int64Array:
+    """In which order they began, as a number above `NO_CORRELATION`."""
+    return start_ns - start_ns.min() + 1
 
 
 def _crosses(calls: Intervals, low: int, high: int) -> bool:

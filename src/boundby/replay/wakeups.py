@@ -305,7 +305,8 @@ def _beyond_chance(
 ) -> BoolArray:
     """Which of the told waits to believe. ``call``: who waits in what. A thread that polls falls asleep so often that
     it seems to end the waits of all others. One is believed if it ends most of a thread's waits in a call, or more of
-    them than by chance: than it would seem to end if they had ended at any other of their instants."""
+    them than by chance: than it would seem to end if they had ended at any other of their instants; or if it ends most
+    of those that others, who are believed, have left, where these are not few."""
     found = np.zeros(len(waker), bool)
     for each in unique(call[waker >= 0]).tolist():
         mine = np.flatnonzero(call == each)
@@ -321,6 +322,10 @@ def _beyond_chance(
                 by_chance = (intersect(way.seems, waits).total + each_ns) / max(waits.total + each_ns, 1)
                 if way.waker == number and _chance(len(seen), len(mine), by_chance) <= NEGLIGIBLE:
                     found[seen] = True
+        left = mine[~found[mine]]
+        most = left[waker[left] == np.bincount(waker[left] + 1, minlength=1).argmax() - 1]
+        if len(most) >= max(HALF * len(left), QUARTER * len(mine)):
+            found[most] = waker[most] >= 0
     return found
 
 
