@@ -213,7 +213,8 @@ def broken_os_calls(trace: Trace) -> BoolArray | None:
 
 def _since_first(start_ns: Int64Array) -> Int64Array:
     """In which order they began, as a number above `NO_CORRELATION`."""
-    return start_ns - start_ns.min() + 1
+    number: Int64Array = start_ns - start_ns.min() + 1
+    return number
 
 
 def _crosses(calls: Intervals, low: int, high: int) -> bool:
