@@ -236,7 +236,7 @@ def test_who_is_away_many_times_as_long_as_it_runs_sleeps(away_us: int, waits_fo
     assert evidence.asleep.total == (5 * US if waits_for_a_core else 5 * US + 10 * away_us * US)
 
 
-def fed(works: int, region: str = "step") -> dict[str, int]:
+def fed(works: int, region: str = "step") -> Program:
     """A program that sleeps for 8 of each 10 ms, in a range, in which another thread works for so many microseconds."""
     program = Program(threads=2)
     for step in range(6):
@@ -245,13 +245,20 @@ def fed(works: int, region: str = "step") -> dict[str, int]:
         program.push((at + 1_000) * US, (at + 9_900) * US, region)
         program.switches += [((at + 1_500) * US, 0, False), ((at + 9_500) * US, 0, True)]
         program.switches += [((at + 2_000) * US, 1, True), ((at + 2_000 + works) * US, 1, False)]
-    return causes(program)
+    return program
 
 
 def test_who_waits_for_a_thread_that_itself_sleeps_waits_for_what_that_one_does() -> None:
     """A pin-memory thread that works for a quarter of each wait is no work of the program; one that works through it
     is, but where a batch is taken."""
     sleeps = 5 * 8_000
-    assert fed(2_000)["host_blocked"] == sleeps
-    assert fed(7_000)["host_blocked"] == sleeps - 5 * 7_000
-    assert fed(7_000, "next batch")["host_blocked"] == sleeps
+    assert causes(fed(2_000))["host_blocked"] == sleeps
+    assert causes(fed(7_000))["host_blocked"] == sleeps - 5 * 7_000
+    assert causes(fed(7_000, "next batch"))["host_blocked"] == sleeps
+
+
+def test_what_prepares_the_input_may_take_as_long_once_nobody_waits_for_the_rest() -> None:
+    """Without sleeps 5 times 8 ms go; 5 times 2 ms of them, in which another thread works on the input, may stay."""
+    [answer] = Analysis(fed(2_000).trace()).predict("input_free")
+    [kept] = [one for one in answer.uncertainties if one.kind == "makers"]
+    assert (answer.baseline_ns - answer.predicted_ns, kept.low_ns, kept.high_ns) == (40_000 * US, 0, 10_000 * US)

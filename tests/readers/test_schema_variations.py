@@ -38,8 +38,13 @@ def analyzed(path: Path) -> Report:
 
 def result(report: Report) -> dict[str, object]:
     """All but the description of the trace: versions and the command differ between schemas, and with the command what
-    rules advise, and look for in programs of Python."""
-    found = {key: value for key, value in report.to_dict().items() if key not in ("trace", "analysis", "not_checked")}
+    rules and first responses advise, and rules look for in programs of Python."""
+    told = replace(
+        report,
+        devices=tuple(replace(one, first_responses=()) for one in report.devices),
+        regions=tuple(replace(one, first_responses=()) for one in report.regions),
+    ).to_dict()
+    found = {key: value for key, value in told.items() if key not in ("trace", "analysis", "not_checked")}
     found["findings"] = [(item.rule, item.region, item.title, item.saving_ns) for item in report.findings]
     return found
 

@@ -89,7 +89,7 @@ class HostState:
         self._compiling: dict[int, IntervalSet] = {}
         self._starting: dict[int, IntervalSet] = {}
         self._awaited: dict[int, IntervalSet] = {}
-        self._fed: dict[int, IntervalSet] = {}
+        self._hungry: dict[int, IntervalSet] = {}
         self._compilations, self._library_starts = Compilations(trace, calls), LibraryStarts(trace, calls)
         copies = _pageable_rows(trace, calls)
         self._waits_until = _implicit_waits(trace, calls, copies)
@@ -276,9 +276,9 @@ class HostState:
             return StepFunction(found.time, np.where(found.value == Cause.CPU, NOTHING, found.value))
         if self.launches_kernels[thread]:
             return found
-        if sleeper not in self._fed:
-            self._fed[sleeper] = self._sleeps_for_input(sleeper)
-        fed = self._fed[sleeper]
+        if sleeper not in self._hungry:
+            self._hungry[sleeper] = self._sleeps_for_input(sleeper)
+        fed = self._hungry[sleeper]
         if not len(fed.start):
             return found
         time = np.unique(np.concatenate((found.time, fed.start, fed.end)))
@@ -319,6 +319,15 @@ class HostState:
         takes = contains(union(ranges.start_ns[mine], ranges.end_ns[mine]), asleep.start) >= 0
         fed = takes | (works.within(asleep.start, asleep.end) < HALF * (asleep.end - asleep.start))
         return IntervalSet(asleep.start[fed], asleep.end[fed])
+
+    def fed(self, thread: int) -> IntervalSet:
+        """Sleeps of a thread while others of its process make its input: they may have to, however soon the rest of it
+        is there."""
+        parts = [EMPTY]
+        for other in self.running_elsewhere(thread):
+            shown, told = (_where(ask(other, thread), Cause.CPU) for ask in (self._shown_to_run, self.running))
+            parts.append(intersect(subtract(shown, told), self.evidence(thread).asleep))
+        return union(*(np.concatenate(sides) for sides in zip(*parts, strict=True)))
 
     def _shown_to_run(self, thread: int, sleeper: int) -> StepFunction:
         """A thread's states where it can be shown to run while the ``sleeper`` does not; NOTHING elsewhere.

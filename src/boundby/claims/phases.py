@@ -14,7 +14,7 @@ from boundby.attribution.windows import step_region
 from boundby.claims.bound import CLOSE, Case
 from boundby.claims.verdict import judge
 from boundby.model.causes import CAUSES
-from boundby.model.scale import HALF, NOTABLE, SLIGHT, SMALL
+from boundby.model.scale import HALF, NOTABLE, SLIGHT
 from boundby.replay import Predictor, savings_by_cause
 from boundby.results.report import Phase, Verdict, Window
 from boundby.structure.steps import count_warm_up
@@ -23,8 +23,6 @@ from boundby.structure.steps import count_warm_up
 ALIKE = SLIGHT
 # A device with less work than this has no halves.
 LEAST_OPERATIONS = 5
-# Where the cut lies in a gap of so much of a part, a replay of its operations knows nothing of it: its account decides.
-MOST_AT_EDGES = SMALL
 # The account over time, in which a change is looked for, is of so many pieces; neither part is shorter than this share.
 PIECES, LEAST_PART = 64, NOTABLE
 # A change moves a cause's share by so much, and at least this part of that within so much of the window around it.
@@ -144,7 +142,7 @@ def replayed_case(part: Timeline, case: Case, predictor: Predictor | None, case_
     if predictor is None:
         return case
     of_part, (device,) = Predictor(part, predictor.graph), part.devices
-    if of_part.rest_ns[0] >= MOST_AT_EDGES * of_part.measured_ns[0] or of_part.unreliable is not None:
+    if of_part.unreliable is not None:  # as where the cut lies in a gap of which no replay knows anything
         return case
     return case_of(part, device, savings_by_cause(of_part)[device.index])
 

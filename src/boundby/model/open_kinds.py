@@ -25,6 +25,7 @@ KINDS = {
     # Of predictions.
     "model": Kind("the replay errs by up to 5 % of what changes, and 10 % of loading and allocating", _COMPARE),
     "unexplained": Kind("time without a recorded cause may go with the change, or stay", _BOTH),
+    "makers": Kind("a thread of the program prepares the input meanwhile, and may need as long for it", _COMPARE),
     "allocations": Kind("allocations may or may not wait for the GPU", _HOST),
     "order": Kind("which work comes first after the change is not known", _EVENTS),
     "wakers": Kind("which thread wakes the sleeping ones is not known", _HOST),

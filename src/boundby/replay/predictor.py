@@ -37,6 +37,7 @@ from boundby.replay.graph import Graph
 from boundby.replay.removals import (
     Change,
     Faster,
+    Keeping,
     Scope,
     Without,
     WithoutOpen,
@@ -154,13 +155,15 @@ class _Edge(NamedTuple):
 
 
 def _edges_of(device: DeviceTimeline, graph: Graph) -> list[_Edge]:
+    """None where both lie in one call: nothing between them can be replayed."""
     edges, begin_ns = graph.edges, graph.links.node_begin_ns
     offset_ns = edges.time_ns - pick(begin_ns, edges.node, 0)
     found: list[_Edge] = []
     for is_end, time_ns in enumerate((device.low_ns, device.high_ns)):
         places = np.flatnonzero((edges.device == device.index) & (edges.time_ns == time_ns)).tolist()
         found += [_Edge(place, bool(is_end), int(offset_ns[place])) for place in places]
-    return found
+    instants = {int(begin_ns[edges.node[edge.place]]) for edge in found}
+    return found if len(instants) == len(found) else []
 
 
 class Predictor:
@@ -424,6 +427,8 @@ class Predictor:
             nothing_open = self.without_open if leaves_input else self._without_open_but_sleeps
             open_ns = self.windows(*steps, Step(nothing_open, steps[-1].scope))
             explained_ns = self.windows(Step(nothing_open, self.everywhere))
+        is_fed = not leaves_input and not self._removed(steps)[-1] and bool(self.open.fed_ns.any())
+        fed_ns = self.windows(*steps, Step(Keeping(self.open.fed_ns), steps[-1].scope)) if is_fed else predicted_ns
         costs = self._costs(steps)
         is_of_kernels = all(_is_of_kernels(step.change) for step in steps)
         may_go_with_it = any(isinstance(step.change, Faster) or _is_of_kernels(step.change) for step in steps)
@@ -450,6 +455,7 @@ class Predictor:
             found.reach(
                 "unexplained", gone_ns, predicted if may_go_with_it else gone_ns, where=self._open_places(position)
             )
+            found.reach("makers", predicted, fed_ns[position])
             found.reach("allocations", allocated_ns[position], min(allocated_ns[position], measured))
             other = predicted + otherwise[position] - self._otherwise_unchanged_ns[position]
             turns = max(abs(other - predicted), ahead_ns) > MODEL_ERROR * predicted
@@ -722,10 +728,12 @@ class Predictor:
             return f"{percent(faulted)} of the operations are page migrations, and what waits for each is not on record"
         by_ns = graph.contradictions.by_ns
         rows = np.flatnonzero(by_ns)
-        for device, length_ns in zip(self.devices, self.measured_ns, strict=True):
+        for number, (device, length_ns) in enumerate(zip(self.devices, self.measured_ns, strict=True)):
             denied = float(by_ns[rows[graph.device[rows] == device.index]].sum()) / max(length_ns, 1)
             if denied > CONTRADICTED_SHARE:
                 return f"for {percent(denied)} of the window operations run before what they come after has ended"
+            if (beside := self.rest_ns[number] / max(length_ns, 1)) > NOTABLE:
+                return f"{percent(beside)} of the window lies beside all that it could move"
         differing = sum(one.ns for one in graph.disagreements) / max(*self.measured_ns, 1)
         if differing > LAW_SLACK:
             return (

@@ -225,6 +225,17 @@ class WithoutOpen:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class Keeping:
+    """What other changes took of the intervals before nodes stays, up to this: work on the input, say."""
+
+    ns: Int64Array
+
+    def __call__(self, graph: Graph, costs: Costs, _scope: Scope) -> Costs:
+        left_ns: Int64Array = costs.interval_ns
+        return costs.changed(interval_ns=left_ns + np.clip(graph.costs.interval_ns - left_ns, 0, self.ns))
+
+
 Change = Callable[[Graph, Costs, Scope], Costs]
 
 

@@ -55,6 +55,7 @@ class Open:
     sleep_ns: Int64Array  # of the interval before each node: asleep, for no known reason, while the device worked
     asleep: npt.NDArray[np.intp]  # nodes before which their thread slept
     slept_ns: Int64Array  # before each of these: asleep for no known reason, whether the device worked or idled
+    fed_ns: Int64Array  # of that: while another thread of the process made its input
     lag_ns: Int64Array  # from the end of what each call waited for to its return, beyond what that takes
     call_ns: Int64Array  # of calls that wait for nothing known, while the device worked; allocations may always do
     delay_ns: Int64Array  # in which the device idled although the operation was ready
@@ -93,6 +94,11 @@ def find_open(timeline: Timeline, graph: Graph) -> Open:
     length = end[sleeps] - begin
     share = np.where(length > 0, worked / np.maximum(length, 1), 0.0)
     sleep_ns = (slept * share).astype(np.int64)
+    thread_of, fed = links.chain[sleeps], np.zeros(len(sleeps), np.int64)
+    for number in unique(thread_of).tolist():
+        if len((makes := timeline.host_state.fed(number)).start):
+            place = np.flatnonzero(thread_of == number)
+            fed[place] = Coverage(makes).within(begin[place], np.maximum(end[sleeps[place]], begin[place]))
     starved_ns = np.where(device_of_node[sleeps] >= 0, slept - sleep_ns, 0)
     wait_inside_ns = compact(_waits_inside(timeline, graph))
     syncs = np.flatnonzero(graph.syncs)
@@ -113,6 +119,7 @@ def find_open(timeline: Timeline, graph: Graph) -> Open:
         sleep_ns=scattered(links.nodes, sleeps, sleep_ns),
         asleep=sleeps,
         slept_ns=narrow(sleep_ns + starved_ns),
+        fed_ns=scattered(links.nodes, sleeps, np.minimum(fed, slept)),
         lag_ns=scattered(links.nodes, syncs, lag_ns),
         call_ns=scattered(links.nodes, np.concatenate((syncs, calls)), call_ns),
         delay_ns=scattered(links.operations, late, delay),

@@ -14,13 +14,11 @@ import numpy as np
 
 from boundby.model.arrays import Int64Array, median
 from boundby.model.expressions import expression
-from boundby.model.scale import A_FEW_LINES, HALF, NOTABLE, QUARTER
+from boundby.model.scale import A_FEW_LINES, HALF, NOTABLE
 from boundby.trace.vocabulary.ranges import is_step
 
 # First instances that take so many times the median are warm-up: ordinary steps differ by less.
 SLOWER = 1.5
-# At most this part of all instances is warm-up: later ones that differ are variance.
-MOST_WARM_UP_SHARE = QUARTER
 # The last of them count only while their excess is this share of the largest: beside 50 ms, 0.1 ms is nothing.
 LEAST_EXCESS = NOTABLE
 # A step holds more than this of what is launched: two regions cannot both.
@@ -67,13 +65,13 @@ def _may_be(one: Candidate) -> bool:
 
 def count_warm_up(duration_ns: Int64Array, slower: float = SLOWER) -> int:
     """How many of the first instances, in order of time, are warm-up: those before the first that takes less than
-    ``slower`` times the median of all. Shape: (instances,)."""
+    ``slower`` times the median of all. Twice as many follow, else they vary. Shape: (instances,)."""
     if len(duration_ns) == 0:
         return 0
     usual = float(median(duration_ns))
     slow = duration_ns > slower * usual
     warm_up = int(np.argmin(slow)) if not slow.all() else 0
-    if warm_up > MOST_WARM_UP_SHARE * len(duration_ns):
+    if 2 * warm_up > len(duration_ns) - warm_up:
         return 0
     excess = duration_ns - usual
     while warm_up > 1 and excess[warm_up - 1] < LEAST_EXCESS * excess[:warm_up].max():
