@@ -141,12 +141,13 @@ class Even:
         turn = self.turn[self.marks]
         is_first = np.append(True, turn[1:] != turn[:-1])[: len(turn)]
         stretch = np.where(is_first, done, np.diff(done, prepend=0.0))
-        of_place = _means(stretch, self.place)
-        of_type = _means(stretch, self.type)
-        within = np.bincount(self.type, (stretch - of_place) ** 2)
-        between = np.bincount(self.type, (of_place - of_type) ** 2)
+        is_whole = ~self.is_first[self.marks]  # the job's time begins within the stretch up to a rank's first event
+        of_place = _means(stretch, self.place, is_whole)
+        of_type = _means(stretch, self.type, is_whole)
+        within = np.bincount(self.type, is_whole * (stretch - of_place) ** 2)
+        between = np.bincount(self.type, is_whole * (of_place - of_type) ** 2)
         places = np.bincount(np.unique(np.column_stack((self.type, self.place)), axis=0)[:, 0]) if len(turn) else within
-        free = np.maximum(np.bincount(self.type) - places, 0)
+        free = np.maximum(np.bincount(self.type, is_whole) - places, 0)
         is_one = between * free <= _BY_CHANCE * within * (places - 1)
         usual = np.cumsum(np.where(is_one[self.type], of_type, of_place))
         begun: Float = usual - np.append(0.0, usual)[np.flatnonzero(is_first)][np.cumsum(is_first) - 1]
@@ -173,9 +174,10 @@ class Even:
         return factor
 
 
-def _means(value: Float, group: Int64Array) -> Float:
-    """Of each value the mean of its group's."""
-    mean: Float = (np.bincount(group, value) / np.maximum(np.bincount(group), 1))[group]
+def _means(value: Float, group: Int64Array, counted: BoolArray) -> Float:
+    """Of each value the mean of its group's that are counted; of a group without one the value itself."""
+    count = np.bincount(group, counted)[group]
+    mean: Float = np.where(count > 0, np.bincount(group, value * counted)[group] / np.maximum(count, 1), value)
     return mean
 
 
