@@ -287,6 +287,22 @@ def test_profilers_that_begin_in_the_middle_of_a_step_make_no_straggler() -> Non
     assert found.steps < 9  # what all of them recorded
 
 
+def test_what_lies_before_the_first_collective_is_no_measure_of_a_steps_begin() -> None:
+    late = Job(data=3, steps=6, layers=4, kernels=2, late=1.2, jitter=0.036, clock_ns=0, seed=4650000000)
+    found = report(late)
+    assert accused(found) == []
+    assert found.imbalance < 0.03
+
+
+def test_one_step_is_shown_as_all_ranks_live_it() -> None:
+    found = report(Job(data=4, steps=6, plants=(Plant("slow_device", 2, 0.4),)))
+    assert 1 <= found.step_shown <= found.steps
+    waits = [rank.step_line.count(".") for rank in found.ranks]
+    assert {len(rank.step_line) for rank in found.ranks} == {100}
+    assert waits[2] < min(waits[:2]) / 2
+    assert all(rank.step_line.count("C") > 40 for rank in found.ranks)
+
+
 @pytest.mark.parametrize(
     ("job", "remedy"),
     [

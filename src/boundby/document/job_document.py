@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any
 
 from boundby.document.bars import Segment
 from boundby.document.blocks import (
     Bar,
+    Bars,
     Column,
     Document,
     Drawing,
@@ -23,7 +25,7 @@ from boundby.document.blocks import (
 )
 from boundby.document.text import clean, region_name
 from boundby.model import units
-from boundby.model.causes import BOUND_LABEL, CAUSE_KEYS, COLORS, JOB_CAUSES, LETTER, SHORT_LABEL
+from boundby.model.causes import BOUND_LABEL, CAUSE_INFO, CAUSE_KEYS, COLORS, JOB_CAUSES, LETTER, SHORT_LABEL
 from boundby.model.records import dataclass
 from boundby.model.scale import HALF, NEGLIGIBLE, SMALL
 from boundby.results.job import JobReport, JobWhatIf, RankReport, Straggler
@@ -253,6 +255,14 @@ class _Line:
         return units.duration(self.rank.clock.residual_ns) if self.rank.clock.matched else "not set"
 
 
+def _step(name: str, rank: RankReport) -> Bar:
+    """What a rank does in the course of one step."""
+    runs = [(letter, len(list(same))) for letter, same in groupby(rank.step_line)]
+    of_letter = {row.letter: row.key for row in (*CAUSE_INFO.values(), *JOB_CAUSES)}
+    whole = max(len(rank.step_line), 1)
+    return Bar(tuple(Segment(of_letter[letter], count, count / whole) for letter, count in runs), 1.0, name)
+
+
 def _time(head: str, ns: Callable[[_Line], float], **more: Any) -> Column:
     return Column(head, lambda line: units.duration(ns(line)), right=True, key=ns, **more)
 
@@ -297,6 +307,7 @@ def document(job: JobReport, look: Look = STANDING_OUT, links: Sequence[str | No
         title = f"{len(chosen)} of {len(lines)} ranks"
     reasons = "; ".join(map(clean, job.verdict.reasons))
     used = [key for key in CAUSE_KEYS if any(rank.own[key] for rank in job.ranks)]
+    every_cause = (*used, *(row.key for row in JOB_CAUSES))
     predicted = [one for one in job.what_if if _saved(one) >= _LEAST_SAVED or look.full]
     pairs = (
         Column("waits", lambda one: name_of(job, one.waiting)),
@@ -321,10 +332,19 @@ def document(job: JobReport, look: Look = STANDING_OUT, links: Sequence[str | No
             ),
             *section("Ranks and steps", Only("page", (_map(job), Legend(tuple(used)))), id="steps"),
             *section(
+                f"Step {job.step_shown} of all ranks, from its begin to the next one's"
+                f" ({units.duration(job.step_shown_ns)})",
+                Only("page", (Bars(tuple(_step(one.name, one.rank) for one in lines)), Legend(every_cause)))
+                if job.step_shown
+                else None,
+                id="one-step",
+                short="One step",
+            ),
+            *section(
                 title,
                 Only("text", (Table(_RANKS, tuple(lines[at] for at in chosen)),)),
                 Only("page", (Table(_RANKS, tuple(lines)),)),
-                Legend((*used, *(row.key for row in JOB_CAUSES))),
+                Legend(every_cause),
                 Only("text", (Paragraph(rest),)) if rest else None,
                 id="ranks",
                 short="Ranks",

@@ -141,9 +141,9 @@ class Job:
         kernels = np.concatenate([one.events.kernels for one in summaries])
         of_slot = [np.append(of, -1)[one.work.event] for of, one in zip(of_event, summaries, strict=True)]
         idle = ~_IS_BUSY[self.cause[key]] & (step < np.concatenate(of_slot))
-        self.even = Even(
-            aligned.matched, self.chain, self.stages, np.concatenate(of_event), kernels, idle, self._apart_ns()
-        )
+        begun = self.begins()
+        apart = np.where(np.isfinite(begun).all(axis=0), begun[1] - begun[0], np.inf)
+        self.even = Even(aligned.matched, self.chain, self.stages, np.concatenate(of_event), kernels, idle, apart)
         ends = self.chain.replay(self._table([None]))
         windows = [one.window_ns[1] for one in summaries]
         measured = [clock.at(np.array([end]))[0] for clock, end in zip(aligned.clocks, windows, strict=True)]
@@ -157,8 +157,8 @@ class Job:
         step: Int64Array = np.where(over[summary.work.event], -1, self.of_step[rank][summary.work.step + 1])
         return step
 
-    def _apart_ns(self) -> Float:
-        """How far apart ranks begin each step, shape (steps,)."""
+    def begins(self) -> Float:
+        """When the first and when the last rank begins each step, shape (2, steps); not finite: none does."""
         begun = np.full((2, self.steps), [[np.inf], [-np.inf]])
         for of, one, clock in zip(self.of_step, self.summaries, self.aligned.clocks, strict=True):
             inside = of[1:] >= 0
@@ -166,8 +166,18 @@ class Job:
             first = np.flatnonzero(np.append(True, np.diff(step) != 0)[: len(step)])
             np.minimum.at(begun[0], step[first], at[first])
             np.maximum.at(begun[1], step[first], at[first])
-        apart: Float = np.where(np.isfinite(begun).all(axis=0), begun[1] - begun[0], np.inf)
-        return apart
+        return begun
+
+    def usual_step(self) -> tuple[int, int, int] | None:
+        """A step of the usual length: its number, from 1, when the first rank begins it, and when the next is begun (on
+        the job's clock). None: there are no steps."""
+        begun = self.begins()[0]
+        length = np.diff(begun, append=self.begin_ns + self.length_ns)
+        known = np.flatnonzero(np.isfinite(length))
+        if self.steps < 2 or not len(known):
+            return None
+        step = int(known[np.argsort(length[known], kind="stable")[len(known) // 2]])
+        return step + 1, int(begun[step]), int(begun[step] + length[step])
 
     @property
     def step_ns(self) -> float:

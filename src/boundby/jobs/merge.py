@@ -12,6 +12,7 @@ import numpy as np
 from boundby.capture.folder import worker_of
 from boundby.jobs.diagnosis import FEW_STEPS, Chance, Culprit, Diagnosis, Job, diagnose
 from boundby.jobs.laws import broken
+from boundby.jobs.lines import line_of
 from boundby.jobs.meetings import Aligned, Clock, align
 from boundby.jobs.remedies import folded, remedy_of
 from boundby.jobs.summary import UNKNOWN, Group, RankSummary
@@ -36,6 +37,8 @@ _REPLAY_ERROR = SLIGHT
 _POOR_CLOCK_NS = 50_000
 #: Where more of the time in collectives is in such that nobody else here has, what bounds the job cannot be told.
 _MOSTLY_ALONE = HALF
+#: A step is told in so many parts of equal length.
+_LINE_PARTS = 100
 #: A profiler's excess below this share of a step is not worth a word.
 _LEAST_EXCESS_SHARE = NEGLIGIBLE
 #: Up to so many peers a rank is held against the others, from there on against all: it hardly moves their median.
@@ -66,6 +69,7 @@ def merge(summaries: Sequence[RankSummary], path: str, left_out: Sequence[str] =
     waited = _waited_in(kept, aligned)
     stragglers = tuple(_straggler(one, job, *_longest(waited, one.ranks)) for one in diagnosis.culprits)
     stragglers += tuple(_random(one, job) for one in diagnosis.chance)
+    number, low, high = job.usual_step() or (0, 0, 0)
     report = JobReport(
         path=path,
         world_size=world if world != UNKNOWN else None,
@@ -89,6 +93,8 @@ def merge(summaries: Sequence[RankSummary], path: str, left_out: Sequence[str] =
             )
             for one in diagnosis.what_if
         ),
+        step_shown=number,
+        step_shown_ns=high - low,
         missing=missing,
         left_out=(*left_out, *problems),
         notes=tuple(notes),
@@ -227,6 +233,7 @@ def _ranks(
         np.add.at(last, matched.rank[latest], 1)
     stage_of = {rank: place for place, members in enumerate(diagnosis.stages) for rank in members}
     waits = _step_waits(summaries, job)
+    step = job.usual_step()
     causes = {
         rank: letters
         for members in diagnosis.stages
@@ -262,6 +269,9 @@ def _ranks(
                 step_waits=tuple(waits[place].tolist()),
                 step_causes=causes[place],
                 warnings=summary.warnings,
+                step_line=""
+                if step is None
+                else line_of(summary, aligned.clocks[place], matched, place).letters(summary, *step[1:], _LINE_PARTS),
             )
         )
     return tuple(reports)

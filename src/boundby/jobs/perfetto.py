@@ -11,6 +11,7 @@ import numpy as np
 
 from boundby.document.job_document import name_of, told
 from boundby.document.text import region_name
+from boundby.jobs.lines import line_of
 from boundby.jobs.meetings import Aligned, Clock
 from boundby.jobs.merge import choose
 from boundby.jobs.summary import RankSummary
@@ -49,16 +50,17 @@ class _Rank:
         matched = aligned.matched
         self.instance = matched.instance_of(place, len(summary.meetings))
         self.transfer_ns = matched.transfer_ns
+        self.line = line_of(summary, clock, matched, place)
         self.last = matched.rank[matched.latest()[0]]
         held = [told(report, one) for one in (*report.stragglers, *report.extras) if place in one.ranks]
         about = " ".join([f"{summary.name}.", *held])
         self.process = writer.track(name_of(report, place), 0, place + 1, ordered=True, told=about)
 
     def write(self) -> None:
-        clock, (low, high) = self.clock, self.summary.window_ns
+        clock, high = self.clock, self.summary.window_ns[1]
         steps = clock.at(np.append(self.summary.step_ns, high))
         self._put("steps", _Track.STEPS, steps[:-1], steps[1:], [f"step {number}" for number in range(len(steps) - 1)])
-        self._work(int(clock.at(np.array([low]))[0]), int(clock.at(np.array([high]))[0]))
+        self._work()
         self._collectives()
 
     def _put(
@@ -77,30 +79,24 @@ class _Rank:
         )
         self.writer.slices(track, self.process, rank, slices)
 
-    def _work(self, low: int, high: int) -> None:
+    def _work(self) -> None:
         """Own work between events by what most of it is, then the wait that ends with the event."""
-        summary, work, events = self.summary, self.summary.work, self.summary.events
-        count = len(events) + 1
-        own = np.bincount(work.event, work.ns, count).astype(np.int64)
-        until = np.append(self.clock.at(events.time_ns), high)
-        since = np.append(low, until[:-1])
-        worked = np.minimum(since + own, until)
-        best = np.full(count, -1, np.int64)
-        rows = np.lexsort((work.ns, work.event))
-        best[work.event[rows]] = rows  # the last of each event is its largest
+        summary, work, line = self.summary, self.summary.work, self.line
         causes = [f"{SHORT_LABEL[Cause(cause).key]} in " for cause in range(len(CAUSES))]
         regions = [region_name(path) for path in summary.regions]
         names = [
-            causes[int(work.cause[row])] + regions[int(work.region[row])] if row >= 0 else "" for row in best.tolist()
+            causes[int(work.cause[row])] + regions[int(work.region[row])] if row >= 0 else ""
+            for row in line.main.tolist()
         ]
-        met = np.append(np.where(events.is_join, self.instance[events.meeting], -1), -1)
-        transfer = np.where(met >= 0, np.append(self.transfer_ns, 0)[met], 0)
-        came = np.clip(until - transfer, worked, until)  # when the last one came
         waits = [
-            f"waits for {name_of(self.report, int(self.last[one]))}" if one >= 0 else "waits" for one in met.tolist()
+            f"waits for {name_of(self.report, int(self.last[one]))}" if one >= 0 else "waits"
+            for one in line.met.tolist()
         ]
-        track = np.concatenate((since, worked, came)), np.concatenate((worked, came, until))
-        self._put("work and waits", _Track.WORK, *track, [*names, *waits, *["transfer"] * count])
+        track = (
+            np.concatenate((line.since, line.worked, line.came)),
+            np.concatenate((line.worked, line.came, line.until)),
+        )
+        self._put("work and waits", _Track.WORK, *track, [*names, *waits, *["transfer"] * len(waits)])
 
     def _collectives(self) -> None:
         table, met = self.summary.meetings, self.instance

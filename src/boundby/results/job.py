@@ -60,6 +60,12 @@ class RankReport:
     step_waits: Annotated[tuple[int, ...], "What it waited in each, transfer included, nanoseconds."] = ()
     step_causes: Annotated[str, "The letter of the cause with most excess over its peers in each step; '.': none."] = ""
     warnings: Annotated[tuple[str, ...], "What lowers certainty."] = ()
+    step_line: Annotated[
+        str,
+        LATER,
+        "What it does in the course of one step of the job, the same span on all ranks, as letters of equal length: a"
+        " cause of its own work, '=' transfer, '.' waits for others; empty: no steps.",
+    ] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,6 +165,8 @@ class JobReport(Saved, Viewed):
     pairs: Annotated[tuple[Pair, ...], "Who waits for whom, longest first; of many ranks the most of it."]
     what_if: Annotated[tuple[JobWhatIf, ...], "Predictions for the whole job."]
     steps_together: Annotated[int, Least(1), "How many of the program's steps make one of these."] = 1
+    step_shown: Annotated[Natural, LATER, "Which step the ranks' step_line shows, from 1; 0: none."] = 0
+    step_shown_ns: Annotated[Natural, LATER, "How long that step is, from its first begin to its last end."] = 0
     missing: Annotated[tuple[int, ...], "Ranks that the job has and no report was given of."] = ()
     left_out: Annotated[tuple[str, ...], "Reports that could not be used, and why."] = ()
     notes: Annotated[tuple[str, ...], "What else should be known."] = ()

@@ -6,6 +6,12 @@
   const ranks = data.own.length, steps = Math.max(...data.own.map((row) => row.length), 1);
   const high = ranks > 128 ? 2 : ranks > 32 ? 6 : 14;
   let kind = "own";
+  const each = Math.ceil(14 / high);  // as many names as there is room for
+  for (let rank = 0; rank < ranks; rank += each) {
+    const name = document.createElement("div");
+    name.textContent = data.names[rank]; name.style.height = `${Math.min(each, ranks - rank) * high}px`;
+    page.byId("map-names").append(name);
+  }
   canvas.width = steps * 12; canvas.height = ranks * high; canvas.style.height = `${ranks * high}px`;
   function draw() {
     const paint = canvas.getContext("2d");
