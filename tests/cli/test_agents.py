@@ -23,9 +23,9 @@ ANSWERS = {
     "pair_lm_fp32.sqlite": ("gpu_compute", "backward", "kernels", "lower-precision", 0.20),
     "pytorch_a100_all_cpu_tables.sqlite": ("host_blocked", "Epoch */Train/Data loading", "blocked", "workers", 0.20),
     "openmp_heat_before.sqlite": ("gpu_copy", "", "copies", "keep-on-device", 0.50),
-    "pair_chunks_of_1000.sqlite": ("cuda_api", "iteration", "launches", "larger-batch", 0.20),
+    "pair_chunks_of_1000.sqlite": ("cuda_api", "iteration", "launches", "larger-chunks", 0.20),
     "transformer_2_7b_nvtx.sqlite": ("gpu_compute", "benchmark_loop", "kernels", "lower-precision", 0.10),
-    "openacc_mpi_4_processes_4_gpus.sqlite": ("init", "iteration", "allocation or pinning", "warm-up", 0.0),
+    "openacc_mpi_4_processes_4_gpus.sqlite": ("init", "iteration", "allocation or pinning", "runtime-start", 0.0),
 }
 
 

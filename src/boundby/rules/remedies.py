@@ -476,6 +476,15 @@ TABLE: tuple[Remedy, ...] = (
         caution="they wait for the interpreter's lock (GIL): then use processes",
     ),
     Remedy(
+        bound="",
+        id="own-cores",
+        title="Find out which program takes the cores",
+        do={"any": "top -b -n 1"},
+        needs="a quiet machine, or cores of its own (`taskset`, `numactl`)",
+        caution="the machine is shared on purpose: then this is how fast it runs there",
+        is_search=True,
+    ),
+    Remedy(
         bound="host_blocked",
         id="workers",
         title="Load batches faster",

@@ -64,8 +64,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             examples=tuple(Example(int(waits.start[row]), int(length[row]), "waits for a core") for row in longest),
             instances=len(length),
             cost_ns=waits.total,
-            code="top -b -n 1  # who takes the cores" if who == _OTHERS else "",
-        )
+        ).advising("own-cores" if who == _OTHERS else "cpu.threads")
 
 
 def _threads(context: RuleContext) -> dict[int, IntervalSet]:
