@@ -78,9 +78,10 @@ def saving_range(case: Case, decision: Decision) -> tuple[int, int] | None:
     if not ways and not less and not more:
         return None
     found = found.between("lost-work", *(way[named] for way in ways if named in way))
-    most_ns = min(found.high_ns + more, case.window_ns)
-    found = found.reaching("unexplained", max(found.low_ns - less, 0), most_ns)
-    return min(found.low_ns, case.window_ns), min(found.high_ns, case.window_ns)
+    # A region's work may hold up more than the time that the account gives it.
+    whole_ns = max(case.window_ns, saved[named])
+    found = found.reaching("unexplained", max(found.low_ns - less, 0), min(found.high_ns + more, whole_ns))
+    return min(found.low_ns, whole_ns), min(found.high_ns, whole_ns)
 
 
 def why_not(case: Case, decision: Decision) -> str | None:
