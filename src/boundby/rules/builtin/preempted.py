@@ -10,7 +10,7 @@ from boundby.evidence.context import RuleContext
 from boundby.evidence.feeders import is_child
 from boundby.model.arrays import is_any, median, unique
 from boundby.model.causes import Cause
-from boundby.model.intervals import EMPTY, Coverage, IntervalSet, intersect, subtract, union
+from boundby.model.intervals import EMPTY, Coverage, IntervalSet, intersect, union
 from boundby.model.scale import NOTABLE
 from boundby.model.units import count, duration, percent
 from boundby.results.report import Example
@@ -32,11 +32,7 @@ _ADVICE = {
 
 def _check(context: RuleContext) -> Iterator[Match]:
     for thread, around in _threads(context).items():
-        evidence = context.timeline.host_state.evidence(thread)
-        if evidence.off_cpu is None or evidence.in_blocking_call is None:
-            continue
-        # Off the CPU in no call that blocks: it could run.
-        waits = intersect(subtract(evidence.off_cpu, evidence.in_blocking_call), around)
+        waits = intersect(context.timeline.host_state.evidence(thread).preempted, around)
         share = waits.total / max(context.longest_window_ns, 1)
         if waits.total < context.least_ns or share < RULE.threshold(context, "share_fraction"):
             continue
