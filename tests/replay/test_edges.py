@@ -50,6 +50,17 @@ def account_of(predictor: Predictor) -> dict[str, int]:
     return {cause.key: int(device.segments.by_cause()[cause]) for cause in Cause}
 
 
+def test_a_thread_that_first_calls_later_slept_since_the_gap_began() -> None:
+    """Of what ran at the beginning of the trace the launch is not on record; then the program sleeps for 40 ms."""
+    program = Program()
+    program.kernel(0, 1 * MS, 0)
+    program.sleep(2 * MS, 42 * MS)
+    launch(program, 42_010, 42_020, 43_020)
+    predictor = Predictor(build_timeline(program.trace(), parse_window("gpu")))
+    [measured] = predictor.measured_ns
+    assert predictor.without(("host_blocked",)) == pytest.approx([measured - 40 * MS], abs=20 * US)
+
+
 def test_what_the_host_does_around_all_work_is_removed() -> None:
     predictor = predictor_of("all")
     [measured], time = predictor.measured_ns, account_of(predictor)

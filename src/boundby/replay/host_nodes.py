@@ -160,11 +160,14 @@ def find_host_nodes(timeline: Timeline) -> HostNodes:
 
 
 def _edges(timeline: Timeline, leader: Int64Array) -> tuple[WindowEdges, Int64Array]:
-    """Those of threads of which a chain has calls, and whose they are; nodes are not known yet."""
+    """Those of threads of which a chain has calls, and whose they are; nodes are not known yet. And where the first gap
+    begins for which one is responsible, which may not have called before."""
     callers = set(leader[unique(timeline.calls.thread)].tolist())
     found: list[tuple[int, int, int]] = []
     for device in timeline.devices:
-        for bound, instant in ((device.low_ns, device.low_ns), (device.high_ns, device.high_ns - 1)):
+        owned = device.gaps.start_ns[device.gaps.thread >= 0][:1].tolist()
+        begins = {device.low_ns, *(start for start in owned if device.low_ns < start < device.high_ns)}
+        for bound, instant in (*((low, low) for low in sorted(begins)), (device.high_ns, device.high_ns - 1)):
             gap = int(device.gaps.at(np.array([instant]))[0])
             if gap >= 0 and instant < device.gaps.end_ns[gap]:
                 thread = int(device.gaps.thread[gap])

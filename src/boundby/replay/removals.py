@@ -116,7 +116,7 @@ def window_scope(graph: Graph, low: int, high: int) -> Scope:
         return Scope(nodes, operations, lambda: np.ones(pieces, bool), is_everything=True, is_whole=True)
     launch = graph.links.launch[operations & (start >= low)]
     launch = launch[launch >= 0]
-    edges = graph.edges.node[graph.edges.time_ns == low]
+    edges = graph.edges.node[(graph.edges.time_ns >= low) & (graph.edges.time_ns < high)]
     begin = int(graph.links.node_begin_ns[np.concatenate((launch, edges))].min(initial=high))
     calls = (graph.links.node_begin_ns >= begin) & (graph.links.node_begin_ns < high)
     after = calls & (graph.links.node_begin_ns > begin)
