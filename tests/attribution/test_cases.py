@@ -262,3 +262,17 @@ def test_what_prepares_the_input_may_take_as_long_once_nobody_waits_for_the_rest
     [answer] = Analysis(fed(2_000).trace()).predict("input_free")
     [kept] = [one for one in answer.uncertainties if one.kind == "makers"]
     assert (answer.baseline_ns - answer.predicted_ns, kept.low_ns, kept.high_ns) == (40_000 * US, 0, 10_000 * US)
+
+
+def test_lost_work_of_a_thread_that_turns_from_gpu_to_gpu_may_be_of_each() -> None:
+    """Two GPUs in turns, the last half of the records is missing: neither GPU's window ends where its records do."""
+    program = Program(devices=2)
+    for turn in range(20):
+        at = 100 * turn
+        call = program.api(at * US, (at + 5) * US, "cudaLaunchKernel_v7000")
+        if turn < 10:
+            program.kernel((at + 10) * US, (at + 90) * US, call, device=turn % 2)
+    program.api(1950 * US, 2000 * US, "cudaDeviceSynchronize_v3020")
+    timeline = timeline_of(program)
+    assert [timeline.losses.launches_of(device.index) for device in timeline.devices] == [15, 15]
+    assert [device.high_ns // US for device in timeline.devices] == [2000, 2000]

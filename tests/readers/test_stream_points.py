@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from boundby.api import Analysis
 from boundby.correlation.correlate import correlate
 from boundby.readers import read_trace
 from boundby.trace.tables import StreamRole, Trace
@@ -68,3 +69,25 @@ def test_nothing_told_is_nothing(tmp_path: Path) -> None:
     columns = ("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION.eventId", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION.deviceId")
     trace = read_trace(two_streams().write(tmp_path / "y.sqlite", drop=columns))
     assert set(trace.stream_points.event[~trace.stream_points.is_record].tolist()) == {-1}
+
+
+def two_gpus() -> Export:
+    """One process, a kernel on each of two GPUs, and a sync of each: of its stream, and of all that the GPU does."""
+    export = Export()
+    main = export.thread()
+    for gpu in (0, 1):
+        at, stream = 100 * US * gpu, 7 + 11 * gpu
+        launch = export.api(main, at, at + 5 * US, "cudaLaunchKernel_v7000")
+        export.kernel(launch, at + 8 * US, at + 50 * US, device=gpu, stream=stream)
+        export.api(main, at + 6 * US, at + 52 * US, "cudaStreamSynchronize_v3020", device=gpu, stream=stream)
+        export.api(main, at + 60 * US, at + 61 * US, "cudaDeviceSynchronize_v3020", device=gpu)
+    return export
+
+
+@pytest.mark.parametrize("schema", GENERATIONS)
+def test_a_sync_is_of_the_gpu_of_its_context(schema: str, tmp_path: Path) -> None:
+    """nsys writes GPU 0 in the row of every sync."""
+    trace = read_trace(two_gpus().write(tmp_path / "x.sqlite", schema))
+    assert trace.stream_points.device.tolist() == [0, 0, 1, 1]
+    report = Analysis(trace, window="all").report
+    assert [device.sync.count for device in report.devices] == [2, 2]

@@ -61,14 +61,15 @@ _NEVER, _EVER = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 @dataclass(frozen=True)
 class Losses:
     """``expected`` and ``lost`` are masks over Calls: launches whose work should be on record, and those of which none
-    is. The columns of lost work have a row for each lost launch, in order of its start."""
+    is. The columns of lost work have a row for each lost launch, in order of its start, and for each device on which it
+    may have run: of a thread that turns from device to device the records around a launch do not tell which."""
 
     expected: BoolArray
     lost: BoolArray
     device_of_call: Int32Array  # per call: where its work runs, index into Trace.gpus; NOTHING: not known
     call: npt.NDArray[np.int64]  # row of Calls
     work: npt.NDArray[np.int8]  # Work
-    device: Int32Array  # as of its call
+    device: Int32Array  # on which it ran, or may have run
     stream: Int64Array  # NOTHING: not known
     begin_ns: Int64Array  # the work ran at some time from here
     until_ns: Int64Array  # to here
@@ -82,6 +83,11 @@ class Losses:
     def of_device(self, device: int) -> npt.NDArray[np.intp]:
         """Rows of the lost work of one device."""
         return np.flatnonzero(self.device == device)
+
+    def launches_of(self, device: int) -> int:
+        """Launches of one device that should be on record, those included that may be another one's."""
+        seen = self.expected & ~self.lost & (self.device_of_call == device)
+        return int(seen.sum()) + len(self.of_device(device))
 
     def until(self, device: int) -> int | None:
         """When the last lost work of one device has ended."""
@@ -115,8 +121,8 @@ def find_losses(trace: Trace, calls: Calls, region: npt.NDArray[np.int64]) -> Lo
     rows = np.flatnonzero(lost)
     rows = rows[np.lexsort((rows, calls.start_ns[rows]))]
     lost = compact(lost)
-    device_of_call = _devices(trace, calls)
-    device = device_of_call[rows]
+    device_of_call, is_open = _devices(trace, calls)
+    rows, device = _where(calls, rows, device_of_call, is_open)
     begin, until, stream = _when(trace, calls, rows, device)
     dark, fraction, of_waits, uncalled = _dark(trace, calls)
     unnumbered = _unnumbered(trace, every=any(fraction))
@@ -179,12 +185,13 @@ def _stream_captures(trace: Trace, calls: Calls) -> dict[int, IntervalSet]:
     return found
 
 
-def _devices(trace: Trace, calls: Calls) -> Int32Array:
+def _devices(trace: Trace, calls: Calls) -> tuple[Int32Array, BoolArray]:
     """The device that each call's work ran on, or would have, or whose stream it waits for; else that of the call
-    before it on its thread, else of the one after it, else of its process; NOTHING where none is known."""
+    before it on its thread, else of the one after it, else of its process; NOTHING where none is known. And whether
+    it may be another one: the calls before and after it do not both say so."""
     used = unique(trace.operations.device)
     if len(used) == 1:
-        return compact(spread(int(used[0]), len(calls), np.int32))
+        return compact(spread(int(used[0]), len(calls), np.int32)), spread(False, len(calls), np.bool_)
     device = np.full(len(calls), NOTHING, np.int32)
     joined = np.flatnonzero(calls.of_operation >= 0)
     device[calls.of_operation[joined]] = trace.operations.device[joined]
@@ -194,15 +201,36 @@ def _devices(trace: Trace, calls: Calls) -> Int32Array:
     place = np.arange(len(calls))
     before = np.maximum.accumulate(np.where(known, place, -1)) if len(calls) else place
     after = np.minimum.accumulate(np.where(known, place, len(calls))[::-1])[::-1] if len(calls) else place
+    beside = []
     for source in (before, after):
-        usable = (source >= 0) & (source < len(calls)) & (device < 0)
+        usable = (source >= 0) & (source < len(calls))
         usable[usable] = calls.thread[source[usable]] == calls.thread[usable]
-        device[usable] = device[source[usable]]
+        beside.append(np.where(usable, device[np.where(usable, source, 0)], NOTHING))
+    is_open = beside[0] != beside[1]
+    device = np.where(beside[0] >= 0, beside[0], beside[1])
     process = trace.process_of(calls.thread)
     main = np.full(len(trace.processes) + 1, NOTHING, np.int32)
     for number in unique(trace.operations.process).tolist():
         main[number] = np.bincount(trace.operations.device[trace.operations.process == number]).argmax()
-    return np.where(device >= 0, device, main[process])
+    return np.where(device >= 0, device, main[process]).astype(np.int32), is_open
+
+
+def _where(
+    calls: Calls, rows: npt.NDArray[np.intp], device: Int32Array, is_open: BoolArray
+) -> tuple[npt.NDArray[np.intp], Int32Array]:
+    """These calls, each as often as there are devices on which its work may have run, and those: where that is open,
+    all that its thread is known to use."""
+    known = calls.of_operation[calls.of_operation >= 0]
+    known = known[is_in(calls.thread[known], unique(calls.thread[rows[is_open[rows]]]).tolist())]
+    found = [(rows, device[rows])]
+    for thread in unique(calls.thread[known]).tolist():
+        mine = rows[is_open[rows] & (calls.thread[rows] == thread)]
+        for number in unique(device[known[calls.thread[known] == thread]]).tolist():
+            other = mine[device[mine] != number]
+            found.append((other, np.full(len(other), number, np.int32)))
+    calls_of, devices = (np.concatenate(column) for column in zip(*found, strict=True))
+    order = np.lexsort((devices, calls_of, calls.start_ns[calls_of]))
+    return calls_of[order], devices[order].astype(np.int32)
 
 
 def _when(

@@ -175,7 +175,7 @@ def _device(
         if filled is not None and device.index in filled.device_ns
         else None,
         lost_kinds=_lost_kinds(timeline, missing),
-        launches=int((records.expected & (records.device_of_call == device.index)).sum()),
+        launches=records.launches_of(device.index),
         launches_lost=len(missing),
         launches_lost_before=int((records.begin_ns[missing] < device.low_ns).sum()),
         lost_before_ns=clip(records.spans(device.index), trace.span_ns[0], device.low_ns).total,
@@ -317,7 +317,7 @@ def _lost_weight(timeline: Timeline, device: DeviceTimeline) -> float:
     one wait or copy decides on many others."""
     losses, processes = timeline.losses, unique(device.operations.table.process)
     lost = int((losses.begin_ns[losses.of_device(device.index)] >= device.low_ns).sum())
-    launches = int((losses.expected & (losses.device_of_call == device.index)).sum()) if lost else 1
+    launches = losses.launches_of(device.index) if lost else 1
     parts = [lost / max(launches, 1), _calls_lost(losses.calls_lost_fraction, processes)]
     return min(CHANCE * max(*parts, _calls_lost(losses.waits_lost_fraction, processes)), 1.0)
 

@@ -30,7 +30,8 @@ GPU_FACTS = {"smCount": MULTIPROCESSORS, "threadsPerWarp": 32, "maxWarpsPerSm": 
 }
 FIRST_PID = 1000
 _RECORDS, _SYNCS = "CUPTI_ACTIVITY_KIND_CUDA_EVENT", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
-DEFAULT_STREAM, FIRST_STREAM = 7, 13  # as nsys numbers them: the default stream, and those that programs make
+# As nsys numbers them: the default stream, those that programs make; each GPU of a process has numbers of its own.
+DEFAULT_STREAM, FIRST_STREAM, STREAMS_OF_GPU = 7, 13, 1_000
 #: nsys leaves shorter OS calls out.
 OSRT_THRESHOLD_NS = 1_000
 # Version suffixes as CUPTI writes them; driver calls have none.
@@ -152,14 +153,14 @@ class _Exporter:
     def write_call(self, place: Thread, step: Step, start: int, end: int, operation: Executed | None) -> None:
         name = step.call + ("" if not step.call.startswith("cuda") else _VERSION.get(step.call, "_v3020"))
         event = self.event(place, step.text) if step.text else None
-        stream = _stream(step.stream)
-        self.tell_stream(place, stream)
+        stream = _stream(step)
+        self.tell_stream(place, stream, is_null=step.stream == 0)
         call = self.export.api(place, start, end, name, stream=stream, event=event, device=step.device)
         if event is not None:
             if step.do == Do.RECORD:
-                self.export.record(call, event, device=step.device, stream=_stream(step.stream))
+                self.export.record(call, event, device=step.device, stream=stream)
             elif step.do == Do.WAIT_EVENT:
-                self.export.stream_wait(call, start, end, event, device=step.device, stream=_stream(step.stream))
+                self.export.stream_wait(call, start, end, event, device=step.device, stream=stream)
         if operation is not None:
             self.write_operation(call, step, operation)
 
@@ -169,12 +170,12 @@ class _Exporter:
             own_ns = 0 if step.operation else step.init_ns  # memory is looked for once the device is done
             self.sleep(place, start, end - own_ns)
 
-    def tell_stream(self, place: Thread, stream: int) -> None:
+    def tell_stream(self, place: Thread, stream: int, *, is_null: bool) -> None:
         """Every stream that a process names is in the table of its streams."""
         if (place.pid, stream) not in self.streams:
             self.streams.add((place.pid, stream))
             follows = self.run.script.machine.legacy_default_stream
-            flag = "null" if stream == DEFAULT_STREAM else "default" if follows else "non_blocking"
+            flag = "null" if is_null else "default" if follows else "non_blocking"
             self.export.stream(place, stream, flag)
 
     def write_operation(self, call: Call, step: Step, operation: Executed) -> None:
@@ -184,7 +185,7 @@ class _Exporter:
             export.gpu(step.device, GPU_NAME, {**GPU_FACTS, "asyncEngines": 2 * self.run.script.machine.copy_engines})
         start = self.device_time(operation.start_ns)
         end = max(start, self.device_time(operation.end_ns))
-        device, stream = step.device, _stream(step.stream)
+        device, stream = step.device, _stream(step)
         shape = (max(round(spec.share / 1000 * MULTIPROCESSORS * BLOCKS_EACH), 1), THREADS, REGISTERS)
         if spec.kind == Kind.GRAPH and self.capture.graph_nodes:
             stretch = (end - start) / spec.ns if spec.ns else 1.0  # what others on the device held the graph up
@@ -240,8 +241,9 @@ class _Exporter:
         return time + round(time * machine.clock_drift) + machine.clock_skew_ns + error
 
 
-def _stream(number: int) -> int:
-    return DEFAULT_STREAM if number == 0 else FIRST_STREAM + number - 1
+def _stream(step: Step) -> int:
+    number = DEFAULT_STREAM if step.stream == 0 else FIRST_STREAM + step.stream - 1
+    return number + STREAMS_OF_GPU * step.device
 
 
 __all__ = ["Capture", "to_export", "write_export"]

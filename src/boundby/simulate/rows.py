@@ -136,7 +136,7 @@ class Export:
             code = ("Event", "Stream", "Device").index(match[1].replace("Ctx", "Device"))
             self.row(
                 "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
-                **_operation(call, start, end, device, stream if code == 1 else NO_STREAM),
+                **_sync(call, start, end, device, stream if code == 1 else NO_STREAM),
                 syncType=code,  # by schema when written
                 eventId=NO_STREAM if event is None else event,
             )
@@ -154,7 +154,7 @@ class Export:
 
     def stream_wait(self, call: Call, start: int, end: int, event: int, *, device: int = 0, stream: int = 7) -> Row:
         """What a cudaStreamWaitEvent call makes a stream wait for. The row spans the call, not the wait."""
-        place = _operation(call, start, end, device, stream)
+        place = _sync(call, start, end, device, stream)
         return self.row("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", **place, syncType=_STREAM_WAIT, eventId=event)
 
     def kernel(
@@ -397,8 +397,13 @@ def _with_mpi_as_ranges(rows: dict[str, list[Row]]) -> dict[str, list[Row]]:
 
 def _operation(call: Call | Thread, start: int, end: int, device: int, stream: int) -> Row:
     thread, correlation = (call, 0) if isinstance(call, Thread) else (call.thread, call.correlation)
-    place: Row = {"start": start, "end": end, "deviceId": device, "contextId": 1, "streamId": stream}
+    place: Row = {"start": start, "end": end, "deviceId": device, "contextId": 1 + device, "streamId": stream}
     return {**place, "correlationId": correlation, "globalPid": thread.global_pid}
+
+
+def _sync(call: Call, start: int, end: int, device: int, stream: int) -> Row:
+    """Of a sync nsys tells the context, and always GPU 0."""
+    return {**_operation(call, start, end, device, stream), "deviceId": 0}
 
 
 def _pairs(pairs: Mapping[str, str]) -> list[Row]:

@@ -84,7 +84,7 @@ _MEMORY_OF_NAME = {
 
 _LABEL = ("id", "name")
 _PLACE = ("start", "end", "deviceId", "globalPid")
-_POINT = ("streamId", "eventId", "correlationId", "globalPid", "deviceId", "start", "end")
+_POINT = ("streamId", "eventId", "correlationId", "globalPid", "deviceId", "contextId", "start", "end")
 _POINT_TABLES = ("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUPTI_ACTIVITY_KIND_CUDA_EVENT")
 _STREAM = ("streamId", "processId", "flag")
 # Where the null stream of each context is told.
@@ -379,8 +379,8 @@ def read_points(database: Database) -> Raw:
     return raw
 
 
-def points(raw: Raw, gpus: Gpus, identities: Identities) -> StreamPoints:
-    """The rows that name a call."""
+def points(raw: Raw, gpus: Gpus, identities: Identities, operations: Operations) -> StreamPoints:
+    """The rows that name a call. ``operations``: those of the report, whose streams tell GPUs."""
     good = (raw["correlationId"] > NO_CORRELATION) & (raw["correlationId"] < CORRELATIONS)
     good &= translated(raw["globalPid"], lambda pid: pid >= 0 and identities.has_process(pid), np.bool_)
     if not good.all():
@@ -389,16 +389,38 @@ def points(raw: Raw, gpus: Gpus, identities: Identities) -> StreamPoints:
     start, end = raw["start"], raw["end"]
     if not is_timed.all():
         start, end = (np.where(is_timed, column, 0) for column in (start, end))
+    process, stream = identities.processes(raw["globalPid"]), _known(raw["streamId"])
+    is_one = not len(operations) or is_even(operations.device)
     return StreamPoints(
-        process=identities.processes(raw["globalPid"]),
+        process=process,
         correlation=narrow(raw["correlationId"]),
-        device=compact(gpus.of(raw)),
-        stream=narrow(_known(raw["streamId"])),
+        device=compact(gpus.of(raw) if is_one else _gpus_of_points(process, raw["contextId"], stream, operations)),
+        stream=narrow(stream),
         event=narrow(_known(raw["eventId"])),
         is_record=compact(raw["isRecord"] == 1),
         start_ns=start,
         end_ns=end,
     ).sorted()
+
+
+def _gpus_of_points(process: Int32Array, context: Int64Array, stream: Int64Array, operations: Operations) -> Int32Array:
+    """The GPU of each row, where several are used: the one on which its stream's operations ran; else that of other
+    streams of its context, else its process's only one, else -1. What the rows say themselves is not asked: of a sync
+    nsys writes GPU 0, whichever it is (seen from 2022 to 2025)."""
+    of_stream: dict[tuple[int, ...], set[int]] = {}
+    ran, _ = factorize(operations.process, operations.stream, operations.device)
+    for *key, gpu in ran.tolist():
+        for known in (tuple(key), (key[0],)):
+            of_stream.setdefault(known, set()).add(gpu)
+    distinct, inverse = factorize(process, context, stream)
+    of_context: dict[tuple[int, int], set[int]] = {}
+    for number, of, lane in distinct.tolist():
+        of_context.setdefault((number, of), set()).update(of_stream.get((number, lane), ()))
+    found = []
+    for number, of, lane in distinct.tolist():
+        asked = (of_stream.get((number, lane), ()), of_context[number, of], of_stream.get((number,), ()))
+        found.append(next((gpu for gpus in asked if len(gpus) == 1 for gpu in gpus), -1))
+    return pick(np.array(found, np.int32), inverse, -1)
 
 
 def _known(values: Int64Array) -> Int64Array:

@@ -183,7 +183,7 @@ def _build(raw: dict[str, Raw], indexes: Indexes, since_ns: int | None) -> Trace
         gpus=gpus.info,
         captured=Captured(),
         gpu_facts=gpus.facts,
-        stream_points=gpu_tables.points(gpu_tables.read_points(database), gpus, identities),
+        stream_points=gpu_tables.points(gpu_tables.read_points(database), gpus, identities, operations),
         streams=gpu_tables.streams(database, identities),
         constructs=known_constructs,
         file_accesses=file_accesses,
