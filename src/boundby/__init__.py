@@ -17,7 +17,7 @@ from boundby.__about__ import __version__
 from boundby.model.errors import InputError, OutputError, SelectionError, ToolError, UserError
 
 if TYPE_CHECKING:
-    from boundby.api import Analysis, analyze, check, compare_runs, examine, what_if
+    from boundby.api import Analysis, analyze, check, compare_runs, examine, serving, what_if
     from boundby.experiment.within import prove
     from boundby.integrations.notebook import load_ipython_extension
     from boundby.integrations.torch_profiler import profiling, trace_handler
@@ -43,13 +43,14 @@ __all__ = [
     "load_ipython_extension",
     "profiling",
     "prove",
+    "serving",
     "trace_handler",
     "what_if",
 ]
 
 #: name -> the module that has it.
 _LAZY = {
-    **dict.fromkeys(("Analysis", "analyze", "check", "compare_runs", "examine", "what_if"), "boundby.api"),
+    **dict.fromkeys(("Analysis", "analyze", "check", "compare_runs", "examine", "serving", "what_if"), "boundby.api"),
     "AnalysisOptions": "boundby.options",
     "Report": "boundby.results.report",
     "prove": "boundby.experiment.within",

@@ -54,6 +54,7 @@ if TYPE_CHECKING:  # each step loads what it needs: an account alone takes no re
     from boundby.results.gate import GateResult
     from boundby.results.job import JobComparison, JobReport
     from boundby.results.plot_data import PlotData
+    from boundby.results.serving import ServingReport
     from boundby.rules.rule import Rule
     from boundby.rules.settings import Settings
 
@@ -436,6 +437,21 @@ def analyze(
     Raises boundby.model.errors.UserError with one clear sentence and a next step for anything a user can mend.
     """
     return examine(path, options, progress=progress, **changes).report
+
+
+def serving(
+    path: str | PathLike[str],
+    options: AnalysisOptions | None = None,
+    *,
+    progress: Progress | None = None,
+    **changes: Any,
+) -> ServingReport:
+    """What the steps of a server of language models take, by kind (prefill, decode, mixed) and size: a report as for
+    ``analyze``, whose options and errors these are. Raises SelectionError where it holds no such steps."""
+    from boundby.claims.serving import serving_report
+
+    analysis = examine(path, options, progress=progress, **changes)
+    return serving_report(str(path), analysis.timeline, analysis.report.regions)
 
 
 def what_if(

@@ -91,7 +91,7 @@ def test_tools_of_mcp() -> None:
 
     made = server()
     assert [tool.name for tool in asyncio.run(made.list_tools())] == [
-        *("analyze", "region", "finding", "what_if", "compare", "instances")
+        *("analyze", "region", "finding", "what_if", "compare", "instances", "serving")
     ]
 
     def call(name: str, **arguments: Any) -> str:

@@ -51,7 +51,20 @@ def test_every_argument_is_in_the_help(name: str) -> None:
     assert "Exit codes:" in text
 
 
-SHOWN = ("analyze", "check", "compare", "doctor", "explain", "job", "profile", "prove", "rules", "simulate", "what-if")
+SHOWN = (
+    "analyze",
+    "check",
+    "compare",
+    "doctor",
+    "explain",
+    "job",
+    "profile",
+    "prove",
+    "rules",
+    "serving",
+    "simulate",
+    "what-if",
+)
 MEASURED = ("compare", "devices", "latency", "stages", "throughput")
 ALIKE = {"-o": "--output", "-q": "--quiet", "--format": "--format"}
 

@@ -32,6 +32,7 @@ COMMANDS = {
     "prove": "boundby.cli.prove:prove",
     "rules": "boundby.cli.rules:rules",
     "what-if": "boundby.cli.what_if:what_if",
+    "serving": "boundby.cli.serving:serving",
     "simulate": "boundby.cli.simulate:simulate",
 }
 #: Python looks for garbage in circles after every 700 new objects: a tenth of a small analysis, which has next to none.

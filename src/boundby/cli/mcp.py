@@ -34,8 +34,8 @@ NOTICE = (
 def mcp() -> int:
     """Serve analyses to an agent over the Model Context Protocol.
 
-    Needs the package mcp: pip install 'mcp>=2'. Tools: analyze, region, finding, what_if, compare, instances. They read
-    reports and write nothing.
+    Needs the package mcp: pip install 'mcp>=2'. Tools: analyze, region, finding, what_if, compare, instances,
+    serving. They read reports and write nothing.
 
     \b
     boundby mcp
@@ -57,7 +57,7 @@ def server() -> MCPServer[Any]:
         instructions="Says what a GPU program is bound by, where, why, and what to change, from profiler reports. "
         f"Begin with analyze(report); ask region, finding and what_if for more. {NOTICE}",
     )
-    for tool in (analyze, region, finding, what_if, compare, instances):
+    for tool in (analyze, region, finding, what_if, compare, instances, serving):
         made.tool()(_answering(tool))
     return made
 
@@ -138,6 +138,16 @@ def instances(report: str, path: str) -> str:
     found = [one for one in every if "/".join(one.path) == path]
     shown = [{"path": path, "host_ns": one.instance_ns.host_ns[:500]} for one in found]
     return _bounded(shown, path, ("/".join(one.path) for one in every if one.path))
+
+
+def serving(report: str) -> str:
+    """What the steps of a server (vLLM, SGLang, TensorRT-LLM) take, by kind and size: prefill, decode, mixed (JSON)."""
+    from boundby.claims.serving import serving_report
+    from boundby.render import brief
+
+    analysis = _examined(report)
+    found = serving_report(report, analysis.timeline, analysis.report.regions)
+    return _noticed(json.loads(brief.of_serving(found)))
 
 
 def _bounded(found: list[Any], name: str = "", names: Iterable[str] = ()) -> str:

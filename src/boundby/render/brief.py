@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from boundby.claims.limits import limit
-from boundby.document import findings, sentences, view
+from boundby.document import findings, sentences, serving_document, view
 from boundby.document.missing import not_captured
 from boundby.document.text import clean, region_name, shorten
 from boundby.model.expressions import expression
@@ -27,6 +27,7 @@ from boundby.results.report import (
     Top,
 )
 from boundby.results.saved import escaped
+from boundby.results.serving import ServingReport, ServingSteps
 from boundby.trace.facts import ProgramEnd
 
 MOST_CHARACTERS = 4_000
@@ -112,6 +113,44 @@ def brief(report: Report, most: Mapping[str, int] = _STEPS[0]) -> Json:
     }
 
 
+def of_serving(report: ServingReport) -> str:
+    """A server's steps, times in milliseconds: one line a key, ended by a line break."""
+    most = _STEPS[0]
+    told: Json = {
+        "brief": 1,
+        "report": shorten(clean(report.path), LONGEST_PATH),
+        "gpu": clean(report.device),
+        "says": clean(serving_document.headline(report)),
+        "steps": [_serving_steps(one) for one in report.steps],
+        "token_ms": None if report.token_ns is None else list(map(_ms, report.token_ns)),
+        "generated_per_s": report.generated_per_s,
+        "try": [clean(one) for one in serving_document.advice(report)],
+        "notes": [_text(one, most) for one in report.notes],
+        "commands": {"all": "boundby serving REPORT --format json", "program": "boundby analyze REPORT --format brief"},
+    }
+    return "{" + ",\n".join(f"{json.dumps(key)}:{_dumps(value)}" for key, value in told.items()) + "}\n"
+
+
+def _serving_steps(one: ServingSteps) -> Json:
+    times = {
+        "median_ms": one.median_ns,
+        "p99_ms": one.p99_ns,
+        "gap_ms": one.host_gap_ns,
+        "gpu_busy_ms": one.gpu_busy_ns,
+        "if_host_hidden_ms": one.hidden_ns,
+    }
+    return {
+        "kind": one.kind,
+        "requests": one.requests,
+        "tokens": one.tokens,
+        "count": one.count,
+        **{name: None if ns is None else _ms(ns) for name, ns in times.items()},
+        "graph_fraction": one.graph_fraction,
+        "tokens_per_s": one.tokens_per_s,
+        "bound": one.bound,
+    }
+
+
 def _ended(end: ProgramEnd, most: Mapping[str, int]) -> Json:
     told: Json = {"how": end.ended, "words": _text(end.words, most), "where": end.where, "after_ms": _ms(end.after_ns)}
     return {**told, "exit_code": end.exit_code}
@@ -192,7 +231,7 @@ def _range(saving_ns: tuple[int, int] | None) -> list[float] | None:
     return None if saving_ns is None else [_ms(saving_ns[0]), _ms(saving_ns[1])]
 
 
-def _ms(ns: int) -> float:
+def _ms(ns: float) -> float:
     """Four digits are enough, and cost fewer tokens than nanoseconds."""
     return float(f"{ns / 1e6:.4g}")
 

@@ -31,6 +31,7 @@ from boundby.results.job import JobComparison, JobReport
 from boundby.results.proof import Proof
 from boundby.results.report import Report
 from boundby.results.saved import Saved
+from boundby.results.serving import ServingReport
 
 DOCUMENTS: Mapping[str, type[Saved]] = {
     "report": Report,
@@ -39,6 +40,7 @@ DOCUMENTS: Mapping[str, type[Saved]] = {
     "job": JobReport,
     "job-comparison": JobComparison,
     "prove": Proof,
+    "serving": ServingReport,
 }
 UNITS = (
     "Times are integer nanoseconds unless a key says otherwise; fractions are between 0 and 1. null means 'not"

@@ -10,6 +10,7 @@ import numpy as np
 
 from boundby.model.arrays import Int32Array
 from boundby.model.expressions import expression
+from boundby.trace.vocabulary import serving
 
 # PyTorch's emit_nvtx and nsys --pytorch append these to operator names: ", seq = 893, op_id = 7, sizes = [[...]]".
 _OPERATOR_DETAIL = expression(r",?\s*\b(?:seq|op_id|stashed seq|sizes|input_op_ids|ScopeHandle)\s*[=:].*$")
@@ -45,8 +46,12 @@ def fold_name(name: str) -> str:
     """The name that all instances of a numbered range share.
 
     ``aten::addmm, seq = 893, op_id = 7`` -> ``aten::addmm``; ``step 12`` -> ``step *``; ``layer1`` and the dotted
-    module path ``layers.3.attention`` stay, since they name different things.
+    module path ``layers.3.attention`` stay, since they name different things. Steps of servers fold by kind and size:
+    ``step[DECODE bs=30]`` -> ``decode, 17-32 requests``.
     """
+    served = serving.folded(name)
+    if served is not None:
+        return served
     folded = _OPERATOR_DETAIL.sub("", name) if "=" in name or ":" in name else name
     if not _DIGIT.search(folded):
         return folded or name
@@ -57,7 +62,7 @@ def fold_name(name: str) -> str:
 
 def is_step(name: str) -> bool:
     """True if a range's name (folded or not) says that it is a step of the program: ``ProfilerStep#6``, ``step *``."""
-    return _STEP.search(name) is not None
+    return _STEP.search(name) is not None or serving.is_label(name)
 
 
 # A number at the end of a word; names are told by regular expressions that ask for one and not for which.

@@ -1,0 +1,136 @@
+"""A server's steps by kind and size, each with its own verdict: never one mean of prefill and decode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.attribution.timeline import Timeline
+from boundby.model.arrays import median, quantile
+from boundby.model.errors import SelectionError
+from boundby.model.scale import SMALL
+from boundby.model.units import duration
+from boundby.results.report import RegionReport
+from boundby.results.serving import STEP_KINDS, ServingReport, ServingSteps, StepBudget
+from boundby.stats.serving import MeasuredSteps, measure_steps
+
+_HIGH = 0.99
+#: A gap of so many steps is perhaps no work of the server's.
+_LONG_GAP = 10
+#: Time per output token is told from so many steps on.
+_LEAST_TOKENS = 2
+
+
+def serving_report(path: str, timeline: Timeline, regions: Sequence[RegionReport]) -> ServingReport:
+    """The report of a trace that holds steps of a server. Raises SelectionError where it holds none."""
+    steps = measure_steps(timeline)
+    if steps is None or not any(steps.kinds):
+        raise SelectionError(
+            "No steps of a server were found: no range is named as vLLM, SGLang and TensorRT-LLM name theirs, and no"
+            " attention of prompts or of decoding repeats.",
+            "docs/serving.md says how to record them; boundby analyze takes any program.",
+        )
+    groups = _groups(timeline, steps)
+    by_path = {region.path: region for region in regions}
+    generating = np.array([0 if one is None else one.generating for one in steps.told], np.int64)
+    is_named = all(one is not None for one in steps.told)
+    begun = steps.begin_ns[generating > 0] if is_named else steps.begin_ns
+    between = np.diff(begun)
+    whole = int((steps.step_ns + steps.gap_ns).sum())
+    return ServingReport(
+        path=path,
+        device=timeline.trace.gpus[steps.device.index].name,
+        engine=steps.engines[0] if len(steps.engines) == 1 else "",
+        named=is_named,
+        steps=tuple(_steps(steps, rows, kind, where, by_path) for (kind, where), rows in groups),
+        token_ns=(median(between), quantile(between, _HIGH)) if is_named and len(between) >= _LEAST_TOKENS else None,
+        generated_per_s=float(generating.sum()) * 1e9 / whole if whole and generating.any() else None,
+        workers=steps.workers,
+        notes=tuple(_notes(steps, whole)),
+    )
+
+
+_Rows = npt.NDArray[np.intp]
+
+
+def _groups(timeline: Timeline, steps: MeasuredSteps) -> list[tuple[tuple[str, tuple[str, ...]], _Rows]]:
+    """Rows of the steps of each kind and region, prefill first, smaller ones before larger ones."""
+    regions = timeline.ownership.regions
+    found: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+    for at, (kind, row) in enumerate(zip(steps.kinds, steps.ranges.tolist(), strict=True)):
+        found.setdefault((kind or STEP_KINDS[-1], regions.path(int(regions.of_range[row]))), []).append(at)
+    sizes = [0 if one is None else one.tokens or one.requests for one in steps.told]
+    order = ("prefill", "mixed", "decode", "unknown")
+    return sorted(
+        ((key, np.array(rows, np.intp)) for key, rows in found.items()),
+        key=lambda one: (order.index(one[0][0]), min(sizes[at] for at in one[1].tolist()), one[0][1]),
+    )
+
+
+def _steps(
+    steps: MeasuredSteps,
+    rows: _Rows,
+    kind: str,
+    path: tuple[str, ...],
+    regions: dict[tuple[str, ...], RegionReport],
+) -> ServingSteps:
+    """One kind and size."""
+    told = [one for row in rows.tolist() if (one := steps.told[row]) is not None]
+    tokens = [one.tokens for one in told if one.tokens is not None]
+    length, busy, graph = steps.step_ns[rows], steps.busy_ns[rows], steps.graph_fraction[rows]
+    followed = rows[rows < len(steps) - 1]
+    gap = float(steps.gap_ns[followed].mean()) if len(followed) else 0.0
+    share = float((busy * graph).sum() / busy.sum()) if busy.any() else 0.0
+    budget = StepBudget(
+        graph_ns=round(float(busy.mean()) * share, 1),
+        other_ns=round(float(busy.mean()) * (1 - share), 1),
+        head_ns=round(float(steps.head_ns[rows].mean()), 1),
+        inside_ns=round(float(steps.inside_ns[rows].mean()), 1),
+        tail_ns=round(float(steps.tail_ns[rows].mean()), 1),
+        gap_ns=round(gap, 1),
+    )
+    whole = float(length.mean()) + gap
+    region, inner = regions.get(path), regions.get((*path, path[-1]))
+    if region is not None and inner is not None and region.verdict.bound == "unknown":
+        region = inner  # the same step, without what a tool put around it
+    return ServingSteps(
+        kind=kind,
+        path=path,
+        requests=median([one.requests for one in told]) if told else None,
+        tokens=median(tokens) if tokens else None,
+        count=len(rows),
+        median_ns=median(length),
+        p99_ns=quantile(length, _HIGH),
+        host_gap_ns=median(steps.gap_ns[followed]) if len(followed) else None,
+        gpu_busy_ns=median(busy),
+        graph_fraction=round(share, 4),
+        tokens_per_s=round(sum(tokens) / len(tokens) * 1e9 / whole, 3) if tokens and whole else None,
+        budget=budget,
+        waited_ns=round(float(steps.waited_ns[rows].mean()), 1),
+        hidden_ns=round(float(steps.hidden_ns[rows].mean()), 1),
+        bound="unknown" if region is None else region.verdict.bound,
+        confidence="low" if region is None else region.verdict.confidence,
+        first_responses=() if region is None else region.first_responses,
+    )
+
+
+def _notes(steps: MeasuredSteps, whole_ns: int) -> Iterator[str]:
+    waited = int(steps.waited_ns.sum())
+    if waited > SMALL * whole_ns:
+        yield (
+            f"Besides, these steps wait for {duration(waited)} while no work on record runs: inside blocking calls, or"
+            " with work that is launched and not begun. For what is not on record; that time is in no figure here."
+        )
+    if steps.workers > 1:
+        yield f"{steps.workers} processes make such steps; the one whose steps work longest is shown."
+    if len(steps) == 1:
+        yield "There is one step only: neither the gap to the next one nor the time per output token can be told."
+    if len(steps.engines) > 1:
+        yield "Steps have the names of several engines."
+    if steps.gap_ns.max() > _LONG_GAP * median(steps.step_ns):
+        yield "Some gaps are many times as long as a step: perhaps there was no request. They are counted as they are."
+
+
+__all__ = ["serving_report"]

@@ -1,0 +1,146 @@
+"""What a server's steps take, as a document: the sentence first, then each kind and size, then where its time goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from boundby.document.blocks import Column, Document, Facts, Heading, Paragraph, Span, Table, entries, section
+from boundby.document.text import clean
+from boundby.model.causes import BOUND_LABEL, SHORT_LABEL
+from boundby.model.scale import HALF, SMALL
+from boundby.model.units import count, duration, percent, plural
+from boundby.results.serving import ServingReport, ServingSteps
+
+#: How each engine is told to prepare the next step while the device works, and to launch its decode steps as graphs.
+HIDE = {
+    "vLLM": "vllm serve --async-scheduling",
+    "SGLang": "overlap scheduling: drop --disable-overlap-schedule",
+    "TensorRT-LLM": "disable_overlap_scheduler: false",
+    "": "prepare the next step while the device works",
+}
+GRAPHS = {
+    "vLLM": 'drop --enforce-eager; --compilation-config \'{"cudagraph_mode": "FULL_AND_PIECEWISE"}\'',
+    "SGLang": "drop --disable-cuda-graph; --cuda-graph-max-bs as large as batches get",
+    "TensorRT-LLM": "cuda_graph_config: {enable_padding: true, max_batch_size: as large as batches get}",
+    "": "CUDA graphs for decode steps",
+}
+
+
+def headline(report: ServingReport) -> str:
+    """What bounds the steps that take most of the time, in a sentence a kind."""
+    return " ".join(_sentence(one) for one in _largest(report))
+
+
+def _largest(report: ServingReport) -> Iterator[ServingSteps]:
+    """Of each kind the size with most time, the kind with most time first."""
+    by_kind: dict[str, list[ServingSteps]] = {}
+    for one in report.steps:
+        by_kind.setdefault(one.kind, []).append(one)
+    whole = {kind: sum(one.period_ns * one.count for one in every) for kind, every in by_kind.items()}
+    for kind in sorted(whole, key=lambda kind: (-whole[kind], kind)):
+        yield max(by_kind[kind], key=lambda one: (one.period_ns * one.count, one.path))
+
+
+def _sentence(one: ServingSteps) -> str:
+    what = f"{one.kind.capitalize()} steps" if one.kind != "unknown" else "Steps"
+    size = f" ({_size(one)})" if one.requests is not None else ""
+    if one.bound == "unknown":
+        return f"{what}{size} take {duration(one.median_ns)}; the trace does not tell what bounds them."
+    return f"{what}{size} take {duration(one.median_ns)} and are {BOUND_LABEL.get(one.bound, one.bound)}."
+
+
+def _size(one: ServingSteps) -> str:
+    parts = [plural(round(one.requests), "request")] if one.requests is not None else []
+    if one.tokens is not None and one.tokens != one.requests:
+        parts.append(plural(round(one.tokens), "token"))
+    return ", ".join(parts)
+
+
+def _facts(report: ServingReport) -> Iterator[str]:
+    yield clean(report.device)
+    yield f"steps named by {report.engine}" if report.engine else "steps by name" if report.named else "steps found"
+    yield plural(sum(one.count for one in report.steps), "step")
+    if report.token_ns is not None:
+        middle, high = map(duration, report.token_ns)
+        yield f"time per output token {middle} (median), {high} (p99)"
+    if report.generated_per_s is not None:
+        yield f"{count(round(report.generated_per_s))} generated tokens/s"
+
+
+def advice(report: ServingReport) -> Iterator[str]:
+    """What would make steps shorter, by kind, with what it would gain."""
+    for one in _largest(report):
+        period, name = one.period_ns, one.kind if one.kind != "unknown" else "such"
+        gain = 1 - one.hidden_ns / period if period else 0.0
+        if gain >= SMALL and one.host_gap_ns is not None:
+            yield (
+                f"Hide the host's time ({HIDE[report.engine]}): a {name} step and the gap after it would take"
+                f" {duration(one.hidden_ns)} instead of {duration(period)} ({percent(gain)} less)."
+            )
+        elif gain >= SMALL:
+            yield (
+                f"If the host's time were hidden, a {name} step would take {duration(one.hidden_ns)} instead of"
+                f" {duration(period)} ({percent(gain)} less). How long the gap to the next step is, is not on record."
+            )
+        idle = one.budget.head_ns + one.budget.inside_ns
+        if one.kind == "decode" and one.graph_fraction < HALF and period and idle / period >= SMALL:
+            yield (
+                f"{percent(1 - one.graph_fraction)} of the decode steps' work is launched one by one, and the GPU idles"
+                f" {percent(idle / period)} of the time for launches: {GRAPHS[report.engine]}."
+            )
+        for first in one.first_responses[:1]:
+            saved = (
+                f" Saves {duration(first.saving_ns[0])} to {duration(first.saving_ns[1])}." if first.saving_ns else ""
+            )
+            yield f"{one.kind.capitalize()} steps: {first.title}. {first.because}.{saved}".replace("..", ".")
+
+
+def _gap(one: ServingSteps) -> str:
+    return "" if one.host_gap_ns is None else duration(one.host_gap_ns)
+
+
+def _rate(one: ServingSteps) -> str:
+    return "" if one.tokens_per_s is None else count(round(one.tokens_per_s))
+
+
+_STEPS = (
+    Column("steps", lambda one: one.path[-1] if one.path else "", key=lambda one: one.path),
+    Column("count", lambda one: str(one.count), right=True, key=lambda one: one.count),
+    Column("median", lambda one: duration(one.median_ns), right=True, key=lambda one: one.median_ns),
+    Column("p99", lambda one: duration(one.p99_ns), right=True, goes=2, key=lambda one: one.p99_ns),
+    Column("gap after", _gap, right=True, key=lambda one: one.host_gap_ns or 0.0),
+    Column("GPU busy", lambda one: duration(one.gpu_busy_ns), right=True, goes=1, key=lambda one: one.gpu_busy_ns),
+    Column("in graphs", lambda one: percent(one.graph_fraction), right=True, key=lambda one: one.graph_fraction),
+    Column("tokens/s", _rate, right=True, key=lambda one: one.tokens_per_s or 0.0),
+    Column("if host hidden", lambda one: duration(one.hidden_ns), right=True, key=lambda one: one.hidden_ns),
+    Column(
+        "bound by",
+        lambda one: Span(SHORT_LABEL.get(one.bound, "cannot tell" if one.bound == "unknown" else one.bound)),
+        key=lambda one: one.bound,
+    ),
+)
+_BUDGET = (
+    Column("steps", lambda one: one.path[-1] if one.path else ""),
+    Column("before", lambda one: duration(one.budget.head_ns), right=True),
+    Column("graphs", lambda one: duration(one.budget.graph_ns), right=True),
+    Column("other work", lambda one: duration(one.budget.other_ns), right=True),
+    Column("gaps inside", lambda one: duration(one.budget.inside_ns), right=True),
+    Column("tail", lambda one: duration(one.budget.tail_ns), right=True),
+    Column("gap after", lambda one: duration(one.budget.gap_ns), right=True),
+    Column("sum", lambda one: duration(one.period_ns), right=True),
+)
+
+
+def document(report: ServingReport) -> Document:
+    """All of it."""
+    told = "Means. In graphs and other work the GPU is busy, in all else it idles."
+    return Document(
+        "boundby serving",
+        (Heading(headline(report)), Facts(tuple(_facts(report)))),
+        (
+            *section("What to try", entries(advice(report), ordered=True), id="advice", short="Try"),
+            *section("Steps by kind and size", Table(_STEPS, report.steps), id="steps", short="Steps"),
+            *section("Where a step's time goes", Table(_BUDGET, report.steps), Paragraph(told, "faint"), id="budget"),
+            *section("Notes", entries(map(clean, report.notes)), id="notes"),
+        ),
+    )

@@ -1,0 +1,87 @@
+"""What the steps of a server of language models take, as plain frozen data in the order of its JSON."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from boundby.model.causes import BOUNDS
+from boundby.model.records import dataclass
+from boundby.results.codec import Natural, NonNegative, OneOf, Path
+from boundby.results.report import CONFIDENCES, FirstResponse
+from boundby.results.saved import Saved
+
+STEP_KINDS = ("prefill", "decode", "mixed", "unknown")
+ENGINES = ("", "vLLM", "SGLang", "TensorRT-LLM")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepBudget:
+    """Where the time of a step goes, from its begin to the next one's: means, in nanoseconds, that sum to it. All but
+    the first and the second are time in which the device idles."""
+
+    graph_ns: Annotated[NonNegative, "The device works, on what CUDA graphs launched."]
+    other_ns: Annotated[NonNegative, "The device works, on what was launched one by one."]
+    head_ns: Annotated[NonNegative, "Host work before the step's first operation."]
+    inside_ns: Annotated[NonNegative, "Gaps between its first and its last operation."]
+    tail_ns: Annotated[NonNegative, "The host is still in the step after its last operation."]
+    gap_ns: Annotated[NonNegative, "Between steps: the scheduler, sampling, detokenization, or no requests."]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServingSteps:
+    """The steps of one kind and about one size."""
+
+    kind: Annotated[str, OneOf(STEP_KINDS), "prefill: prompts; decode: a token or more for each request; mixed: both."]
+    path: Annotated[Path, "Their region, as in boundby analyze."]
+    requests: Annotated[float | None, "Requests of a step, median; null: not told."]
+    tokens: Annotated[float | None, "Tokens that a step works on, median; null: not told."]
+    count: Annotated[Natural, "Steps."]
+    median_ns: Annotated[NonNegative, "A step, from its begin to the end of its work, without the gap to the next one."]
+    p99_ns: Annotated[NonNegative, "99th percentile of that."]
+    host_gap_ns: Annotated[
+        NonNegative | None, "Idle time from its end to the next step's begin, median; null: no step follows."
+    ]
+    gpu_busy_ns: Annotated[NonNegative, "Of a step, the time in which the device works, median."]
+    graph_fraction: Annotated[NonNegative, "Share of the operations' time that CUDA graphs launched."]
+    tokens_per_s: Annotated[NonNegative | None, "Tokens over the time of these steps and of the gaps after them."]
+    budget: StepBudget
+    waited_ns: Annotated[
+        NonNegative, "Besides, the device idles while the host waits inside a blocking call, mean: in no other figure."
+    ]
+    hidden_ns: Annotated[
+        NonNegative, "A step and the gap after it if the host's time were hidden, mean: what the device itself needs."
+    ]
+    bound: Annotated[str, OneOf(BOUNDS), "What bounds these steps."]
+    confidence: Annotated[str, OneOf(CONFIDENCES), "How sure that is."]
+    first_responses: Annotated[tuple[FirstResponse, ...], "What to try first, for these steps."] = ()
+
+    @property
+    def period_ns(self) -> float:
+        """A step and the gap after it, mean."""
+        budget = self.budget
+        idle = budget.head_ns + budget.inside_ns + budget.tail_ns + budget.gap_ns
+        return budget.graph_ns + budget.other_ns + idle
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServingReport(Saved):
+    """What the steps of a server take, by kind and size. ``boundby.serving`` returns it."""
+
+    kind: ClassVar[str] = "serving"
+    written_by: ClassVar[str] = "boundby serving REPORT -o serving.json"
+
+    path: Annotated[str, "What was given."]
+    device: Annotated[str, "The GPU."]
+    engine: Annotated[str, OneOf(ENGINES), "Whose names the steps have; empty: none's."]
+    named: Annotated[bool, "Steps are told by their names; false: by what repeats, and their kind by their kernels."]
+    steps: Annotated[tuple[ServingSteps, ...], "Prefill, mixed and decode steps, smaller ones first."]
+    token_ns: Annotated[
+        tuple[float, float] | None,
+        "Time per output token: from one step that generates to the next, median and 99th percentile; null: too few.",
+    ]
+    generated_per_s: Annotated[NonNegative | None, "Generated tokens a second, over all steps; null: not told."]
+    workers: Annotated[Natural, "Processes that make such steps; one of them is shown."] = 1
+    notes: Annotated[tuple[str, ...], "What else should be known."] = ()
+
+
+__all__ = ["ENGINES", "STEP_KINDS", "ServingReport", "ServingSteps", "StepBudget"]

@@ -1,0 +1,212 @@
+"""The steps of a server of language models, measured: where the time between two of them goes.
+
+The time from one step's begin to the next one's is cut where the device begins and ends its work for it: host work
+before its first operation, the device at work, gaps in between, what the host does after, and the gap to the next step.
+What idles before a first operation that is launched already, or inside a blocking call for longer than the step works,
+counts apart: there the step waits for something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.attribution.gaps import LAUNCH_LIMIT_NS
+from boundby.attribution.timeline import DeviceTimeline, Timeline
+from boundby.attribution.windows import step_region
+from boundby.model.arrays import Int64Array, unique
+from boundby.model.causes import Cause
+from boundby.model.intervals import Coverage, complement, intersect, subtract, union
+from boundby.model.records import dataclass, replace
+from boundby.trace.tables import OpKind
+from boundby.trace.vocabulary.cuda import CallClass
+from boundby.trace.vocabulary.serving import Kind, ServingStep, kind_of_attention, serving_step
+
+#: What the host is to blame for; the rest of a gap inside a step is the device's own.
+_OF_HOST = (Cause.SYNC, Cause.CUDA_API, Cause.INIT, Cause.CPU, Cause.HOST_BLOCKED)
+
+
+@dataclass(frozen=True)
+class MeasuredSteps:
+    """The steps of one process on one device, in order of time; columns of one row a step."""
+
+    device: DeviceTimeline
+    workers: int  # processes that have such steps
+    engines: tuple[str, ...]  # whose names they have
+    ranges: npt.NDArray[np.intp]  # rows of the trace's ranges
+    told: tuple[ServingStep | None, ...]  # by their names; None: they have none
+    kinds: tuple[Kind | None, ...]
+    begin_ns: Int64Array
+    work_ns: Int64Array  # when the first and the last operation are over: shape (2, steps)
+    head_ns: Int64Array
+    busy_ns: Int64Array  # the device works until the next step begins
+    inside_ns: Int64Array
+    tail_ns: Int64Array
+    gap_ns: Int64Array  # of the last step: 0
+    waited_ns: Int64Array
+    hidden_ns: Int64Array
+    graph_fraction: npt.NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.begin_ns)
+
+    @cached_property
+    def step_ns(self) -> Int64Array:
+        """Each step without the gap after it."""
+        return self.head_ns + self.busy_ns + self.inside_ns + self.tail_ns
+
+
+def measure_steps(timeline: Timeline) -> MeasuredSteps | None:
+    """The steps of the process whose steps work longest; None: no step of a server is found."""
+    trace = timeline.trace
+    names = [trace.names[number] for number in trace.ranges.name.tolist()]
+    told = {row: step for row, name in enumerate(names) if (step := serving_step(name)) is not None}
+    rows, inmost = _nested(timeline, np.array(sorted(told), np.intp))
+    if not len(rows) and (region := step_region(timeline)) is not None:
+        rows = np.flatnonzero(timeline.ownership.regions.of_range == region)
+    rows = rows[np.argsort(trace.ranges.start_ns[rows], kind="stable")]
+    process = trace.process_of_thread[trace.ranges.thread[rows]]
+    found = [
+        _measured(timeline, device, rows[process == number], told)
+        for number in unique(process).tolist()
+        for device in timeline.devices
+    ]
+    every = [one for one in found if one is not None]
+    if not every:
+        return None
+    best = max(every, key=lambda one: (int(one.busy_ns.sum()), -int(one.ranges[0])))
+    workers = len({int(trace.process_of_thread[trace.ranges.thread[one.ranges[0]]]) for one in every})
+    engines = sorted({told[row].engine for row in inmost.tolist()})  # tools that wrap an engine's steps use other names
+    return replace(best, workers=workers, engines=tuple(engines))
+
+
+def _nested(timeline: Timeline, rows: npt.NDArray[np.intp]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Of these ranges those that lie in none of the others, and those in which none of the others lies."""
+    parent = timeline.ownership.regions.range_parent
+    around, above = np.full(len(rows), -1, np.int64), parent[rows]
+    while (above >= 0).any():  # as many turns as ranges are deep
+        is_step = np.isin(above, rows)
+        around = np.where((around < 0) & is_step, above, around)
+        above = np.where(above >= 0, parent[above], -1)
+    return rows[around < 0], rows[~np.isin(rows, around)]
+
+
+def _measured(
+    timeline: Timeline, device: DeviceTimeline, rows: npt.NDArray[np.intp], told: dict[int, ServingStep]
+) -> MeasuredSteps | None:
+    """The steps of one process on one device; None: they launch nothing there."""
+    trace, calls = timeline.trace, timeline.calls
+    host = trace.ranges.start_ns[rows], trace.ranges.end_ns[rows]
+    own = device.operations
+    call = calls.of_operation[own.rows]
+    launched = np.flatnonzero(call >= 0)
+    process = trace.process_of_thread[trace.ranges.thread[rows[:1]]]
+    launched = launched[np.isin(own.table.process[launched], process)]
+    at = calls.start_ns[call[launched]]
+    step = np.searchsorted(host[0], at, side="right") - 1
+    inside = (step >= 0) & (at < host[1][step])
+    launched, step = launched[inside], step[inside]
+    if not len(launched):
+        return None
+    start, end = own.table.start_ns[launched], own.table.end_ns[launched]
+    first = np.full(len(rows), np.iinfo(np.int64).max)
+    last = np.full(len(rows), -1, np.int64)
+    np.minimum.at(first, step, start)
+    np.maximum.at(last, step, end)
+    kept = np.flatnonzero(last >= 0)
+    first, last, begun, done = first[kept], last[kept], host[0][kept], host[1][kept]
+
+    before = np.append(begun[0], np.maximum.accumulate(last)[:-1])
+    cut = np.minimum(np.maximum.accumulate(np.maximum(begun, before)), np.maximum(first, before))
+    work_begin = np.maximum(first, cut)
+    until = np.append(cut[1:], max(int(last[-1]), int(done[-1])))
+    work_end = np.clip(last, work_begin, np.maximum(until, work_begin))
+    host_end = np.clip(done, work_end, np.maximum(until, work_end))
+
+    low, high = int(cut[0]), int(until[-1]) + 1
+    idle = complement(device.busy, low, high)
+    idles = Coverage(idle)
+    is_blocking = np.isin(calls.kind, (CallClass.SYNC, CallClass.BLOCKING_COPY))
+    is_blocking &= np.isin(trace.process_of_thread[calls.thread], process)
+    opening = np.full(len(rows), np.iinfo(np.int64).max)
+    np.minimum.at(opening, step, calls.end_ns[call[launched]])
+    # A device that does not begin what is launched is busy with what is not on record, and was so before.
+    arrived = np.where(opening[kept] + LAUNCH_LIMIT_NS < work_begin, cut, work_begin)
+    inside_calls = intersect(idle, union(calls.start_ns[is_blocking], calls.end_ns[is_blocking]))
+    busy = (until - cut) - idles.within(cut, until)
+    of_step = np.maximum(np.searchsorted(cut, inside_calls.start, side="right") - 1, 0)
+    long = inside_calls.end - inside_calls.start > busy[of_step]
+    waiting = union(
+        np.concatenate((inside_calls.start[long], arrived)), np.concatenate((inside_calls.end[long], work_begin))
+    )
+    waits = Coverage(intersect(idle, waiting))
+    pieces = device.segments.between(low, high)
+    of_host = np.isin(pieces.cause, _OF_HOST)
+    blamed = union(pieces.start_ns[of_host], pieces.end_ns[of_host])
+    device_idle = Coverage(subtract(subtract(idle, blamed), waiting))
+
+    waited = [waits.within(cut, work_begin), waits.within(work_begin, work_end)]
+    gap = idles.within(host_end, until)
+    gap[-1] = 0
+    inside_ns = idles.within(work_begin, work_end)
+    is_graph = _from_graphs(timeline, device)[launched]
+    graph = np.bincount(step, (end - start) * is_graph, len(rows))[kept]
+    whole = np.bincount(step, end - start, len(rows))[kept]
+    steps = tuple(told.get(row) for row in rows[kept].tolist())
+    kinds = _kinds(timeline, device, launched, np.searchsorted(kept, step), steps)
+    return MeasuredSteps(
+        device=device,
+        workers=1,
+        engines=(),
+        ranges=rows[kept],
+        told=steps,
+        kinds=kinds,
+        begin_ns=cut,
+        work_ns=np.stack((work_begin, work_end)),
+        head_ns=idles.within(cut, work_begin) - waited[0],
+        busy_ns=busy,
+        inside_ns=inside_ns - waited[1],
+        tail_ns=idles.within(work_end, host_end),
+        gap_ns=gap,
+        waited_ns=waited[0] + waited[1],
+        hidden_ns=busy + device_idle.within(work_begin, work_end),
+        graph_fraction=np.divide(graph, whole, out=np.zeros(len(kept)), where=whole > 0),
+    )
+
+
+def _from_graphs(timeline: Timeline, device: DeviceTimeline) -> npt.NDArray[np.bool_]:
+    """Per operation of the device: whether a launch of a CUDA graph ran it."""
+    calls = timeline.calls
+    call = calls.of_operation[device.operations.rows]
+    is_launch = np.array(["GraphLaunch" in name for name in timeline.trace.names], bool)
+    by_graph = np.append(is_launch[calls.name], False)[call]
+    found: npt.NDArray[np.bool_] = by_graph | (device.operations.table.kind == OpKind.GRAPH)
+    return found
+
+
+def _kinds(
+    timeline: Timeline,
+    device: DeviceTimeline,
+    launched: npt.NDArray[np.intp],
+    step: npt.NDArray[np.intp],
+    told: Sequence[ServingStep | None],
+) -> tuple[Kind | None, ...]:
+    """The kind of each step: by its name, else by its kernels of attention."""
+    if all(one is not None for one in told):
+        return tuple(one.kind for one in told if one is not None)
+    table = device.operations.table
+    is_kernel = table.kind[launched] == OpKind.KERNEL
+    names = unique(table.name[launched[is_kernel]]).tolist()
+    kind_of = {name: kind for name in names if (kind := kind_of_attention(timeline.trace.names[name])) is not None}
+    seen: list[set[Kind]] = [set() for _ in told]
+    for name, kind in kind_of.items():
+        for at in unique(step[is_kernel & (table.name[launched] == name)]).tolist():
+            seen[at].add(kind)
+    by_kernels = (None if not kinds else "mixed" if len(kinds) > 1 else next(iter(kinds)) for kinds in seen)
+    return tuple(kind if one is None else one.kind for one, kind in zip(told, by_kernels, strict=True))
+
+
+__all__ = ["MeasuredSteps", "measure_steps"]

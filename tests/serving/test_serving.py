@@ -1,0 +1,119 @@
+"""``boundby serving`` on simulated servers with known answers, and on two real steps checked by hand."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks.serving import both
+from benchmarks.simulated.server import ENGINES, Batch, Server, draw
+
+import boundby
+from boundby.cli.main import main
+from boundby.results import saved
+from boundby.results.serving import ServingReport
+from boundby.simulate.export import Capture, write_export
+from tests.support.traces import trace_path
+
+BATCHES = [Batch(0, 0, 30), Batch(2, 512, 0), Batch(0, 0, 30), Batch(1, 64, 12), Batch(0, 0, 60)] * 5
+
+
+@pytest.mark.parametrize("overlaps", [False, True])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_kinds_times_and_the_hosts_share_are_right(engine: str, overlaps: bool, tmp_path: Path) -> None:
+    server = Server(engine, BATCHES, graphs=not overlaps, overlaps=overlaps, seed=ENGINES.index(engine))  # type: ignore[arg-type]
+    for one in both(server, tmp_path):
+        assert one.kinds
+        assert one.step is None or one.step < 0.01
+        assert one.gain < 0.05
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_drawn_servers(seed: int, tmp_path: Path) -> None:
+    for one in both(draw(seed), tmp_path):
+        assert one.kinds
+        assert (one.step or 0.0) < 0.01
+        assert one.gain < 0.05
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    server = Server("vLLM", BATCHES, graphs=True, overlaps=False)
+    path = tmp_path_factory.mktemp("server") / "server.sqlite"
+    return write_export(server.run(), path, capture=Capture(graph_nodes=True))
+
+
+def test_a_budget_sums_to_the_time_of_a_step(report: Path) -> None:
+    found = boundby.serving(report)
+    for one in found.steps:
+        assert one.hidden_ns <= one.period_ns
+        assert one.gpu_busy_ns <= one.median_ns
+        assert one.host_gap_ns is not None
+        assert abs(one.host_gap_ns / 500_000 - 1) < 0.05  # the scheduler's work, and the launch into an idle device
+        assert (one.graph_fraction > 0.9) == (one.kind == "decode")
+    assert {one.path for one in found.steps} == {
+        ("decode, 17-32 requests",),
+        ("decode, 33-64 requests",),
+        ("prefill, 257-512 tokens",),
+        ("mixed, 65-128 tokens",),
+    }
+    assert found.token_ns is not None
+    assert found.token_ns[0] <= found.token_ns[1]
+
+
+@pytest.mark.parametrize("kind", ["terminal", "markdown", "html", "json", "brief"])
+def test_every_format_tells_both_kinds(report: Path, kind: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert main(["serving", str(report), "--format", kind, "-o", str(out), "-q"]) == 0
+    text = out.read_text(encoding="utf-8")
+    assert "decode" in text
+    assert "prefill" in text
+    if kind == "json":
+        assert saved.from_dict(json.loads(text), ServingReport) == boundby.serving(report)
+
+
+def test_a_program_that_serves_nobody_is_told_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "training.sqlite"
+    assert main(["simulate", "--pattern", "compute", "-o", str(path), "-q"]) == 0
+    assert main(["serving", str(path), "-q"]) == 2
+    assert "No steps of a server were found" in capsys.readouterr().err
+
+
+def _events(path: Path) -> list[dict[str, Any]]:
+    with gzip.open(path) as file:
+        events: list[dict[str, Any]] = json.load(file)["traceEvents"]
+    return [event for event in events if event.get("ph") == "X"]
+
+
+def _work(events: list[dict[str, Any]]) -> list[tuple[float, float]]:
+    """Begin and end of each operation of the GPU, in microseconds."""
+    kinds = ("kernel", "gpu_memcpy", "gpu_memset")
+    return sorted((event["ts"], event["ts"] + event["dur"]) for event in events if event["cat"] in kinds)
+
+
+def test_one_mixed_step_of_vllm_by_hand() -> None:
+    path = trace_path("kineto/mi300_vllm_prefill_decode.json.gz")
+    found = boundby.serving(path)
+    (one,) = found.steps
+    assert (found.engine, one.kind, one.requests, one.tokens, one.count) == ("vLLM", "mixed", 46, 8192, 1)
+    work = _work(_events(path))
+    by_hand_us = max(end for _, end in work) - work[0][0]  # launched long before it begins: the GPU was busy
+    assert one.tokens_per_s == pytest.approx(8192e6 / by_hand_us, rel=0.01)
+    assert one.bound == "gpu_compute"
+
+
+def test_one_decode_step_of_sglang_by_hand() -> None:
+    path = trace_path("kineto/mi300_sglang_decode_graphs.json.gz")
+    found = boundby.serving(path)
+    (one,) = found.steps
+    assert (found.engine, one.kind, one.requests, one.tokens, one.count) == ("SGLang", "decode", 32, 32, 1)
+    events = _events(path)
+    step = min(event["ts"] for event in events if event["name"].startswith("execute_"))
+    wait = max(event["dur"] for event in events if event["name"] == "hipMemcpyWithStream")
+    by_hand_us = max(end for _, end in _work(events)) - step - wait
+    assert one.tokens_per_s == pytest.approx(32e6 / by_hand_us, rel=0.01)
+    assert one.graph_fraction > 0.95
+    assert one.bound == "gpu_compute"
