@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,14 @@ def test_time_before_the_first_message_is_start_up(tmp_path: Path) -> None:
 
     assert min(thread.low_ns for thread in analysis.timeline.threads) <= INIT_NS
     assert min(int(thread.covered.start[0]) for thread in analysis.timeline.threads) == INIT_NS
+
+
+def test_a_call_that_waits_for_several_requests_is_one_range(tmp_path: Path) -> None:
+    """nsys writes a row for each request of MPI_Waitall."""
+    export = ranks([[Send(1), Collective()], [Recv(0, begun_before=MS), Collective()]])
+    path = export.write(tmp_path / "waits.sqlite")
+    with sqlite3.connect(path) as database:
+        database.executescript("INSERT INTO MPI_START_WAIT_EVENTS SELECT * FROM MPI_START_WAIT_EVENTS")
+    trace = read_trace(path)
+    assert [trace.names[name] for name in trace.messages.name].count("MPI_Waitall") == 2
+    assert [trace.names[name] for name in trace.ranges.name].count("MPI_Waitall") == 1

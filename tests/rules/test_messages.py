@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 from benchmarks.simulated.ranks import MS, Collective, Own, Recv, Send, Step, ranks
@@ -68,3 +69,29 @@ def test_ranks_that_never_end_are_told(tmp_path: Path) -> None:
     (warning,) = [one for one in boundby.analyze(path).trace.warnings if one.code == "mpi-not-ended"]
     assert "rank 0 is in MPI_Recv from rank 1 (tag 7, 16 B) for the last 1.00 s" in warning.message
     assert "no rank does what the others wait for" in warning.message
+
+
+def unmatched(programs: list[list[Step]], tmp_path: Path) -> list[str]:
+    warnings = boundby.analyze(ranks(programs).write(tmp_path / "ranks.sqlite")).trace.warnings
+    return [one.message for one in warnings if one.code == "mpi-unmatched"]
+
+
+def test_messages_that_nobody_receives_are_told(tmp_path: Path) -> None:
+    sender: list[Step] = [Send(1, tag=3)] * 5
+    assert unmatched([[*sender, Collective()], [Recv(0, tag=3), Recv(0, tag=3), Collective()]], tmp_path) == [
+        "No call on record receives 3 messages that rank 0 sends to rank 1 (tag 3)."
+    ]
+    assert unmatched([[*sender, Collective()], [*[Recv(0, tag=3)] * 5, Collective()]], tmp_path) == []
+    assert unmatched([[Collective(), Send(1)], [Collective()]], tmp_path) == [
+        "No call on record receives 1 message that rank 0 sends to rank 1 (tag 7)."
+    ]
+
+
+def test_nothing_is_told_of_messages_where_a_receive_takes_any(tmp_path: Path) -> None:
+    from_any: list[Step] = [Recv(0, tag=3), Recv(0, tag=3)]
+    path = ranks([[Send(1, tag=3)] * 5, from_any]).write(tmp_path / "ranks.sqlite")
+    with sqlite3.connect(path) as database:
+        database.execute(
+            "UPDATE MPI_P2P_EVENTS SET remoteRank = -1 WHERE globalTid = (SELECT max(globalTid) FROM MPI_P2P_EVENTS)"
+        )
+    assert not [one for one in boundby.analyze(path).trace.warnings if one.code == "mpi-unmatched"]

@@ -370,3 +370,43 @@ def test_a_signal_is_named_where_nothing_was_said() -> None:
     told = last_words("", "", 143)
     assert told is not None
     assert (told.ended, told.words) == (INTERRUPTED, "ended by SIGTERM")
+
+
+LAUNCH = """\
+--------------------------------------------------------------------------
+mpirun was unable to launch the specified application as it could not access
+or execute an executable:
+
+Executable: ./nothere
+Node: vm
+
+while attempting to start process rank 0.
+--------------------------------------------------------------------------
+"""
+SHOW_HELP = """\
+rank 1: mesh.dat has 3 cells, expected 4
+[vm:09054] [[20384,0],0] ORTE_ERROR_LOG: Data unpack would read past end of buffer in file orte/util/show_help.c at 512
+"""
+
+
+@pytest.mark.parametrize(
+    ("errors", "words"),
+    [
+        (LAUNCH, "mpirun was unable to launch ./nothere: no such executable"),
+        (SHOW_HELP, "rank 1: mesh.dat has 3 cells, expected 4"),
+        ("\n".join(SHOW_HELP.splitlines()[1:]), "mpirun reports an error, whose text is lost"),
+        ("Usage: ./sim <steps> <dt>\n  steps  how many\n", "Usage: ./sim <steps> <dt>"),
+    ],
+)
+def test_who_starts_a_program_tells_that_it_failed(errors: str, words: str) -> None:
+    said = last_words(errors)
+    assert said is not None
+    assert (said.ended, said.words) == (FAILED, words)
+
+
+@pytest.mark.parametrize("last", ["Done.", "All tests PASSED", "Result = PASS", "Elapsed time: 1.2 s", "run completed"])
+def test_a_program_that_came_to_its_end_has_not_failed(last: str) -> None:
+    """What it wrote to standard error has no order beside what it wrote to standard output."""
+    assert last_words(IMPORT, f"loading\n{last}\n") is None
+    assert last_words(IMPORT, f"loading\n{last}\n", exit_code=1) is not None
+    assert last_words(IMPORT, "loading\n") is not None

@@ -58,7 +58,7 @@ from boundby.model.records import dataclass, fields, replace
 from boundby.model.scale import HABIT
 from boundby.model.step_function import NOTHING
 from boundby.structure.found import add_found
-from boundby.structure.ranks import not_ended
+from boundby.structure.ranks import not_ended, unmatched
 from boundby.trace.facts import TraceWarning
 from boundby.trace.tables import Direction, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, is_device_wide
@@ -183,8 +183,8 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
     if window.kind == "gpu" and trace.main_cycle is not None:
         trace = trace.during(trace.main_cycle)
     trace = _close_leaks(trace)
-    if (told := not_ended(trace)) is not None:
-        trace = replace(trace, warnings=(*trace.warnings, told))
+    if told := [one for one in (not_ended(trace), unmatched(trace)) if one is not None]:
+        trace = replace(trace, warnings=(*trace.warnings, *told))
     calls = correlate(trace)
     if (whole := restored(trace, calls)) is not trace:
         trace, calls = whole, correlate(whole)

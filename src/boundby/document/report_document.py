@@ -165,7 +165,7 @@ def _response(one: FirstResponse, whole_ns: int) -> Entry:
         f"at {sentences.place(one.where)}" if one.where is not None else "",
         f"→ {one.action}" if one.action else "",
         " ".join(filter(None, limits)),
-        Span(one.command, "code") if one.command else "",
+        Span(one.command, "code") if one.command and one.command != one.code else "",
     )
     return Entry(f"{one.title}{f': {saves}' if saves else ''}", (), tuple(text for text in more if text))
 

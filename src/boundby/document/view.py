@@ -180,9 +180,10 @@ def accounts(report: Report) -> tuple[Account, ...]:
 
 def summaries(members: Sequence[Account]) -> list[tuple[sentences.Headline, str]]:
     """One sentence for all accounts that share a verdict, and the least confidence among them."""
-    groups: dict[tuple[str, tuple[str, str] | None], list[Account]] = {}
+    groups: dict[tuple[str, tuple[str, str] | None, str], list[Account]] = {}
     for account in members:
-        groups.setdefault((account.verdict.bound, account.verdict.mixed_of), []).append(account)
+        verdict = account.verdict
+        groups.setdefault((verdict.bound, verdict.mixed_of, verdict.waits_for), []).append(account)
     if members and members[0].lead is not None:
         return [(members[0].headline, "")]
     return [

@@ -11,16 +11,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from boundby.correlation.messages import held
+from boundby.correlation.messages import held, other_ends
 from boundby.evidence.context import Int, RuleContext, once
-from boundby.model.arrays import factorize, group_sums, is_any, is_in, unique
+from boundby.model.arrays import group_sums, is_any, is_in, unique
 from boundby.model.expressions import expression
 from boundby.model.intervals import Coverage, IntervalSet, contains, union
 from boundby.model.records import dataclass
 from boundby.model.scale import HALF, SLIGHT
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.cuda import CallClass
-from boundby.trace.vocabulary.mpi import MessageKind, message_kind, receives, sends
+from boundby.trace.vocabulary.mpi import MessageKind, message_kind
 
 # Message passing: the host waits for other ranks there, whatever its CPU does meanwhile (MPI polls).
 MESSAGE_NAME = expression(r"^P?MPI_|^nvshmemx?_|^gloo", re.IGNORECASE)
@@ -213,10 +213,7 @@ def _passed(context: RuleContext) -> _Passed:
     """The messages of all ranks."""
     trace, calls = context.trace, context.trace.messages
     kind = trace.message_kind[calls.name]
-    used = unique(calls.name).tolist()
-    is_send, is_receive = (
-        is_in(calls.name, [number for number in used if does(trace.names[number])]) for does in (sends, receives)
-    )
+    is_send, is_receive = trace.passes_messages
     one_way = (is_send != is_receive) & (calls.peer >= 0)
     rows = np.flatnonzero(one_way)
     since, until, held_in = calls.start_ns[rows].copy(), calls.end_ns[rows].copy(), rows.copy()
@@ -224,26 +221,4 @@ def _passed(context: RuleContext) -> _Passed:
         mine, of_thread = calls.thread[rows] == thread, calls.rows_of(thread)
         own = held(calls.take(of_thread), kind[of_thread], rows[mine] - of_thread.start)
         since[mine], until[mine], held_in[mine] = own[0], own[1], own[2] + of_thread.start
-    return _Passed(rows, _other_ends(trace, rows, is_send[rows]), since, until, held_in, is_send[rows])
-
-
-def _other_ends(trace: Trace, rows: npt.NDArray[np.intp], is_send: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:
-    """Of each of these calls the one that it meets: that of the other rank with the same tag, in order; -1: none."""
-    calls = trace.messages
-    rank = np.array([trace.ranks.get(process, -1) for process in range(len(trace.processes))] or [-1], np.int64)
-    own = rank[trace.process_of(calls.thread)[rows]]
-    source, target = np.where(is_send, own, calls.peer[rows]), np.where(is_send, calls.peer[rows], own)
-    _, which = factorize(source, target, calls.tag[rows])
-    found = np.full(len(rows), -1, np.intp)
-    if (own < 0).any() or not len(rows):
-        return found
-    order = np.lexsort((calls.start_ns[rows], is_send, which))
-    place = np.arange(len(rows))
-    begins = np.append(True, (which[order][1:] != which[order][:-1]) | (is_send[order][1:] != is_send[order][:-1]))
-    number = place - np.maximum.accumulate(np.where(begins, place, 0))
-    key = which[order] * len(rows) + number
-    receives, sending = order[~is_send[order]], order[is_send[order]]
-    of_receive, of_send = key[~is_send[order]], key[is_send[order]]
-    _, left, right = np.intersect1d(of_receive, of_send, assume_unique=True, return_indices=True)
-    found[receives[left]], found[sending[right]] = rows[sending[right]], rows[receives[left]]
-    return found
+    return _Passed(rows, other_ends(trace, rows, is_send[rows]), since, until, held_in, is_send[rows])

@@ -27,7 +27,6 @@ from boundby.trace.vocabulary.profiler import has_started_cuda, why_no_cuda
 # A main thread that never comes out of the driver for so much of the recording is inside one call, or one after the
 # other: starting CUDA takes seconds at most, and programs end outside of it.
 _INSIDE_SHARE = HALF
-_RECORD_AGAIN = "boundby profile -- PROGRAM"
 _DRIVER_BINARY = expression(r"^(?:libcuda|libnvcuda|nvcuda)(?:[-.]\d[\w.]*)?(?:\.so|\.dll|$)")
 _GPU_LIBRARY = expression(
     r"^(?:lib)?(?:cudart|cublas|cudnn|cufft|cusparse|cusolver|curand|nccl|torch_cuda|c10_cuda|cupy|nvinfer|acccuda"
@@ -36,6 +35,23 @@ _GPU_LIBRARY = expression(
 # Domains of NVTX that only libraries for GPUs open.
 _GPU_DOMAIN = expression(r"^(?:TensorRT|myelin|NCCL|NVSHMEM|CUB|CCCL|Thrust|cuDNN|cuBLAS|libcudf)\b", re.IGNORECASE)
 _CUDA_CALL = expression(r"^cu(?:da)?[A-Z]\w+$")
+#: What to change first, by what a program that failed said; the first that fits. The group is what it names.
+_MENDS = tuple(
+    (expression(said, re.IGNORECASE), title)
+    for said, title in (
+        (r"No module named '?([\w.]+)", "Install {} in the Python that runs the program"),
+        (r"cannot import name|undefined symbol|symbol lookup error", "Install versions that fit each other"),
+        (r"error while loading shared libraries: ([^\s:]+)", "Put the folder of {} on LD_LIBRARY_PATH"),
+        (r"can't open file|No such (?:file|executable)|not found|FileNotFoundError", "Give a path that exists"),
+        (r"arguments? (?:is|are) required|unrecognized arguments|invalid choice|^usage", "Correct the command line"),
+        (r"no CUDA-capable device|No CUDA GPUs|no NVIDIA driver", "Run it where nvidia-smi lists a GPU"),
+        (r"driver version is insufficient|no kernel image", "Build it for this GPU and driver"),
+        (r"out of memory|bad_alloc|MemoryError", "Use less memory: smaller batches, or a GPU that nobody else uses"),
+        (r"process_vm_\w+\(.*Bad address", "Hand MPI memory of the host, or use an MPI that takes device pointers"),
+        (r"MPI_ERR_TRUNCATE|Message truncated", "Receive into a buffer as large as what is sent"),
+    )
+)
+_RECORD_AGAIN = "boundby profile -- PROGRAM"
 _USES_THE_GPU = (CallClass.LAUNCH, CallClass.SYNC, CallClass.BLOCKING_COPY, CallClass.ALLOC)
 
 
@@ -57,14 +73,15 @@ def no_gpu_work(trace: Trace, end: ProgramEnd | None, launches_lost: int) -> NoG
         return None
     has_started = has_started_cuda(trace.diagnostics)
     if end is not None and end.ended == FAILED:
-        return _failed(end, has_started)
+        return _failed(end, has_started, _named(trace, _RECORD_AGAIN))
     refusal, seen = why_no_cuda(trace.diagnostics), _look(trace)
     if refusal is not None and refusal.is_certain:
-        return _not_recorded(refusal.because, refusal.remedy, refusal.command)
+        return _not_recorded(refusal.because, refusal.remedy, _named(trace, refusal.command))
     if seen.inside_ns >= _INSIDE_SHARE * (trace.span_ns[1] - trace.span_ns[0]) > 0:
         return _inside_driver(seen)
     if refusal is not None:
-        return _not_recorded(f"{refusal.because}, which is the likely reason", refusal.remedy, refusal.command)
+        because = f"{refusal.because}, which is the likely reason"
+        return _not_recorded(because, refusal.remedy, _named(trace, refusal.command))
     if (shown := _shown(trace, seen)) is not None:
         return shown
     if len(trace.api) or has_started or (seen.has_library and trace.gpus):
@@ -80,7 +97,9 @@ def _shown(trace: Trace, seen: _Seen) -> NoGpuWork | None:
     library = next((name for name in trace.domains if _GPU_DOMAIN.match(name)), None)
     if not is_asked and (seen.has_library or seen.call or library):
         return _not_recorded(
-            "the capture did not ask for it", "Record again with --trace=cuda,nvtx,osrt.", _RECORD_AGAIN
+            "the capture did not ask for it",
+            "Record again with --trace=cuda,nvtx,osrt.",
+            _named(trace, _RECORD_AGAIN),
         )
     because = None
     if seen.call is not None:
@@ -125,16 +144,21 @@ def _inside(trace: Trace, stacks: Backtraces, driver: set[int]) -> tuple[int, in
     return longest
 
 
-def _failed(end: ProgramEnd, has_started: bool) -> NoGpuWork:
+def _named(trace: Trace, command: str) -> str:
+    """A command with the program's own command line in it."""
+    return command.replace("PROGRAM", trace.how_it_runs)
+
+
+def _failed(end: ProgramEnd, has_started: bool, again: str) -> NoGpuWork:
     place = f" ({end.where})" if end.where and end.where not in end.words else ""
-    mend = f"Mend {end.where}" if end.where else "Let the program run to its end"
-    because = "what it did until then is no run to be judged"
+    known = (title.format(*found.groups()) for said, title in _MENDS if (found := said.search(end.words)))
+    mend = next(known, f"Mend {end.where}" if end.where else "Let the program run to its end")
     response = FirstResponse(
         "no_gpu_work.failed",
         f"{mend}, then record again",
-        because=because,
-        command=_RECORD_AGAIN,
-        code=_RECORD_AGAIN,
+        because="a run that failed does not show what the program is bound by",
+        command=again,
+        code=again,
         where=_line(end.where or ""),
     )
     return NoGpuWork("failed", f"{end.words}{place}".strip(), has_started, response)

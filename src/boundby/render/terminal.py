@@ -93,10 +93,12 @@ def _of_members(report: Report, face: Face) -> list[list[Text]]:
     if not members:
         return [face.wrapped(sentences.NOTHING, style=STRONG)]
     shown = members if report.devices else members[:MAX_THREADS]
-    if len(shown) <= view.IN_FULL:
+    is_one = shown[0].lead is None or len(shown) == 1  # what leads is said once for all threads
+    if is_one and len(shown) <= view.IN_FULL:
         return [_in_full(account, face) for account in shown]
     more = f"{len(members) - len(shown)} more threads are not shown." if len(shown) < len(members) else ""
-    return [summary(shown, face), side_by_side(shown, face) + face.wrapped(more, style=DIM)]
+    lead = [] if shown[0].lead is None else first(shown[0].first, face)
+    return [[*summary(shown, face), *lead], side_by_side(shown, face) + face.wrapped(more, style=DIM)]
 
 
 def first_style(face: Face) -> str:

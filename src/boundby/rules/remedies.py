@@ -17,9 +17,6 @@ from boundby.model.records import dataclass
 from boundby.trace.program import Program
 from boundby.trace.tables import Trace
 
-#: A longer command line is called PROGRAM.
-LONGEST_COMMAND = 60
-
 
 @dataclass(frozen=True, kw_only=True)
 class Remedy:
@@ -64,8 +61,7 @@ class Remedy:
 
 def common_facts(trace: Trace, *, is_python: bool) -> dict[str, str]:
     """What every row may name: the program's command, the report, and the command that records what the host runs."""
-    command = trace.command or ""
-    known = command if 0 < len(command) <= LONGEST_COMMAND else "PROGRAM"
+    known = trace.how_it_runs
     sample = f"nsys profile --sample=process-tree -t cuda,nvtx,osrt -o run {known}"
     if is_python:
         sample = f"boundby profile -- {known}"
@@ -527,17 +523,17 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="host_blocked",
         id="messages-ahead",
-        title="Overlap messages with the GPU's work",
+        title="Overlap messages with $work",
         do={
-            "any": "MPI_Irecv(buffer, count, type, source, tag, comm, &request);  // before the kernels\n"
-            "MPI_Wait(&request, MPI_STATUS_IGNORE);  // after them"
+            "any": "MPI_Irecv(buffer, count, type, source, tag, comm, &request);  // before $work\n"
+            "MPI_Wait(&request, MPI_STATUS_IGNORE);  // after it"
         },
     ),
     Remedy(
         bound="host_blocked",
         id="late-rank",
-        title="Find out why one rank comes late",
-        do={"any": "mpirun -n $ranks boundby profile -- PROGRAM\nboundby job ."},
+        title="Find out why $late comes late",
+        do={"any": "$job"},
         is_search=True,
     ),
     Remedy(

@@ -1,13 +1,16 @@
-"""Ranks of MPI that did not come to its end: what they were in when the recording ended."""
+"""Ranks of MPI that did not come to its end (what they were in when the recording ended), and messages without their
+other end."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
+from boundby.correlation.messages import other_ends
 from boundby.model import units
-from boundby.model.arrays import is_any, unique
+from boundby.model.arrays import factorize, is_any, is_in, unique
 from boundby.model.records import dataclass
 from boundby.model.scale import A_FEW_LINES, NOTABLE
 from boundby.trace.facts import TraceWarning
@@ -104,3 +107,44 @@ def not_ended(trace: Trace) -> TraceWarning | None:
     all_stuck = len(found) == count and all(one.is_inside for one in found)
     text = endings(clauses, len(found) - MOST_TOLD, all_stuck)
     return TraceWarning("mpi-not-ended", f"MPI did not come to its end: {text}.")
+
+
+def unmatched(trace: Trace) -> TraceWarning | None:
+    """What to tell of messages that one rank sent and another one never received, or the other way round; None: there
+    are none, or the recording does not tell: both ranks must be on record from MPI_Init to MPI_Finalize, in one
+    numbering, and without calls that leave the other end or the tag open."""
+    calls, process = trace.messages, trace.process_of(trace.messages.thread)
+    kind, (is_send, is_receive) = trace.message_kind[calls.name], trace.passes_messages
+    started, ended = (set(unique(process[kind == one]).tolist()) for one in (MessageKind.START, MessageKind.END))
+    is_open = (is_receive & ((calls.peer < 0) | (calls.tag < 0))) | (is_send & is_receive)
+    is_open |= (is_send | is_receive) & (kind == MessageKind.OTHER)  # what MPI_Send_init prepares is started elsewhere
+    whole = {one for one in started & ended if one in trace.ranks} - set(unique(process[is_open]).tolist())
+    number_of = {trace.ranks[one]: one for one in whole}
+    if len(number_of) < 2 or any(one.size != len(trace.ranks) for one in trace.communicators if one.size > 1):
+        return None
+    rows = np.flatnonzero((is_send | is_receive) & is_in(process, sorted(whole)) & is_in(calls.peer, sorted(number_of)))
+    alone = rows[other_ends(trace, rows, is_send[rows]) < 0]
+    told = [_alone(trace, alone[is_send[alone] == does], sends_them=does) for does in (True, False)]
+    text = "; ".join(filter(None, told))
+    return TraceWarning("mpi-unmatched", f"{text[0].upper()}{text[1:]}.") if text else None
+
+
+def _alone(trace: Trace, rows: npt.NDArray[np.intp], *, sends_them: bool) -> str:
+    """``no call on record receives 5 messages that rank 0 sends to rank 1 (tags 0, 3)``: of the two ranks that have
+    most of them."""
+    if not len(rows):
+        return ""
+    calls = trace.messages
+    own, peer = trace.process_of(calls.thread)[rows], calls.peer[rows]
+    pairs, which = factorize(own, peer)
+    one = int(np.bincount(which).argmax())
+    process, other = pairs[one].tolist()
+    tags = unique(calls.tag[rows[which == one]]).tolist()
+    more = len(rows) - int((which == one).sum())
+    who, whom = f"rank {trace.ranks[process]}", f"rank {other}"
+    told = f" ({'tag' if len(tags) == 1 else 'tags'} {', '.join(map(str, tags[:MOST_TOLD]))}"
+    told += ", ...)" if len(tags) > MOST_TOLD else ")"
+    number = units.plural(len(rows) - more, "message")
+    does, way = ("receives", "sends to") if sends_them else ("sends", "expects of")
+    text = f"no call on record {does} {number} that {who} {way} {whom}{told}"
+    return f"{text}, and {more} of other ranks" if more else text

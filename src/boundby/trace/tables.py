@@ -25,6 +25,7 @@ from boundby.model.arrays import (
     compact,
     is_any,
     is_even,
+    is_in,
     least_two,
     order_of,
     pick,
@@ -57,7 +58,7 @@ from boundby.trace.stacks import NO_BACKTRACES, LazyBacktraces
 from boundby.trace.vocabulary.cuda import CallClass, OverheadClass, classify_call, classify_overhead
 from boundby.trace.vocabulary.kernels import KernelKind, kind_of_kernel
 from boundby.trace.vocabulary.last_words import LastWords
-from boundby.trace.vocabulary.mpi import MessageKind, message_kind
+from boundby.trace.vocabulary.mpi import MessageKind, message_kind, receives, sends
 from boundby.trace.vocabulary.os import sleep_kind
 from boundby.trace.vocabulary.python import sleep_kind_of_frame
 from boundby.trace.vocabulary.ranges import Shapes, is_library
@@ -586,6 +587,10 @@ class PageEvents(Table):
 _OF_EVENTS = ("operations", "api", "ranges", "os_calls", "overhead", "schedule", "samples", "python_frames")
 
 
+#: A longer command line is called PROGRAM.
+LONGEST_COMMAND = 60
+
+
 @dataclass(frozen=True)
 class Trace:
     """One report, read. Tables that were not captured are empty; ``captured`` tells which."""
@@ -677,6 +682,11 @@ class Trace:
         return any(warning.code == UNBELIEVABLE for warning in self.warnings)
 
     @property
+    def how_it_runs(self) -> str:
+        """What stands for the program in a command: its own command line; PROGRAM where it is long or not told."""
+        return self.command if self.command and len(self.command) <= LONGEST_COMMAND else "PROGRAM"
+
+    @property
     def is_told_by_frames(self) -> bool:
         """Whether operators and Python functions are all that shows what host threads do: no context switch, no OS call
         is ever recorded by what wrote the trace, so that outside of them nothing is known."""
@@ -745,6 +755,16 @@ class Trace:
     def message_kind(self) -> Int8Array:
         """Per name: the MessageKind of the call of message passing of that name."""
         return self._classify(self.messages.name, message_kind, MessageKind.OTHER)
+
+    @cached_property
+    def passes_messages(self) -> tuple[BoolArray, BoolArray]:
+        """Of each call of message passing whether it sends a message to one rank, and whether it receives one."""
+        name = self.messages.name
+        told = {number: self.names[number] for number in unique(name).tolist()}
+        return (
+            is_in(name, [number for number, text in told.items() if sends(text)]),
+            is_in(name, [number for number, text in told.items() if receives(text)]),
+        )
 
     def in_messages(self, thread: int, kinds: Collection[MessageKind]) -> IntervalSet:
         """When a thread is inside calls of message passing of these kinds."""

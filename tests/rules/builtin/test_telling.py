@@ -28,7 +28,7 @@ from boundby.simulate.program import (
     program,
 )
 from boundby.trace.tables import Trace
-from boundby.trace.vocabulary.os import SLEEPS
+from boundby.trace.vocabulary.os import MESSAGES, SLEEPS
 from tests.rules.builtin.hardware import elementwise
 from tests.rules.builtin.harness import Source, as_torch, findings
 
@@ -47,7 +47,7 @@ def _polls(worker: Process | None, *, name: str = "evaluate {i}") -> Program:
 
 
 def test_the_host_waits_on_nothing_without_advice() -> None:
-    assert set(ADVICE) == {"GIL", *SLEEPS}
+    assert {*ADVICE, MESSAGES} == {"GIL", *SLEEPS}
 
 
 def test_polling_while_a_process_computes_is_input() -> None:

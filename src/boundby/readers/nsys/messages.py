@@ -95,7 +95,7 @@ def with_messages(trace: Trace, raw: Raw, indexes: Indexes) -> Trace:
 
 def _with_ranges(trace: Trace, calls: Messages) -> Trace:
     """The trace with its calls of MPI as ranges, where nsys 2022 has them."""
-    calls = calls.take(_named_mpi(calls.name, trace.names))
+    calls = calls.take(_named_mpi(calls.name, trace.names) & _is_first(calls))
     domains = tuple(sorted({*trace.domains, MPI_DOMAIN}))
     moved = np.array([domains.index(domain) for domain in trace.domains], np.int32)
     ranges, count = trace.ranges, len(calls)
@@ -110,6 +110,14 @@ def _with_ranges(trace: Trace, calls: Messages) -> Trace:
     }
     ranges = replace(ranges, domain=moved[ranges.domain] if len(ranges) else ranges.domain)
     return replace(trace, ranges=ranges.and_more(added).sorted(trace.names), domains=domains)
+
+
+def _is_first(calls: Messages) -> BoolArray:
+    """Of a call that waits for several requests nsys writes a row for each: it is one range."""
+    columns = (calls.start_ns, calls.end_ns, calls.thread, calls.name)
+    first = np.ones(len(calls), bool)
+    first[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
+    return first
 
 
 def _from_ranges(trace: Trace) -> Messages:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 import numpy as np
@@ -24,8 +25,6 @@ GIL_FUNCTIONS = ("take_gil", "PyEval_RestoreThread", "PyEval_AcquireThread", "Py
 #: Messages below this size take their latency, not their bytes; so many of them are worth joining.
 SMALL_BYTES, MANY = 4_096, 100
 ADVICE = {
-    MESSAGES: "Another rank comes late, or messages are small and many: overlap them with GPU work "
-    "(MPI_Irecv before the kernels, MPI_Wait after), join small ones, hand device pointers to a CUDA-aware MPI",
     "GIL": "Another Python thread holds the interpreter's lock: move its work to a process (multiprocessing), or to "
     "code that releases the lock (NumPy, Numba nogil)",
     "lock": "A lock is held by another thread: hold it for less, or split what it guards; a logging handler, an "
@@ -78,12 +77,20 @@ def _check(context: RuleContext) -> Iterator[Match]:
                 if told and (told.late or _are_small(told) or told.copies)
                 else _sender_advice(context, sends)
                 if sends
+                else _overlap_advice(context)
+                if what == MESSAGES
                 else ADVICE[what]
                 if what
                 else _unnamed(context, place),
             ),
             removed_least=RULE.threshold(context, "removed_least"),
-        ).advising(_remedy(what, late, told), code=_code(context, what), ranks=_ranks(context))
+        ).advising(
+            _remedy(what, late, told),
+            code=_code(context, what),
+            late=late.who if late else told.late if told and told.late else "one rank",
+            job=_job(context),
+            work=_work(context),
+        )
 
 
 _Cause = tuple[str | None, Late | None, Messages | None, Sender | None]
@@ -104,10 +111,25 @@ def _cause(context: RuleContext, place: Place) -> _Cause:
     return (next(iter(slept)) if slept and is_named else None), None, None, None
 
 
-def _ranks(context: RuleContext) -> int:
-    """How many processes have threads that are judged."""
-    threads = [account.thread for account in context.timeline.threads] or unique(context.calls.thread)
-    return len(unique(context.trace.process_of_thread[threads]))
+def _job(context: RuleContext) -> str:
+    """The command that tells which rank the others wait for: of this report where it holds several ranks."""
+    trace = context.trace
+    if len(trace.ranks) > 1:
+        return f"boundby job {shlex.quote(trace.path)}"
+    return f"mpirun -n RANKS boundby profile -- {trace.how_it_runs}\nboundby job ."
+
+
+def _work(context: RuleContext) -> str:
+    """Beside what messages can be on their way."""
+    return "the GPU's work" if context.timeline.devices else "other work"
+
+
+def _overlap_advice(context: RuleContext) -> str:
+    hand = ", hand device pointers to a CUDA-aware MPI" if context.timeline.devices else ""
+    return (
+        f"Another rank comes late, or messages are small and many: overlap them with {_work(context)} (MPI_Irecv "
+        f"before it, MPI_Wait after it), join small ones{hand}"
+    )
 
 
 def _remedy(what: str | None, late: Late | None, told: Messages | None) -> str:
@@ -180,7 +202,7 @@ def _sender_advice(context: RuleContext, sends: Sender) -> str:
     if sends.inside < RULE.threshold(context, "sending_fraction"):
         return (
             f"{who}, and is outside of any send for {percent(1 - sends.inside)} of this wait: it comes late. See what "
-            "it does before, or post the receive earlier (MPI_Irecv before the kernels, MPI_Wait after)"
+            f"it does before, or post the receive earlier (MPI_Irecv before {_work(context)}, MPI_Wait after it)"
         )
     if sends.receivers > 1:
         return (
@@ -188,10 +210,10 @@ def _sender_advice(context: RuleContext, sends: Sender) -> str:
             "the other. MPI_Isend to all of them and MPI_Waitall, or one collective (MPI_Scatter, MPI_Bcast), lets "
             "them receive side by side"
         )
+    hand = ", hand device pointers to a CUDA-aware MPI" if context.timeline.devices else ""
     return (
         f"{who}, and is inside a send for {inside} of this wait: the messages' own way takes it. Post the receive "
-        "before the kernels (MPI_Irecv, MPI_Wait after them), join small messages, hand device pointers to a "
-        "CUDA-aware MPI"
+        f"before {_work(context)} (MPI_Irecv, MPI_Wait after it), join small messages{hand}"
     )
 
 

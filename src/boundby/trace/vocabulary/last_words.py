@@ -64,7 +64,8 @@ def last_words(errors: str, output: str = "", exit_code: int | None = None) -> L
     that it failed or was interrupted. ``exit_code``: as a shell has it; None: not known."""
     if exit_code == 0:
         return None
-    for text in (errors, output):
+    is_over = exit_code is None and any(map(_OVER.search, _clean_lines(output)[-1:]))
+    for text in () if is_over else (errors, output):
         lines = _clean_lines(text)
         marks = [mark for mark in _marks(lines) if exit_code is not None or not _runs_on(lines[mark.last + 1 :])]
         if marks:
@@ -120,6 +121,14 @@ _GOING = expression(
     r"\b(?:epoch|step|iter(?:ation)?|batch|loss|acc(?:uracy)?|throughput|samples/s|tokens/s)\b.{0,20}\d"
     r"|\d(?:it/s|s/it)|\d%\||\b(?:INFO|DEBUG)\b|^\s*(?:done|finished|completed|success\w*|elapsed|total time)\b"
     r"|\b(?:retrying|falling back|fallback|continuing|skipping|ignored|ignoring|recovered|restarting)\b",
+    re.IGNORECASE,
+)
+
+
+# What a program writes last that came to its end, whatever it wrote to the other stream, and when.
+_OVER = expression(
+    r"^\W*(?:all )?(?:done|finished|completed|success\w*|bye)\b|\b(?:complet|finish|succe)\w+ ?(?:successfully)?\W*$"
+    r"|\b(?:PASS(?:ED)?|OK)\W*$|^\s*(?:total|elapsed|wall|run) ?time\b",
     re.IGNORECASE,
 )
 
@@ -265,6 +274,8 @@ _TELLING: tuple[tuple[_Weight, str, tuple[str, ...]], ...] = (
         FAILED,
         (
             r"((?:mpirun|mpiexec|prterun) (?:noticed|detected) that .*|BAD TERMINATION OF .*)",
+            r"^((?:mpirun|mpiexec|prterun) was unable to .*|There are not enough slots available .*)",
+            r"ORTE_(ERROR)_LOG: .*show_help",  # what it wanted to tell is lost
             r"(Primary job +terminated normally, but .*)",
             r"^(srun: error: .*)",
             r"(exits with return code = -?[1-9]\d*|failed \(exitcode: -?[1-9]\d*\).*)",
@@ -289,8 +300,10 @@ _TROUBLE = (
         "noticed",
         "detected",
     ),
-    *("no such", "not found", "denied", "cancel", "^c", "exit", "memory", "open file", "no module"),
+    *("no such", "not found", "denied", "cancel", "^c", "exit", "unable", "slots", "memory", "open file", "no module"),
 )
+_EXECUTABLE = expression(r"^\s*Executable: (\S+)")
+_BLOCK = 4  # lines of what mpirun says after the first
 _WHAT = expression(r"^\s*what\(\):\s*(.*)")
 
 
@@ -301,6 +314,11 @@ def _lines_that_tell(lines: Sequence[str]) -> Iterator[_Mark]:
             if (found := pattern.search(line)) is None:
                 continue
             words, last = found[1].strip(), row
+            if words == "ERROR":
+                said = [one for one in lines[max(row - 1, 0) : row] if not _AFTERMATH.search(one)]
+                words = said[0] if said else "mpirun reports an error, whose text is lost"
+            for of in filter(None, map(_EXECUTABLE.match, lines[row + 1 : row + 1 + _BLOCK])):
+                words, last = f"mpirun was unable to launch {of[1]}: no such executable", row + _BLOCK
             if row + 1 < len(lines) and (what := _WHAT.match(lines[row + 1])):
                 words, last = f"{what[1]} ({words.rpartition('instance of ')[2].strip(chr(39))})", row + 1
             yield _Mark(weight, row, last, words, _place([*lines[max(row - 3, 0) : row], words]), ended)
@@ -308,7 +326,7 @@ def _lines_that_tell(lines: Sequence[str]) -> Iterator[_Mark]:
 
 
 # --- a command line that was refused; tests
-_USAGE = expression(r"^usage: ", re.IGNORECASE)
+_USAGE = expression(r"^usage:? ", re.IGNORECASE)
 _REFUSED = expression(r"^(?:[\w./-]+: )?(error: .*)$", re.IGNORECASE)
 _TESTS = expression(r"^=+ (.*\b\d+ (?:failed|error)s?\b.*) =+$")
 
@@ -316,6 +334,8 @@ _TESTS = expression(r"^=+ (.*\b\d+ (?:failed|error)s?\b.*) =+$")
 def _refusals(lines: Sequence[str]) -> Iterator[_Mark]:
     if lines and (refused := _REFUSED.match(lines[-1])) and any(map(_USAGE.match, lines)):
         yield _Mark(_Weight.ERROR, len(lines) - 1, len(lines) - 1, refused[1])
+    elif lines and _USAGE.match(lines[0]) and all(line[0].isspace() or line[0] == "-" for line in lines[1:]):
+        yield _Mark(_Weight.SIGNAL, 0, len(lines) - 1, lines[0])  # how it is called is all that it said
     for row, line in enumerate(lines):
         # Of tests of which some passed, the run is whole.
         if (tests := _TESTS.match(line)) and " passed" not in line:
