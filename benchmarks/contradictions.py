@@ -69,7 +69,8 @@ def most_saved(report: Report, cause: str) -> int | None:
         if item is None:
             return None
         after_waits = [saving.saving_ns for saving in device.verdict.savings if saving.cause == cause]
-        limits.append(max([item.baseline_ns - (item.low_ns or item.predicted_ns), *after_waits]))
+        least_ns = item.predicted_ns if item.low_ns is None else item.low_ns
+        limits.append(max([item.baseline_ns - least_ns, *after_waits]))
     return max(limits, default=None)
 
 
@@ -122,8 +123,9 @@ def _best(report: Report) -> Iterator[str]:
             if key in predicted and cause != "sync"
         }
         best = max(saved, key=lambda cause: saved[cause], default=verdict.bound)
-        is_saturated = verdict.bound in _BUSY
-        if not is_saturated and saved.get(best, 0) > saved.get(verdict.bound, 0) + 3 * NEAR * window:
+        is_told = any(one.kind == "waits-stay" for one in verdict.uncertainties)
+        more_ns = saved.get(best, 0) - saved.get(verdict.bound, 0)
+        if verdict.bound not in _BUSY and not is_told and more_ns > 3 * NEAR * window:
             yield f"GPU {device.id}: {verdict.bound} bound, but without {best} more is saved"
 
 
@@ -176,7 +178,8 @@ def _sums(report: Report) -> Iterator[str]:
 
 
 def _regions(report: Report) -> Iterator[str]:
-    """A region is a part of the one around it, and the root is the devices."""
+    """A region is a part of the one around it, and the root is the devices; what hides behind other work saves nothing,
+    and no instance takes longer on a device than the device's window."""
     by_path = {region.path: region for region in report.regions}
     root = by_path.get(())
     window = max((device.window_ns for device in report.devices), default=0)
@@ -189,6 +192,10 @@ def _regions(report: Report) -> Iterator[str]:
             yield from (f"{name}: more {cause} than in {outer}" for cause in more)
             if (region.max_saving_ns or 0) > (around.max_saving_ns or 0) and around.max_saving_ns is not None:
                 yield f"{name}: saves {region.max_saving_ns} ns, {outer} {around.max_saving_ns}"
+        if path and region.verdict.bound == "hidden" and region.max_saving_ns:
+            yield f"{name}: hidden behind other work, and saves up to {region.max_saving_ns} ns"
+        if path and window and region.total_ns and sentences.each_ns(region) > window:
+            yield f"{name}: an instance takes {sentences.each_ns(region) / window:.0%} of the window"
         for what, ns in (("saves", region.verdict.saving_ns), ("saves up to", region.max_saving_ns)):
             if window and (ns or 0) > window:
                 yield f"{name}: {what} {(ns or 0) / window:.0%} of the window"

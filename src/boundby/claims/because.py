@@ -45,7 +45,7 @@ def _per(case: Case) -> str:
 
 
 def _each(case: Case, cause: Cause) -> str:
-    return duration(case.time[cause] / max(case.instances, 1)) + _per(case)
+    return duration(case.time[cause] / max(case.instances * case.devices_each, 1)) + _per(case)
 
 
 def _hidden(case: Case, _: Decision) -> str:
@@ -91,7 +91,9 @@ def _sync(case: Case, decision: Decision) -> str:
     count = case.sync.count / max(case.instances, 1)
     number = f"{count:,.0f}" if count >= MANY else f"{count:.3g}"
     if case.sync.count and is_lead_lost:
+        of_all = f"{case.sync.count:,} host syncs in {case.instances:,} instances drain"
         drain = f"1 host sync{_per(case)} drains" if count == 1 else f"{number} host syncs{_per(case)} drain"
+        drain = of_all if count < 1 else drain
         return f"{drain} the launch queue, and the GPU idles until new work arrives; GPU busy {_busy(case)}"
     waits, them = ("1 sync waits", "it") if count == 1 else (f"{number} syncs wait", "them")
     return f"{waits}, GPU idle {_each(case, Cause.SYNC)} because of {them}"

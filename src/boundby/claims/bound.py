@@ -56,6 +56,7 @@ class Case:
     host_ns: int = 0  # host intervals of a region's instances
     asleep_ns: int = 0  # of these, in the operating system
     instances: int = 1
+    devices_each: float = 1.0  # on whose accounts one of them is, side by side
     operations: int = 0  # on the device
     api: ApiCalls = NO_CALLS
     sync: Syncs = NO_SYNCS

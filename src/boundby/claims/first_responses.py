@@ -28,7 +28,7 @@ from boundby.model.arrays import group_sums
 from boundby.model.causes import Cause
 from boundby.model.records import replace
 from boundby.model.scale import A_FEW_LINES, HABIT, NOTABLE, SLIGHT
-from boundby.model.units import duration, percent, plural
+from boundby.model.units import duration, duration_range, is_nothing_beside, percent, plural
 from boundby.replay.predictor import Predictor
 from boundby.results.report import (
     Card,
@@ -174,18 +174,18 @@ def _see_into_graphs(subject: Subject) -> FirstResponse:
 
 def _notes(subject: Subject) -> Iterator[str]:
     """Waits that cost nothing, and steps of which a timer on the host would tell the wrong length."""
-    chain, saved = wait_chain(subject.context), subject.context.saving(("sync",))
-    most_ns = 0 if saved is None else sum(saved) // 2
+    chain, saved = wait_chain(subject.context), subject.context.saving(("sync",)) or (0, 0)
+    cost = f"up to {duration(saved[1])}" if is_nothing_beside(*saved) else duration_range(*saved)
     for link in chain.harmless[:2]:
         beside = f", not counting {duration(link.untold_ns)} for copies or before memory is freed"
         held = (
             f"{link.name} blocks the host for {duration(link.held_ns)} in {plural(link.waits, 'call')}"
             f"{beside if link.untold_ns else ''}"
         )
-        if not chain.links and most_ns >= subject.context.least_ns:  # copies hold the host instead
+        if not chain.links and sum(saved) >= 2 * subject.context.least_ns:  # copies hold the host instead
             yield (
                 f"{held}: without these waits alone the program takes as long, since it then waits elsewhere, as in"
-                f" copies. All of its waits, those in copies too, cost {duration(most_ns)}"
+                f" copies. All of its waits, those in copies too, cost {cost}"
             )
             break
         yield f"{held} and costs nothing: the device works meanwhile, and without these waits the program takes as long"
@@ -327,7 +327,10 @@ def _time_of_threads(context: RuleContext) -> list[tuple[int, npt.NDArray[np.int
 
 
 def _told_of(context: RuleContext, item: Finding) -> set[int]:
-    """Ids of the threads that a finding in a trace without GPU work is about: where its region's time is."""
+    """Ids of the threads that a finding in a trace without GPU work is about: its own, else those in whose time its
+    region's is."""
+    if isinstance(own := item.evidence.get("thread_ids"), list):
+        return {*own}
     if not item.region:
         return {context.trace.threads[account.thread].tid for account in context.timeline.threads}
     inside = context.regions_under(item.region)

@@ -513,6 +513,7 @@ def regions(
         bool(figures.missing.work_ns.any() or figures.missing.calls_ns.any()),
         no_verdict,
         devices,
+        _devices_each(timeline),
     )
     reports: dict[int, RegionReport] = {}
     for region in ordered:
@@ -527,6 +528,17 @@ def regions(
         if region != ROOT and parent in most and most[region] is not None and not is_open:
             most[parent] = max(most[region] or 0, most[parent] or 0)
     return tuple(replace(report, most_saved_ns=most[region]) for region, report in reports.items())
+
+
+def _devices_each(timeline: Timeline) -> npt.NDArray[np.float64]:
+    """By region: how many devices its instances' processes use, on average; 1 where none does."""
+    trace, regions = timeline.trace, timeline.ownership.regions
+    used = np.zeros(len(trace.processes) + 1)
+    for device in timeline.devices:
+        used[unique(device.operations.table.process)] += 1
+    each = used[trace.process_of_thread[trace.ranges.thread]]
+    of_region, counts = (np.bincount(regions.of_range, weight, len(regions)) for weight in (each, None))
+    return np.maximum(of_region / np.maximum(counts, 1), 1.0)
 
 
 @dataclass(frozen=True)
@@ -545,6 +557,7 @@ class _Shared:
     is_some_lost: bool  # in some region records of work or calls are missing
     no_verdict: str | None  # why what threads do says nothing about the program
     devices: Sequence[DeviceReport]
+    devices_each: npt.NDArray[np.float64]  # by region: on how many devices' accounts an instance is
 
     def filled(self, region: int) -> Otherwise | None:
         """The region's account and replay, had the device been busy whenever lost work may have run."""
@@ -579,8 +592,11 @@ class _Shared:
             found[saving.cause] = max(found.get(saving.cause, 0), saving.saving_ns)
         return found
 
-    def most_saved_ns(self, region: int, verdict: Verdict, time: Mapping[Cause, int]) -> int | None:
-        """What removing its bound there saves at most, as it ran (`boundby what-if --region`) or once nothing waits."""
+    def most_saved_ns(
+        self, region: int, verdict: Verdict, time: Mapping[Cause, int], parent: RegionReport | None
+    ) -> int | None:
+        """What removing its bound there saves at most, as it ran (`boundby what-if --region`) or once nothing waits;
+        inside of what other work hides, no more than that saves."""
         is_small = (
             region != ROOT and self.replayed.region and verdict.decided_by == "account"
         )  # too small to be replayed
@@ -598,6 +614,8 @@ class _Shared:
             for device in self.timeline.devices:
                 left = [self.replayed.alone_ns(device.index, bound) for bound in bounds]
                 found += [device.high_ns - device.low_ns - left_ns for left_ns in left if left_ns is not None]
+        if parent is not None and parent.verdict.bound == "hidden" and parent.verdict.decided_by == "replay":
+            return min(max(found), max((saving.saving_ns for saving in parent.verdict.savings), default=0))
         return max(found)
 
 
@@ -628,6 +646,7 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         host_ns=host_ns,
         asleep_ns=sum(blocked.values()),
         instances=1 if is_root else int(figures.host_spread.count[region]),
+        devices_each=float(shared.devices_each[region]),
         operations=int(figures.operation_count[region]),
         api=activity["api"],
         sync=activity["sync"],
@@ -669,6 +688,7 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         path=tree.path(region),
         domain=tree.domain[region],
         instances=case.instances,
+        devices_each=case.devices_each,
         share=case.window_ns / timeline.total_ns if timeline.total_ns else 0.0,
         verdict=verdict,
         time=_by_key(case.time),
@@ -691,7 +711,7 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         payload=figures.payloads[region],
         counters=figures.counters[region],
         backward_kernels_ns=int(figures.backward_kernels_ns[region]),
-        most_saved_ns=shared.most_saved_ns(region, verdict, case.time),
+        most_saved_ns=shared.most_saved_ns(region, verdict, case.time, parent),
         meanwhile=figures.meanwhile[region],
         **activity,
     )

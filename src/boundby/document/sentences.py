@@ -164,6 +164,13 @@ def most_saved(verdict: Verdict, window_ns: int, left: Left) -> int | None:
     return window_ns - (left[main].predicted_ns if main in left else without_ns or 0)
 
 
+def most_of_either(verdict: Verdict, window_ns: int, left: Left) -> int | None:
+    """The same, of a mixed verdict for the one of the two that saves more."""
+    named = [left[cause].predicted_ns for cause in verdict.mixed_of or () if cause in left]
+    saving_ns = most_saved(verdict, window_ns, left)
+    return saving_ns if saving_ns is None else max([saving_ns, *(window_ns - ns for ns in named)])
+
+
 def _main(verdict: Verdict) -> str:
     return verdict.mixed_of[0] if verdict.bound == "mixed" and verdict.mixed_of else verdict.bound
 
@@ -447,8 +454,13 @@ def bound_word(verdict: Verdict) -> str:
 
 
 def each(region: RegionReport) -> str:
-    """The account's time per instance; in parentheses the host's, where the account holds none of the region."""
-    return each_time(region.total_ns, region.host.total_ns, region.instances)
+    """The account's time per instance, on one device; in parentheses the host's, where the account holds none of it."""
+    return each_time(region.total_ns / region.devices_each, region.host.total_ns, region.instances)
+
+
+def each_ns(region: RegionReport) -> float:
+    """The same as a number."""
+    return (region.total_ns / region.devices_each or region.host.total_ns) / max(region.instances, 1)
 
 
 def each_time(total_ns: float, host_ns: float, instances: int) -> str:

@@ -133,8 +133,8 @@ class Account:
 
     @property
     def saving_ns(self) -> int | None:
-        """What removing the bound alone would save, as what-if says."""
-        return sentences.most_saved(self.verdict, self.whole_ns, self.left or {})
+        """What removing the bound alone would save, as what-if says; of two alike the one that saves more."""
+        return sentences.most_of_either(self.verdict, self.whole_ns, self.left or {})
 
 
 def accounts(report: Report) -> tuple[Account, ...]:

@@ -7,7 +7,7 @@ of them), then single long stretches (a phase that runs on the CPU), then work a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from functools import cached_property
 from typing import Any
@@ -90,8 +90,9 @@ class Idleness(IntEnum):
 
 @dataclass(frozen=True)
 class HostPieces:
-    """Idle pieces of all devices, by start. ``call``: the call that ended the interval (row of ``context.calls``);
-    without GPU work a number below NOTHING for each stretch that a thread spends in one region."""
+    """Idle pieces of all devices, by start; of one thread none at the same time. ``call``: the call that ended the
+    interval (row of ``context.calls``); without GPU work a number below NOTHING for each stretch that a thread spends
+    in one region."""
 
     start_ns: Int
     end_ns: Int
@@ -172,7 +173,10 @@ def host_pieces(context: RuleContext) -> HostPieces:
     known = [column for column in columns if len(column[0])] or columns[:1]
     joined = known[0] if len(known) == 1 else [np.concatenate(column) for column in zip(*known, strict=True)]
     order = in_order(joined[0], joined[1], joined[4])
-    start, end, cause, region, thread, call, is_page, batch_bytes = (column[order] for column in joined)
+    columns_in_order = [column[order] for column in joined]
+    if len(known) > 1 and context.timeline.devices:
+        columns_in_order = _once_a_thread(columns_in_order)
+    start, end, cause, region, thread, call, is_page, batch_bytes = columns_in_order
     region, thread = regions[region], thin(thread)
     is_message = np.array([bool(MESSAGE_NAME.search(name)) for name in context.tree.name], bool)
     messages = is_message[region] if is_message.any() else spread(False, len(region), np.bool_)
@@ -200,6 +204,17 @@ def host_pieces(context: RuleContext) -> HostPieces:
         kind[others & (end > pace.low_ns) & (start < pace.high_ns)] = Idleness.PACE
     kind[_for_first_batch(context, pieces)] = Idleness.FIRST
     return pieces
+
+
+def _once_a_thread(columns: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+    """Pieces by start, without the time in which several devices idle for the same thread: it does that once."""
+    start, end, thread = columns[0].copy(), columns[1], columns[4]
+    for one in unique(thread).tolist():
+        mine = np.flatnonzero(thread == one)
+        start[mine[1:]] = np.maximum(start[mine[1:]], np.maximum.accumulate(end[mine])[:-1])
+    kept = np.flatnonzero(start < end)
+    kept = kept[in_order(start[kept], end[kept], thread[kept])]
+    return [start[kept], *(column[kept] for column in columns[1:])]
 
 
 def _takes_next(context: RuleContext, start_ns: Int, thread: npt.NDArray[Any]) -> Bool:

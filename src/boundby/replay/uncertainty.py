@@ -110,7 +110,7 @@ class Range(NamedTuple):
 
     def up_to(self, most_ns: int) -> Range:
         """The range as far as it is no more than that."""
-        found = self.told_as(min(self.told_ns, most_ns), "model")
+        found = self.told_as(min(self.told_ns, most_ns), "model")._replace(floor_ns=min(self.floor_ns, most_ns))
         return found._replace(uncertainties=_less(found.uncertainties, "high_ns", max(found.high_ns - most_ns, 0)))
 
     @property

@@ -899,6 +899,12 @@ class RegionReport(_WithCopies):
         Payload | None, LATER, "What its ranges carry as NVTX payload; null where they carry no number."
     ] = None
     graphs: Annotated[Kernels | None, UNWRITTEN] = None
+    devices_each: Annotated[
+        float,
+        LATER,
+        NO_COLUMN,
+        "On how many devices' accounts one instance is: a program that drives several at once is on all of them.",
+    ] = 1.0
     most_saved_ns: Annotated[
         Natural | None,
         LATER,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from boundby.simulate.program import MS, US, Launch, Loop, Range, Sync, Work, program
+from boundby.simulate.program import MS, US, Launch, Loop, Range, Sleep, Sync, Work, program
 from boundby.trace.tables import Trace
 from tests.rules.builtin.harness import RuleCases, Source, without
 
@@ -15,7 +15,7 @@ def _steps() -> Source:
     def seen(trace: Trace) -> Trace:
         return replace(trace, captured=replace(trace.captured, osrt=True))
 
-    step = Range("step {i}", [Work(10 * MS), Launch("part", 500 * US), Sync()])
+    step = Range("step {i}", [Work(10 * MS), Launch("part", 500 * US), Sync(), Sleep(5 * US, on="read")])
     return Source(program(Loop(20, [step]), Sync())).changed(seen)
 
 

@@ -46,7 +46,7 @@ class TableRow:
 
     @property
     def each_ns(self) -> float:
-        return (sum(self.row.time.values()) or self.row.region.host.total_ns) / max(self.row.region.instances, 1)
+        return sentences.each_ns(self.row.region)
 
     @property
     def own_ns(self) -> int:

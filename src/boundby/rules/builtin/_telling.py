@@ -59,11 +59,14 @@ def match(
     shared: dict[str, object] = {
         "idle_ns": place.total_ns,
         "count": place.times,
-        "share_of_window_fraction": round(place.total_ns / max(context.window_ns, 1), 4),
+        "share_of_window_fraction": round(share_of_window(context, place), 4),
     }
     own = 1 - waiting_ns / max(place.total_ns, 1)
     if waiting_ns:
         shared["waits_for_a_core_ns"] = waiting_ns
+    if not context.timeline.devices:
+        threads = host_pieces(context).threads_of(place.rows)
+        shared["thread_ids"] = [context.trace.threads[thread].tid for thread in threads]
     if asleep_fraction is not None:
         shared["host_asleep_fraction"] = round(asleep_fraction, 3)
     if place.parts:
@@ -95,6 +98,14 @@ def asleep_share(context: RuleContext, place: Place) -> float:
     """The share of a place's time in which the host sleeps."""
     pieces = host_pieces(context)
     return pieces.total_ns(pieces.asleep(place.rows)) / max(place.total_ns, 1)
+
+
+def share_of_window(context: RuleContext, place: Place) -> float:
+    """Of the time of the threads that a place is of."""
+    if not context.timeline.devices:
+        return place.total_ns / max(context.window_ns, 1)
+    threads = len(host_pieces(context).threads_of(place.rows))
+    return place.total_ns / max(threads * context.longest_window_ns, 1)
 
 
 def preempted_ns(context: RuleContext, place: Place) -> int:

@@ -17,6 +17,7 @@ from boundby.rules.builtin._telling import (
     is_early,
     match,
     rest_after,
+    share_of_window,
     unseen_advice,
     where_and_when,
 )
@@ -47,7 +48,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             context,
             place,
             f"a phase without GPU work, the host {does}{on}{where_and_when(context, place)}, "
-            f"{percent(place.total_ns / max(context.window_ns, 1))} of the window",
+            f"{percent(share_of_window(context, place))} of the window",
             does,
             evidence=evidence,
             advice=advice,

@@ -11,7 +11,7 @@ from boundby.evidence.host_idleness import Idleness, host_pieces, places
 from boundby.evidence.paging import paged
 from boundby.model.causes import Cause
 from boundby.model.units import counted, percent, size
-from boundby.rules.builtin._telling import match, where_and_when, while_idle
+from boundby.rules.builtin._telling import match, share_of_window, where_and_when, while_idle
 from boundby.rules.rule import Match, Rule
 
 
@@ -27,7 +27,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             place,
             f"the host reads {size(byte_count)} of managed memory back by page faults{while_idle(context)}, in "
             f"{counted(len(moves), 'migration', 'migrations')} of {size(byte_count / max(len(moves), 1))}"
-            f"{where_and_when(context, place)}, {percent(place.total_ns / max(context.window_ns, 1))} of the window",
+            f"{where_and_when(context, place)}, {percent(share_of_window(context, place))} of the window",
             "reads managed memory back",
             evidence={"migrations": len(moves), "bytes": byte_count},
             advice=_advice(context),

@@ -157,8 +157,7 @@ def _incomplete(context: RuleContext) -> Iterator[Match]:
     is_guessed = not captured.osrt and not captured.cpu_scheduling and not context.trace.is_told_by_frames
     if is_guessed and guessed >= least_ns:
         yield note(
-            f"{duration(guessed)} ({percent(guessed / context.window_ns)}) count as host code, but the "
-            "thread may have slept",
+            f"{percent(guessed / context.window_ns)} of the time count as host code, but the thread may have slept",
             {"unexplained_ns": guessed, "unexplained_fraction": guessed / context.window_ns},
             "Capture with -t osrt and --cpuctxsw=process-tree: then work, files, locks and sleeps are told apart",
         )
