@@ -75,6 +75,10 @@ class Even:
         )
         self.is_usual = is_known & (2 * np.bincount(self.alike)[self.alike] > turns[stage_of[rank]])
         self.marks = np.flatnonzero(self.is_usual & ~self.is_before)
+        # Of what comes after the last collective of a step that is usual nothing else tells what it is like.
+        last = np.full(int(self.turn.max(initial=-1)) + 1, NONE, np.int64)
+        last[self.turn[self.marks]] = self.marks
+        self.stays = self.is_first | self.is_before | (np.arange(len(rank)) > last[self.turn])
         self.place, self.type = self._types(stage_of[rank], of_event, kernels)
 
     def _types(self, stage: Int64Array, role: Int64Array, kernels: Int64Array) -> tuple[Int64Array, Int64Array]:
@@ -112,7 +116,7 @@ class Even:
         usual = np.maximum.accumulate(usual + apart) - apart
         stretch = np.diff(usual, prepend=0.0)
         stretch[first] = usual[first]
-        own[self.slot] = np.where(self.is_first | self.is_before, own[self.slot], stretch)
+        own[self.slot] = np.where(self.stays, own[self.slot], stretch)
         for members in self.stages:  # after the last collective
             tails = self.chain.course.tail[list(members)]
             own[tails] = own[tails].mean()
