@@ -294,6 +294,15 @@ def test_what_lies_before_the_first_collective_is_no_measure_of_a_steps_begin() 
     assert found.imbalance < 0.03
 
 
+def test_collectives_without_partners_tell_no_places_in_a_step() -> None:
+    shape = Job(data=1, pipeline=4, steps=7, micro=4, kernel_ns=421_000, data_ns=454_000, host_ns=78_000)
+    noise = replace(shape, jitter=0.0356, clock_ns=0, drift=0, skew_ns=1, transfer_ns=1_066_000, seed=365001700)
+    job = replace(noise, embedding=True, graphs=True)
+    found = report(job)
+    assert accused(found) == []
+    assert found.imbalance < 0.03
+
+
 def test_one_step_is_shown_as_all_ranks_live_it() -> None:
     found = report(Job(data=4, steps=6, plants=(Plant("slow_device", 2, 0.4),)))
     assert 1 <= found.step_shown <= found.steps

@@ -212,6 +212,8 @@ class Job:
 
     def even_length(self, factor: Float, transfer: Float | None = None) -> float:
         """The job's length if stretches between the same collectives all took what they take on average."""
+        if not self.even.is_known:
+            return float(self.lengths([factor], [transfer])[0])
         own = self.even.stretches(self._table([factor])[:, 0])
         ends = self.chain.replay_slots(own, self.chain.transfer_ns if transfer is None else transfer)
         return (float(ends.max(initial=0)) - self.begin_ns) * self._scale
@@ -220,7 +222,7 @@ class Job:
         """By how much the stretches, with their work multiplied, differ from those like them, in sum over all."""
         table = self._table([factor])[:, 0]
         table[-1] = 0.0
-        return float(np.abs(self.even.stretches(table) - self.chain.own(table)).sum())
+        return self.even.uneven_ns(table)
 
     def balanced_length(self) -> float:
         """The job's length if its ranks, steps and transfers were even; never more than it is."""

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from boundby.jobs.chain import Chain
 from boundby.jobs.meetings import Matched
 from boundby.model.arrays import BoolArray, Int64Array, factorize, pick, ranked
-from boundby.model.scale import HABIT, NOTABLE
+from boundby.model.scale import HABIT, NOTABLE, SMALL
 from boundby.native.chain import NONE
 
 Float = npt.NDArray[np.float64]
@@ -27,9 +27,10 @@ _TOGETHER_SHARE = NOTABLE
 
 
 class Even:
-    """What is alike in a job. ``stages``: ranks that do the same; ``step_of_event``: the job's step of each event;
-    ``kernels``: what began since the one before; ``idle``: rows of work in which ranks idle until a step begins;
-    ``apart_ns``: how far apart ranks begin each step, shape (steps,)."""
+    """What is alike in a job; not known (``is_known``) where others lack more than a few of a rank's collectives, since
+    places in a step are told by counting them. ``stages``: ranks that do the same; ``step_of_event``: the job's step of
+    each event; ``kernels``: what began since the one before; ``idle``: rows of work in which ranks idle until a step
+    begins; ``apart_ns``: how far apart ranks begin each step, shape (steps,)."""
 
     def __init__(
         self,
@@ -60,6 +61,7 @@ class Even:
         of_event = np.append(role, _ALONE)[np.where(course.instance == NONE, len(role), course.instance)]
         nth = _nth(self.turn, of_event, course.is_join)
         # A wait is for the collective of that number, whether or not there were waits for those before it.
+        self.is_known = bool(np.mean(course.instance == NONE) <= SMALL) if len(rank) else False
         part = rank * (len(role) + 1) + course.instance
         arrivals = np.flatnonzero(~course.is_join & (course.instance != NONE))
         arrivals = arrivals[np.argsort(part[arrivals], kind="stable")]
@@ -106,21 +108,47 @@ class Even:
         average. ``table``: the factor of each cell. What comes before a rank's first collective stays as it is."""
         own = self.chain.own(table)
         own[self.slot] -= self._waits_for_steps(table)
-        before = np.where(self.is_first, 0.0, own[self.slot])
-        first = np.flatnonzero(np.append(True, np.diff(self.turn) != 0)[: len(self.turn)])
-        passed = np.cumsum(before)
-        done = passed - np.append(0.0, passed)[first][self.turn]
-        usual = np.zeros(len(done))
-        usual[self.marks] = self._usual(done[self.marks])
-        apart = self.turn * (float(usual.max(initial=0.0)) + 1)  # the next step's begin after all of this one's
-        usual = np.maximum.accumulate(usual + apart) - apart
-        stretch = np.diff(usual, prepend=0.0)
-        stretch[first] = usual[first]
+        done = self._done(own)
+        usual = self._between(done, self._usual(done[self.marks]))
+        first = np.append(True, np.diff(self.turn) != 0)[: len(self.turn)]
+        stretch = np.where(first, usual, np.diff(usual, prepend=0.0))
         own[self.slot] = np.where(self.stays, own[self.slot], stretch)
         for members in self.stages:  # after the last collective
             tails = self.chain.course.tail[list(members)]
             own[tails] = own[tails].mean()
         return own
+
+    def _done(self, own: Float) -> Float:
+        """Per event the work of its step until then, from own time per slot."""
+        passed = np.cumsum(np.where(self.is_first, 0.0, own[self.slot]))
+        begun = np.flatnonzero(np.append(True, np.diff(self.turn) != 0)[: len(self.turn)])
+        done: Float = passed - np.append(0.0, passed)[begun][self.turn]
+        return done
+
+    def _between(self, done: Float, usual: Float) -> Float:
+        """What is done in a step until each event, where it is ``usual`` until each of ``marks``: what lies between two
+        of these keeps its shares."""
+        at = np.searchsorted(self.marks, np.arange(len(done)))
+        until = pick(self.marks, np.where(at < len(self.marks), at, NONE), 0)
+        since = pick(self.marks, at - 1, 0)
+        is_inside = (at > 0) & (self.turn[since] == self.turn)
+        low, low_usual = np.where(is_inside, done[since], 0.0), np.where(is_inside, np.append(usual, 0.0)[at - 1], 0.0)
+        whole = done[until] - low
+        share = np.divide(done - low, whole, out=(np.arange(len(done)) == until).astype(np.float64), where=whole > 0)
+        between: Float = low_usual + share * (np.append(usual, 0.0)[at] - low_usual)
+        return between
+
+    def uneven_ns(self, table: Float) -> float:
+        """By how much stretches, of which each cell's factor is in ``table``, differ from those like them, in sum."""
+        done = self._done(self.chain.own(table))[self.marks]
+        return float(np.abs(self._stretches(done) - self._stretches(self._usual(done))).sum())
+
+    def _stretches(self, done: Float) -> Float:
+        """Of each of ``marks`` what is done since the one before in its step."""
+        turn = self.turn[self.marks]
+        is_first = np.append(True, turn[1:] != turn[:-1])[: len(turn)]
+        stretch: Float = np.where(is_first, done, np.diff(done, prepend=0.0))
+        return stretch
 
     def _waits_for_steps(self, table: Float) -> Float:
         """Per event what its rank idles before it for others, though no collective tells: ranks that begin a step at
@@ -144,7 +172,7 @@ class Even:
         """What is done in a step until each of ``marks`` where stretches up to each take what is usual."""
         turn = self.turn[self.marks]
         is_first = np.append(True, turn[1:] != turn[:-1])[: len(turn)]
-        stretch = np.where(is_first, done, np.diff(done, prepend=0.0))
+        stretch = self._stretches(done)
         is_whole = ~self.is_first[self.marks]  # the job's time begins within the stretch up to a rank's first event
         of_place = _means(stretch, self.place, is_whole)
         of_type = _means(stretch, self.type, is_whole)
