@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,6 +83,11 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> N
     assert door.read_bytes(tmp_path / "long", 5) == b"12345"
     with pytest.raises(door.RefusedError, match="more than 4 bytes"):
         door.read_bytes(tmp_path / "long", 4)
+    tracemalloc.start()
+    door.read_bytes(tmp_path / "long")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 10 << 20  # not as much as the file may have
     (tmp_path / "lines").write_bytes(b"a\r\nb\n")
     assert door.read_text(tmp_path / "lines") == "a\nb\n"
 

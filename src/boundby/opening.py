@@ -8,7 +8,17 @@ from collections.abc import Callable, Iterator
 from os import PathLike
 from pathlib import Path
 
-from boundby.capture.folder import cycles_of, exit_code_of, find_in_folder, is_run, last_words_of, not_recorded, rank_of
+from boundby.capture.folder import (
+    FACTS,
+    cycles_of,
+    exit_code_of,
+    find_in_folder,
+    is_run,
+    last_words_of,
+    not_recorded,
+    rank_of,
+    tells_end,
+)
 from boundby.model.errors import UserError
 from boundby.model.inputs import input_kind
 from boundby.model.records import replace
@@ -17,7 +27,7 @@ from boundby.readers.files import first_bytes
 from boundby.readers.nsys import export_kind
 from boundby.readers.room import Room
 from boundby.results.write import SQLITE_MAGIC
-from boundby.trace.facts import JobPlace, TraceWarning
+from boundby.trace.facts import END_UNKNOWN, JobPlace, TraceWarning
 from boundby.trace.tables import Trace
 
 #: Is called with what is being done, and the fraction that is (None: unknown).
@@ -48,6 +58,9 @@ def open_trace(
         trace = replace(trace, place=JobPlace(*rank))
     if is_run(path.parent):
         trace = replace(trace, exit_code=exit_code_of(path.parent), last_words=last_words_of(path.parent))
+        if not tells_end(path.parent):
+            text = f"{path.parent / FACTS} cannot be read: how the program ended is not known."
+            warnings = (*warnings, TraceWarning(END_UNKNOWN, text))
     if why := not_recorded(path.parent):  # what boundby profile noted is nearer to the cause than what nsys did
         trace = replace(trace, not_recorded={**trace.not_recorded, **why})
     return replace(trace, warnings=(*warnings, *trace.warnings))

@@ -26,6 +26,7 @@ from boundby.trace.facts import Captured, TraceWarning
 from tests.compare import pairs
 from tests.replay.test_replay import US
 from tests.support import reports
+from tests.support.alter import alter
 from tests.support.program import Program
 
 
@@ -496,3 +497,42 @@ def test_a_speed_up_is_no_regression() -> None:
 def test_a_pipe_named_run_json_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "run.json")
     assert (last_words_of(tmp_path), not_recorded(tmp_path)) == (None, {})
+
+
+@pytest.mark.parametrize("code", ["export-incomplete", "unbelievable-times", "end-unknown"])
+def test_nothing_is_kept_of_what_may_be_another_thing_in_whole(code: str) -> None:
+    """Tables may be missing, or the program may have failed: on either side of a comparison."""
+    report = reports.sample()
+    doubtful = replace(report, trace=replace(report.trace, warnings=(TraceWarning(code, "Why."),)))
+    assert held("sync.count < 1e9").limits[0].kept
+    for result in (
+        held("sync.count < 1e9", "gpu_utilization > 100 %", report=doubtful),
+        held("sync.count < 1e9", "gpu_utilization > 100 %", report=report, before=doubtful),
+    ):
+        open_, broken = result.limits
+        assert (open_.kept, open_.untold) == (False, True)
+        assert (broken.kept, broken.untold) == (False, False)
+
+
+@pytest.mark.parametrize("text", ["", '{"exit_code": 1, "comm', "[" * 100_000, '{"exit_code": 1e999}', "null"])
+def test_of_a_run_whose_facts_are_damaged_nothing_is_kept(text: str, tmp_path: Path) -> None:
+    """They would tell that the program failed."""
+    sample = Path(__file__).parents[2] / "sample_reports" / "simulated_sync.sqlite"
+    (tmp_path / "report.sqlite").write_bytes(sample.read_bytes())
+    for written, kept in ((text, False), ('{"exit_code": 0}', True), ('{"exit_code": null}', True)):
+        (tmp_path / "run.json").write_text(written)
+        trace = open_trace(tmp_path, None, lambda _stage, _part: None)
+        assert [warning.code for warning in trace.warnings] == ([] if kept else ["end-unknown"])
+        assert held("sync.count < 1e9", report=Analysis(trace).report).limits[0].kept == kept
+
+
+@pytest.mark.parametrize("names", ["DELETE FROM StringIds", "UPDATE StringIds SET value = 'x'"])
+def test_calls_without_names_may_be_waits(names: str, tmp_path: Path) -> None:
+    sample = Path(__file__).parents[2] / "sample_reports" / "simulated_sync.sqlite"
+    copy = tmp_path / "copy.sqlite"
+    copy.write_bytes(sample.read_bytes())
+    alter(copy, names)
+    report = api.analyze(copy)
+    assert report.devices[0].verdict.confidence == "low"
+    result = held("sync.count < 100", "share.sync < 40 %", "findings.high == 0", report=report)
+    assert all(limit.untold for limit in result.limits)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import warnings
 from contextlib import closing
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from boundby.model.errors import UserError
 from boundby.opening import open_trace
 from boundby.readers import read_trace
 from boundby.readers.ascending import longest_ascending, out_of_order
+from tests.support.alter import alter
 from tests.support.export import Export
 from tests.support.traces import kineto_traces, traces
 from tests.support.training import training_loop
@@ -139,6 +141,27 @@ def test_a_migration_that_outlasts_those_which_began_later_is_left_out(tmp_path:
         export.kernel(call, 12_020, 12_100)
         left[length] = len(read_trace(export.write(tmp_path / "report.sqlite")).operations)
     assert left == {50: 121, 5_000_000: 120}
+
+
+@pytest.mark.parametrize("table", [RUNTIME, "CUPTI_ACTIVITY_KIND_KERNEL"])
+def test_rows_that_are_there_twice_count_once(table: str, tmp_path: Path) -> None:
+    path = tmp_path / "copy.sqlite"
+    path.write_bytes(SAMPLE.read_bytes())
+    alter(path, f"INSERT INTO {table} SELECT * FROM {table}")
+    whole, report = api.analyze(SAMPLE), api.analyze(path)
+    assert report.devices[0].time == whole.devices[0].time
+    assert report.devices[0].kernels.count == whole.devices[0].kernels.count
+    assert "on record twice" in report.trace.warnings[0].message
+    assert report.devices[0].verdict.bound == whole.devices[0].verdict.bound
+
+
+def test_kernels_that_take_no_time_are_compared_with_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "copy.sqlite"
+    path.write_bytes(SAMPLE.read_bytes())
+    alter(path, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = start")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert api.analyze(path).devices[0].kernels.total_ns == 0
 
 
 def test_a_report_of_which_many_rows_contradict_others_is_not_believed(tmp_path: Path) -> None:

@@ -242,6 +242,12 @@ def exit_code_of(folder: Path) -> int | None:
     return None if told.get("stopped_by") else _whole(told.get("exit_code"))
 
 
+def tells_end(folder: Path) -> bool:
+    """Whether run.json can be read, and says with what the program ended, or that this is not known."""
+    told = _told(folder)
+    return bool(told) and (told.get("exit_code") is None or _whole(told["exit_code"]) is not None)
+
+
 def last_words_of(folder: Path) -> LastWords | None:
     """What the program of a run said of how it failed, as run.json tells it."""
     told = _told(folder).get("last_words")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from boundby.compare.gate import OPEN
 from boundby.compare.matching import Part
 from boundby.model.units import plural
 from boundby.results.comparison import Doubt
@@ -24,7 +25,7 @@ _KINDS = {
 #: What decides between the causes of idle time: without it on one side, shares move between them.
 _DECIDES = ("cuda_api", "osrt", "cpu_scheduling", "cpu_samples")
 #: Warnings of a trace that change what times mean.
-_TELLING = ("clock-skew", "graph-level", "max-memory")
+_TELLING = ("clock-skew", "graph-level", *OPEN)
 
 
 def doubts(before: Report, after: Report, steps: tuple[Part, Part] | None, matched: bool = True) -> list[Doubt]:

@@ -27,7 +27,7 @@ from boundby.results.gate import GateResult, LimitResult, Measured
 from boundby.results.job import JobComparison, JobReport
 from boundby.results.report import RegionReport, Report
 from boundby.structure.steps import find_steps, likely_steps
-from boundby.trace.facts import ProgramEnd
+from boundby.trace.facts import END_UNKNOWN, UNBELIEVABLE, ProgramEnd
 from boundby.trace.vocabulary.last_words import FAILED
 
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
@@ -143,15 +143,25 @@ def check(
     a limit that needs two runs where there is one."""
     region = step_of(report, steps)
     results = [_check(limit, report, comparison, region) for limit in limits]
-    if report.trace.is_part:  # what the last part breaks is told as broken
-        results = [_of_part(result) if result.kept and not result.skipped else result for result in results]
+    warned = {warning.code for warning in report.trace.warnings}
+    warned |= {doubt.code for doubt in comparison.doubts} if comparison is not None else set()
+    for why in (why for code, why in OPEN.items() if code in warned):  # what is broken is told as broken
+        results = [_open(result, why) if result.kept and not result.skipped else result for result in results]
     if (end := report.trace.program) is not None and end.ended == FAILED:
         results = [result if result.skipped else _of_failed(result, end) for result in results]
     return GateResult(report.trace.path, tuple(results))
 
 
-def _of_part(result: LimitResult) -> LimitResult:
-    why = "only the last part of the report was read, for want of memory (see its warning max-memory)"
+#: Warnings of a report of which nothing that it keeps is known to be kept, and why.
+OPEN = {
+    "max-memory": "only the last part of the report was read, for want of memory (see its warning max-memory)",
+    "export-incomplete": "the export ended early, and tables may be missing",
+    UNBELIEVABLE: "so many times contradict others that none is sure",
+    END_UNKNOWN: "how the program ended is not known (its run.json cannot be read)",
+}
+
+
+def _open(result: LimitResult, why: str) -> LimitResult:
     text = f"Whether this holds for all of it cannot be told: {why}."
     return replace(result, kept=False, untold=True, message=f"{result.message} {text}")
 

@@ -199,7 +199,7 @@ def slowdowns(context: RuleContext) -> tuple[Slowdown, ...]:
             of_kind, some = count[:, number], np.flatnonzero(known[:, number])
             by_kind, stop = into_groups(kind[part], duration_ns[part], of_kind), np.cumsum(of_kind)[some]
             middle = order_statistics(by_kind, stop - of_kind[some], stop, of_kind[some, None] // 2)
-            usual[some, number] = middle[:, 0]
+            usual[some, number] = np.maximum(middle[:, 0], 1)  # a clock's tick, at least
         relative = usual[everywhere] / np.nanmin(usual[everywhere], axis=1, keepdims=True)
         seen = ~np.isnan(relative).all(axis=0)
         of_part = np.full(PARTS, np.nanmin(relative))  # a part that shows nothing counts as the fastest

@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 #: What people and programs write about a run (settings, budgets, facts, results) is shorter.
 MOST_TEXT_BYTES = 1 << 30
+_AT_ONCE = 1 << 20
 
 
 class RefusedError(OSError):
@@ -39,11 +40,14 @@ def opened(path: Path, *, buffering: int = -1) -> BinaryIO:
 
 def read_bytes(path: Path, most: int = MOST_TEXT_BYTES) -> bytes:
     """All of a file. Raises OSError, also for more than ``most`` bytes."""
+    found = bytearray()
     with opened(path) as file:
-        found = file.read(most + 1)
+        # Asked for ``most`` at once, Python takes room for as much.
+        while len(found) <= most and (part := file.read(_AT_ONCE)):
+            found += part
     if len(found) > most:
         raise RefusedError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
-    return found
+    return bytes(found)
 
 
 def read_text(path: Path, most: int = MOST_TEXT_BYTES, *, errors: str = "strict") -> str:

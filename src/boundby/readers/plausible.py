@@ -1,4 +1,4 @@
-"""Rows whose times contradict those of many others: left out, and said so.
+"""Rows that cannot be right beside others: left out, and said so.
 
 Calls of a thread, and operations on a stream, begin and end in the order of their correlation ids; calls of the OS end
 in the order in which they began. A row that is out of this order by many others has a wrong time. Which rows those are,
@@ -8,7 +8,8 @@ race for a stream, kernels of one stream overlap, some calls run inside others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,13 +28,13 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.expressions import expression
-from boundby.model.records import replace
+from boundby.model.records import fields, replace
 from boundby.model.scale import NEGLIGIBLE, SMALL
 from boundby.readers.ascending import LEAST_CONTRADICTED, out_of_order
 from boundby.readers.range_order import broken_ranges
 from boundby.trace.facts import BROKEN_ROWS, UNBELIEVABLE, TraceWarning
 from boundby.trace.tables import NO_CORRELATION, Intervals, OpKind, Trace
-from boundby.trace.vocabulary.cuda import CallClass
+from boundby.trace.vocabulary.cuda import CallClass, is_call
 from boundby.trace.vocabulary.os import blocked_on
 
 #: Where more rows of a thread or stream than this are out of order, its order is none that could be relied on.
@@ -44,32 +45,66 @@ SINGLE_FRACTION = NEGLIGIBLE
 UNBELIEVABLE_FRACTION = SMALL
 #: Clocks of device and host differ by so much.
 CLOCK_ERROR_NS = 20_000
+#: Tables of rows that are held against each other, and what people call their rows.
+_ROWS = {"api": "CUDA API calls", "operations": "GPU operations", "os_calls": "OS calls", "ranges": "NVTX ranges"}
+_CONTRADICT = "had times that contradict those of many others"
 _NEVER = np.iinfo(np.int64).max
 _Columns = tuple[npt.NDArray[Any], ...]
 _DEVICE_WAIT = expression(r"^(?:cuda|cu|hip)(?:Device|Ctx|Thread)Synchronize")
 
 
 def without_broken(trace: Trace) -> Trace:
-    """The trace without rows whose times contradict those of many others, and with a warning that says so."""
-    notes, rows, left_out = [], 0, 0
-    for table, what, broken_rows in (
-        ("api", "CUDA API calls", broken_calls),
-        ("operations", "GPU operations", broken_operations),
-        ("os_calls", "OS calls", broken_os_calls),
-        ("ranges", "NVTX ranges", broken_ranges),
-    ):
-        broken = broken_rows(trace)
-        rows += len(getattr(trace, table))
+    """The trace without rows that are there twice, calls of which nothing tells what they are, and rows whose times
+    contradict those of many others; and with warnings that say so."""
+    notes, left_out = [], 0
+    rows = sum(len(getattr(trace, table)) for table in _ROWS)
+    checks: list[tuple[str, Callable[[Trace], BoolArray | None], str]]
+    checks = [(table, partial(repeated, table), "were on record twice") for table in _ROWS]
+    checks += [("api", nameless_calls, "had no name of a CUDA call")]
+    checks += [
+        (table, find, _CONTRADICT)
+        for table, find in zip(_ROWS, (broken_calls, broken_operations, broken_os_calls, broken_ranges), strict=True)
+    ]
+    for table, find, why in checks:
+        broken = find(trace)
         if broken is not None:
-            left_out += int(broken.sum())
+            left_out += int(broken.sum()) if why is _CONTRADICT else 0
             trace = replace(trace, **{table: getattr(trace, table).take(~broken)})
-            count = f"{int(broken.sum()):,} of the {what}"
-            notes.append(f"{count} had times that contradict those of many others and were left out.")
+            notes.append(f"{int(broken.sum()):,} of the {_ROWS[table]} {why} and were left out.")
     warnings = [TraceWarning(BROKEN_ROWS, note) for note in notes]
     if left_out > UNBELIEVABLE_FRACTION * rows:
         text = f"{left_out:,} of {rows:,} rows have times that contradict others: no time in this report is sure. "
         warnings.append(TraceWarning(UNBELIEVABLE, f"{text}Export or capture it again."))
     return replace(trace, warnings=(*trace.warnings, *warnings)) if notes else trace
+
+
+def repeated(table: str, trace: Trace) -> BoolArray | None:
+    """Rows that are the same as the one before them in all columns, where they are more than single ones: nodes of a
+    graph may run beside each other, for as long, in one tick of the device's clock."""
+    rows = getattr(trace, table)
+    again = np.arange(1, len(rows))
+    for column in ("start_ns", "end_ns", *(field.name for field in fields(rows))):
+        values = getattr(rows, column)
+        if len(values) == len(rows):
+            again = again[values[again] == values[again - 1]]
+    if len(again) <= SINGLE_FRACTION * len(rows):
+        return None
+    broken = np.zeros(len(rows), bool)
+    broken[again] = True
+    return broken
+
+
+def nameless_calls(trace: Trace) -> BoolArray | None:
+    """Calls without a name that CUDA or HIP has and without work of theirs, where they take time: they may be waits."""
+    calls = trace.api
+    is_known = np.array([is_call(name) for name in trace.names] + [False])
+    nameless: BoolArray = ~pick(is_known, calls.name, False)
+    if not nameless.any():
+        return None
+    launches = _launches(trace)
+    nameless[launches[launches >= 0]] = False
+    lasted = calls.end_ns - calls.start_ns
+    return nameless if lasted[nameless].sum() > SINGLE_FRACTION * lasted.sum() else None
 
 
 def broken_calls(trace: Trace) -> BoolArray | None:

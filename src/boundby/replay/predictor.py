@@ -314,11 +314,11 @@ class Predictor:
     def _length(self, found: Spans, duration_ns: Column) -> list[_Length]:
         return [
             _Length(
-                self.rest_ns[number] + span_ns,
+                self.rest_ns[number] + (span_ns := max(last - first, 0)),  # from the first operation to the last's end
                 self._floor_below(span_ns, duration_ns, number),
-                self._bounds_ns(found)[number][1] - self._ends_ns[number],
+                last - self._ends_ns[number],
             )
-            for number, span_ns in enumerate(self._spans_ns(found))
+            for number, (first, last) in enumerate(self._bounds_ns(found))
         ]
 
     def _floor_below(self, span_ns: int, duration_ns: Column, number: int) -> int:

@@ -12,6 +12,8 @@ from boundby.model.records import LATER, dataclass
 BROKEN_ROWS = "broken-rows"
 #: The code of the warning that so many are that no row of the report can be relied on.
 UNBELIEVABLE = "unbelievable-times"
+#: The code of the warning that a run's folder does not tell how its program ended.
+END_UNKNOWN = "end-unknown"
 #: ``Trace.source`` of what PyTorch's profiler wrote.
 PYTORCH = "pytorch-profiler"
 

@@ -68,6 +68,14 @@ def classify_call(name: str) -> CallClass:
     return CallClass.OTHER
 
 
+_CALL = expression(r"^_*(?:cu|hip|nvrtc|nvJit)")
+
+
+def is_call(name: str) -> bool:
+    """Whether a call of CUDA or HIP may be named so."""
+    return bool(_CALL.match(name))
+
+
 def is_device_wide(name: str) -> bool:
     """True for a wait for all that a process has launched; waits for single streams and events are none."""
     return bool(re.match(r"^cu(?:da)?(?:Device|Thread|Ctx)Synchronize", name))
