@@ -66,11 +66,14 @@ class LibraryStarts:
         begin_ns, until_ns = begin_ns[long], until_ns[long]
         seen = self._in_libraries(thread, begin_ns, until_ns) | self._mapping(thread, begin_ns, until_ns)
         begin_ns, until_ns = begin_ns[seen], until_ns[seen]
-        late = np.searchsorted(self._launched_ns, begin_ns) >= len(self._launched_ns) / 2
-        goes_on = int((until_ns - begin_ns)[late].sum()) >= max(STEADY_SHARE * int((until_ns - begin_ns).sum()), 1)
-        if goes_on and len(begin_ns) >= LEAST_STEADY:
+        if len(begin_ns) >= LEAST_STEADY and self._goes_on(begin_ns, until_ns - begin_ns):
             return by_calls
         return union(np.concatenate((by_calls.start, begin_ns)), np.concatenate((by_calls.end, until_ns)))
+
+    def _goes_on(self, begin_ns: Int64Array, length_ns: Int64Array) -> bool:
+        """Whether much of these stretches lies after half of the kernels: then it is no start."""
+        late = np.searchsorted(self._launched_ns, begin_ns) >= len(self._launched_ns) / 2
+        return int(length_ns[late].sum()) >= max(STEADY_SHARE * int(length_ns.sum()), 1)
 
     @cached_property
     def _launched_ns(self) -> Int64Array:

@@ -25,7 +25,7 @@ from boundby.document.blocks import (
 )
 from boundby.document.text import clean, region_name
 from boundby.model import units
-from boundby.model.causes import BOUND_LABEL, CAUSE_INFO, CAUSE_KEYS, COLORS, JOB_CAUSES, LETTER, SHORT_LABEL
+from boundby.model.causes import BOUND_LABEL, CAUSE_INFO, CAUSE_KEYS, COLORS, JOB_CAUSES, LETTER, NOUN, SHORT_LABEL
 from boundby.model.records import dataclass
 from boundby.model.scale import HALF, NEGLIGIBLE, SMALL
 from boundby.results.job import JobReport, JobWhatIf, RankReport, Straggler
@@ -60,6 +60,7 @@ REMEDIES = {
     "balance_steps": "If their inputs differ in length, give each rank batches that take as long as the others'",
     "feed": "Have {its} input ready in time: faster storage, or more loader workers",
     "host": "Check what else runs on {its} cores, and {its} garbage collection and logging",
+    "look": "Find out what takes {its} time there (boundby analyze), and move it off what the others wait for",
     "warm_up": "Do that before the first step",
     "less_often": "Do that less often, or beside the steps",
     "check_link": "Check that link: adapters, cables, switch",
@@ -104,8 +105,8 @@ def headline(job: JobReport) -> str:
 
 
 def endings(job: JobReport) -> str:
-    """What ranks were in that did not come to the end of MPI, those that are stuck first."""
-    ordered = sorted(job.ended, key=lambda one: (not one.is_inside, -one.lasted_ns, one.rank))
+    """What ranks were in that did not come to the end of MPI, those that left the others first."""
+    ordered = sorted(job.ended, key=lambda one: (one.is_inside, -one.lasted_ns, one.rank))
     clauses = [
         mpi_ranks.ending(
             name_of(job, one.rank),
@@ -131,7 +132,8 @@ def facts(job: JobReport) -> list[str]:
     if matched:
         median = sorted(clock.residual_ns for clock in matched)[len(matched) // 2]
         worst = max(clock.worst_ns for clock in matched)
-        told.append(f"clocks set to within {units.duration(median)} (worst {units.duration(worst)})")
+        within = f"clocks set to within {units.duration(median)} (worst {units.duration(worst)})"
+        told.append(within if worst else "one clock")
     told.append(f"confidence {job.verdict.confidence}")
     return told
 
@@ -158,7 +160,7 @@ def names_of(job: JobReport, places: Sequence[int]) -> str:
 
 def told(job: JobReport, one: Straggler) -> str:
     """One thing that holds the job up, in a sentence."""
-    what = SHORT_LABEL[one.cause] + (f" in {region_name(one.region)}" if one.region else "")
+    what = _noun(one.cause) + (f" in {region_name(one.region)}" if one.region else "")
     share = f" ({units.percent(one.saving_ns / job.length_ns, 1)})" if job.length_ns else ""
     gain = f"{units.duration(one.saving_ns)}{share} shorter"
     often = f"in {one.steps} of {job.steps} steps" if job.steps > 1 else "over the run"
@@ -177,7 +179,7 @@ def told(job: JobReport, one: Straggler) -> str:
         f" {units.percent(one.cause_share)} of it {what}, {often}.{waits}"
     )
     sentences = {
-        "random": f"Ranks take turns at being late: their {what} differs"
+        "random": f"Ranks take turns at being late: their {what} is not the same"
         f" {'from step to step' if job.steps > 1 else 'in the course of the run'}.",
         "link": f"Transfers among {who} take {excess} longer than those of groups that send as much.",
         "stage": f"Stage {one.stage} ({who}) does {excess} more than other stages, mostly {what}.{why}",
@@ -203,12 +205,17 @@ def nobody(job: JobReport) -> str:
     return "Nobody: no rank, stage or link is so much slower than its peers that the job would gain."
 
 
+def _noun(cause: str) -> str:
+    """What of a rank's time a cause is: ``host code``, ``blocked time``."""
+    return NOUN.get(cause, SHORT_LABEL[cause])
+
+
 def scenario(one: JobWhatIf) -> str:
     """A scenario for people."""
     if one.cause is None:
         return _SCENARIOS.get(one.scenario, one.scenario)
     where = f" in {region_name(one.region)}" if one.region else ""
-    return f"no {SHORT_LABEL[one.cause]}{where} on any rank"
+    return f"no {_noun(one.cause)}{where} on any rank"
 
 
 def shown(job: JobReport, look: Look = STANDING_OUT) -> tuple[list[int], str]:

@@ -23,7 +23,7 @@ from boundby.model.errors import InputError
 from boundby.model.records import replace
 from boundby.model.scale import HALF, NEGLIGIBLE, SLIGHT, SMALL
 from boundby.results.job import Ended, JobReport, JobVerdict, JobWhatIf, Pair, RankClock, RankReport, Straggler
-from boundby.trace.vocabulary.mpi import is_mpi
+from boundby.trace.vocabulary.mpi import MessageKind, message_kind
 
 #: A job is bound by imbalance where balance would save this share of it: nothing else is to be had for so little.
 IMBALANCE_SHARE = SMALL
@@ -67,8 +67,9 @@ def merge(summaries: Sequence[RankSummary], path: str, left_out: Sequence[str] =
     missing = tuple(sorted(set(range(max(world, 0))) - here)) if UNKNOWN not in here else ()
     notes = [*aligned.notes, *_notes(kept, aligned, diagnosis, missing)]
     waited = _waited_in(kept, aligned)
-    stragglers = tuple(_straggler(one, job, *_longest(waited, one.ranks)) for one in diagnosis.culprits)
-    stragglers += tuple(_random(one, job) for one in diagnosis.chance)
+    is_mpi = any(one.begins_mpi is not None for one in summaries)
+    stragglers = tuple(_straggler(one, job, is_mpi, *_longest(waited, one.ranks)) for one in diagnosis.culprits)
+    stragglers += tuple(_random(one, job, is_mpi) for one in diagnosis.chance)
     number, low, high = job.usual_step() or (0, 0, 0)
     report = JobReport(
         path=path,
@@ -80,7 +81,7 @@ def merge(summaries: Sequence[RankSummary], path: str, left_out: Sequence[str] =
         collectives=len(aligned.matched),
         verdict=_verdict(ranks, diagnosis, aligned, missing, kept),
         stragglers=tuple(sorted(stragglers, key=lambda one: (-one.saving_ns, one.kind, one.ranks))),
-        extras=tuple(_straggler(one, job, *_longest(waited, one.ranks)) for one in diagnosis.extras),
+        extras=tuple(_straggler(one, job, is_mpi, *_longest(waited, one.ranks)) for one in diagnosis.extras),
         ranks=ranks,
         pairs=_pairs(aligned, len(kept)),
         what_if=tuple(
@@ -339,7 +340,7 @@ def _clock(clock: Clock) -> RankClock:
     )
 
 
-def _straggler(culprit: Culprit, job: Job, waited_in: str | None, waited_ns: int) -> Straggler:
+def _straggler(culprit: Culprit, job: Job, is_mpi: bool, waited_in: str | None, waited_ns: int) -> Straggler:
     return Straggler(
         kind=culprit.kind,
         ranks=culprit.ranks,
@@ -350,13 +351,13 @@ def _straggler(culprit: Culprit, job: Job, waited_in: str | None, waited_ns: int
         cause_share=round(culprit.share, 4),
         saving_ns=max(culprit.saving_ns, 0),
         steps=culprit.steps,
-        remedy=remedy_of(culprit, job),
+        remedy=remedy_of(culprit, job, is_mpi=is_mpi),
         waited_in=waited_in,
         waited_ns=waited_ns,
     )
 
 
-def _random(chance: Chance, job: Job) -> Straggler:
+def _random(chance: Chance, job: Job, is_mpi: bool) -> Straggler:
     return Straggler(
         kind="random",
         ranks=(),
@@ -367,7 +368,7 @@ def _random(chance: Chance, job: Job) -> Straggler:
         cause_share=1.0,
         saving_ns=chance.saving_ns,
         steps=job.steps,
-        remedy=remedy_of(chance, job),
+        remedy=remedy_of(chance, job, is_mpi=is_mpi),
     )
 
 
@@ -448,7 +449,8 @@ def _lost_calls(summaries: Sequence[RankSummary]) -> int:
     for the last, in which a rank that never ended may be."""
     counts: dict[Group, Counter[int]] = {}
     for place, summary in enumerate(summaries):
-        is_collective = np.array([is_mpi(kind) for kind in summary.kinds], bool)[summary.meetings.kind]
+        collective = [message_kind(kind) == MessageKind.COLLECTIVE for kind in summary.kinds]
+        is_collective = np.array(collective, bool)[summary.meetings.kind]
         for group, times in zip(*np.unique(summary.meetings.group[is_collective], return_counts=True), strict=True):
             counts.setdefault(summary.groups[int(group)], Counter())[place] = int(times)
     place_of = {summary.rank: place for place, summary in enumerate(summaries)}
@@ -526,7 +528,7 @@ def _notes(
     ]
     apart = max(skew) - min(skew)
     if apart > _LEAST_EXCESS_SHARE * diagnosis.length_ns:
-        notes.append(f"The ranks' reports begin {units.duration(apart)} apart: not a straggler's doing, and left out.")
+        notes.append(f"The ranks begin {units.duration(apart)} apart: not a straggler's doing, and left out.")
     if missing:
         shown = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
         notes.append(f"No report was given of {units.plural(len(missing), 'rank')}: {shown}.")

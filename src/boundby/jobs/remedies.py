@@ -20,8 +20,14 @@ _BY_CAUSE = {
 }
 
 
-def remedy_of(one: Culprit | Chance, job: Job) -> str:
-    """Which of ``results.job.REMEDIES`` helps; empty: nothing is known."""
+def remedy_of(one: Culprit | Chance, job: Job, *, is_mpi: bool = False) -> str:
+    """Which of ``results.job.REMEDIES`` helps; empty: nothing is known. ``is_mpi``: ranks pass messages, which need not
+    be a training with batches."""
+    known = _known(one, job)
+    return "look" if is_mpi and known in ("feed", "host") else known
+
+
+def _known(one: Culprit | Chance, job: Job) -> str:
     is_work = one.cause in (Cause.GPU_COMPUTE, Cause.GPU_COPY)
     if isinstance(one, Chance):
         known = "balance_lengths" if is_work and lengths_differ(job) else "balance_steps" if is_work else ""

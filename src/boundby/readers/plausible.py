@@ -33,7 +33,7 @@ from boundby.model.scale import NEGLIGIBLE, SMALL
 from boundby.readers.ascending import LEAST_CONTRADICTED, out_of_order
 from boundby.readers.range_order import broken_ranges
 from boundby.trace.facts import BROKEN_ROWS, UNBELIEVABLE, TraceWarning
-from boundby.trace.tables import NO_CORRELATION, Intervals, OpKind, Trace
+from boundby.trace.tables import NO_CORRELATION, ApiCalls, Intervals, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, is_call
 from boundby.trace.vocabulary.os import blocked_on
 
@@ -189,19 +189,28 @@ def _before_launch(trace: Trace, call: npt.NDArray[np.intp]) -> BoolArray:
 def _after_waits(trace: Trace, call: npt.NDArray[np.intp]) -> BoolArray:
     """Operations that end after a call has returned which waited for them, and began after their launch."""
     table, calls = trace.operations, trace.api
-    late = np.zeros(len(table), bool)
-    for of_rows, of_waits, wait in _waits(trace):
-        rows = np.flatnonzero((call >= 0) & _is_of_one_device(of_rows, table.device))
+    late, waits = np.zeros(len(table), bool), list(_waits(trace))
+    # First against the waits for whatever device or stream: hardly an operation ends after one of them.
+    every = _returned(calls, np.concatenate([wait for _, _, wait in waits]), pick(calls.end_ns, call, _NEVER))
+    suspect = table.end_ns - CLOCK_ERROR_NS > every
+    for of_rows, of_waits, wait in waits if suspect.any() else ():
+        rows = np.flatnonzero(suspect & _is_of_one_device(of_rows, table.device))
         _, part = factorize(*map(np.concatenate, zip([column[rows] for column in of_rows], of_waits, strict=True)))
         known, members = grouped(part[: len(rows)])
         for number, own in zip(*grouped(part[len(rows) :]), strict=True):
             if (at := int(np.searchsorted(known, number))) < len(known) and known[at] == number:
-                chosen = wait[own[np.argsort(calls.start_ns[wait[own]], kind="stable")]]
-                until = np.append(np.minimum.accumulate(calls.end_ns[chosen][::-1])[::-1], _NEVER)
                 ours = rows[members[at]]
-                returned = until[places(calls.start_ns[chosen], calls.end_ns[call[ours]])]
+                returned = _returned(calls, wait[own], calls.end_ns[call[ours]])
                 late[ours] |= table.end_ns[ours] - CLOCK_ERROR_NS > returned
     return late
+
+
+def _returned(calls: ApiCalls, wait: npt.NDArray[np.intp], since_ns: Int64Array) -> Int64Array:
+    """When the first of these waits returns that begin at these times or later; `_NEVER` without one."""
+    chosen = wait[np.argsort(calls.start_ns[wait], kind="stable")]
+    until = np.append(np.minimum.accumulate(calls.end_ns[chosen][::-1])[::-1], _NEVER)
+    returned: Int64Array = until[places(calls.start_ns[chosen], since_ns)]
+    return returned
 
 
 def _waits(trace: Trace) -> Iterator[tuple[_Columns, _Columns, npt.NDArray[np.intp]]]:

@@ -17,7 +17,7 @@ KINDS = ("rank", "exceptions", "extra", "stage", "link", "machine", "random")
 #: What helps against what holds a job up.
 REMEDIES = (
     *("", "check_device", "replace_machine", "share_work", "move_layers", "balance_lengths", "balance_steps"),
-    *("feed", "host", "warm_up", "less_often", "check_link"),
+    *("feed", "host", "look", "warm_up", "less_often", "check_link"),
 )
 
 

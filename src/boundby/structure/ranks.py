@@ -92,7 +92,7 @@ def endings(clauses: Sequence[str], more: int, all_stuck: bool) -> str:
 
 def not_ended(trace: Trace) -> TraceWarning | None:
     """What to tell of ranks that did not come to the end of MPI; None: all did."""
-    found = sorted(unfinished(trace), key=lambda one: (not one.is_inside, one.process))
+    found = sorted(unfinished(trace), key=lambda one: (one.is_inside, one.process))
     if not found:
         return None
     clauses = []
