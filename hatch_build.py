@@ -18,7 +18,7 @@ import sysconfig
 import tempfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,7 @@ def zig_at_hand() -> Iterator[None]:
     SubprocessError where it cannot be had."""
     with tempfile.TemporaryDirectory() as folder:
         if importlib.util.find_spec("ziglang") is None:
+            say("no C compiler is here: zig (80 MB) is fetched from PyPI to build the native core, which takes minutes")
             fetch = ["install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target", folder, "ziglang"]
             subprocess.run([*pip(), *fetch], check=True, timeout=FETCH_TIMEOUT_S, capture_output=True)
         before = os.environ.get("PYTHONPATH")
@@ -97,6 +98,14 @@ def zig_at_hand() -> Iterator[None]:
                 del os.environ["PYTHONPATH"]
             else:
                 os.environ["PYTHONPATH"] = before
+
+
+def say(text: str) -> None:
+    """Tell whoever installs: by the terminal, too, where pip keeps what a build prints to itself."""
+    print(f"boundby: {text}", file=sys.stderr, flush=True)
+    if not sys.stderr.isatty():
+        with suppress(OSError), open("/dev/tty", "w", encoding="utf-8") as terminal:  # noqa: PTH123
+            terminal.write(f"\nboundby: {text}\n")
 
 
 def pip() -> list[str]:

@@ -10,11 +10,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from msgspec import Struct
+
 from boundby import api
 from boundby.document import sentences, view
 from boundby.evidence.operators import has_sources
 from boundby.model.errors import UserError
-from boundby.model.records import dataclass
 from boundby.results.report import FirstResponse, Report
 
 SUFFIXES = (".sqlite", ".json", ".gz")
@@ -25,8 +26,7 @@ _EMPTY = ("make the costliest kernel faster", "a phase without gpu work", "the g
 _OTHERS = ("torch/", "boundby/", "site-packages/", "dist-packages/", "/nsight", "libtorch", "libcuda")
 
 
-@dataclass(frozen=True)
-class Counted:
+class Counted(Struct, frozen=True):
     """One report's first response."""
 
     name: str

@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
 from benchmarks import damage
 from boundby.api import Analysis
 from boundby.compare import gate
 from boundby.compare.quantities import QUANTITIES
 from boundby.model.errors import UserError
-from boundby.model.records import replace
 from boundby.opening import open_trace
 from boundby.results.report import Report
 from boundby.trace.tables import OpKind, Trace

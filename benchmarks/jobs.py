@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from benchmarks.simulated.jobs import CAUSE_OF, Job, Plant, draw, length_ns, simulate
 from benchmarks.simulated.summaries import summaries
 from boundby.jobs.diagnosis import Diagnosis, diagnose
 from boundby.jobs.meetings import align
 from boundby.jobs.remedies import folded
-from boundby.model.records import replace
 
 #: Healthy jobs are drawn from seeds of their own.
 HEALTHY_SEEDS = 10_000_000

@@ -19,9 +19,11 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median, quantiles
+
+from msgspec.structs import replace
 
 import boundby
 from benchmarks.simulated.generate import drawn_features, generate

@@ -14,16 +14,16 @@ import argparse
 import json
 import tempfile
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from benchmarks.simulated.generate import generate
 from benchmarks.simulated.kineto import to_kineto
 from boundby.api import Analysis
-from boundby.model.records import dataclass
 from boundby.results.report import Report
 from boundby.simulate.engine import Run, simulate
 from boundby.simulate.export import Capture, to_export
@@ -45,8 +45,7 @@ ABSENT: dict[str, dict[str, Any]] = {
 BY_FRAMES = "who sleeps and runs, told by Python functions and not by OS calls and context switches"
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(Struct, frozen=True):
     """One program in both reports. ``moved``: the share of the window by cause, JSON's minus the export's.
     ``because``: the fact that JSON does not hold, where verdict or account differ; "" where nothing explains it."""
 

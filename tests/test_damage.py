@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 import tempfile
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from benchmarks import damage
 from benchmarks.simulated.generate import generate
+from msgspec.structs import replace
 
 from boundby.api import Analysis
 from boundby.correlation.correlate import correlate

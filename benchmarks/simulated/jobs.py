@@ -13,12 +13,13 @@ import contextlib
 import math
 import random
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from boundby.simulate.export import FIRST_PID, GPU_FACTS, GPU_NAME, PRODUCT
 from boundby.simulate.rows import Export
@@ -60,8 +61,7 @@ CAUSE_OF: dict[PlantKind, str] = {
 }
 
 
-@dataclass(frozen=True)
-class Plant:
+class Plant(Struct, frozen=True):
     """One thing that is wrong. ``where``: the rank, the stage, the machine, or the first rank of the group that it
     befalls; None: any rank at any step. ``size``: by how much, a fraction (of kernels, of a step, of a transfer)."""
 
@@ -71,8 +71,7 @@ class Plant:
     fair: bool = False  # uneven batches or stages dealt out evenly: the same work, the same on all ranks
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(Struct, frozen=True):
     """What runs. Ranks count tensor parallel first, then data parallel, then pipeline stages."""
 
     data: int = 2
@@ -233,8 +232,7 @@ class Host(NamedTuple):
     region: int
 
 
-@dataclass
-class RankRun:
+class RankRun(Struct):
     """What one rank did, on its own clock."""
 
     rank: int

@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from boundby.simulate.export import Capture
 from boundby.simulate.machine import Machine
 from boundby.simulate.patterns import NCCL, log_uniform
@@ -106,8 +108,7 @@ class Draft:
         return Program((mine, *self.neighbours), self.label)
 
 
-@dataclass(frozen=True)
-class Helper:
+class Helper(Struct, frozen=True):
     """A thread that does this in every step. ``delegate``, ``unseen``: see ``Thread``."""
 
     name: str

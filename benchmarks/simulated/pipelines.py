@@ -12,9 +12,11 @@ import gzip
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 MS = 1_000_000
 #: Transfers of each kind, nanoseconds.
@@ -24,8 +26,7 @@ _OTHER_STREAM = 11
 _KERNEL = {"sendrecv": "SendRecv", "_allgather_base": "AllGather", "_reduce_scatter_base": "ReduceScatter_Sum_bf16"}
 
 
-@dataclass(frozen=True)
-class Pipeline:
+class Pipeline(Struct, frozen=True):
     """A job of ``stages`` times ``replicas`` ranks, which count replicas first. ``slow``: how many times as long a rank
     computes; ``more``: a stage; ``lengths``: sigma of the logarithm of a micro batch's length."""
 

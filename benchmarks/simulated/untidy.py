@@ -7,7 +7,9 @@ thread, distributed training, renderers in C++.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from benchmarks.simulated.mixture import MOST_PART_NS, Draft, Helper, delegate, feed, part
 from boundby.simulate.patterns import NCCL, log_uniform
@@ -44,8 +46,7 @@ _LOADER, _PINNED, _COMM, _SHORT, _POOLED, _LOCKED = 20, 22, 24, 26, 28, 30
 _FOREVER_NS = 2_000 * MS
 
 
-@dataclass(frozen=True)
-class Feature:
+class Feature(Struct, frozen=True):
     """One kind of untidiness."""
 
     about: str

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from boundby.attribution.losses import filled
 from boundby.attribution.timeline import Timeline, build_timeline, select
@@ -19,7 +20,6 @@ from boundby.capture.handover import typed_command
 from boundby.model import door, heap
 from boundby.model.arrays import MISSING, unique
 from boundby.model.errors import OutOfBoundsError, SelectionError
-from boundby.model.records import replace
 from boundby.model.scenarios import SCENARIOS
 from boundby.model.stage import stage
 from boundby.opening import Progress, open_trace

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from os import PathLike
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from boundby.capture.folder import (
     FACTS,
     cycles_of,
@@ -21,7 +23,6 @@ from boundby.capture.folder import (
 )
 from boundby.model.errors import UserError
 from boundby.model.inputs import input_kind
-from boundby.model.records import replace
 from boundby.readers import read_trace
 from boundby.readers.files import first_bytes
 from boundby.readers.nsys import export_kind

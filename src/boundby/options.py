@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Mapping
 from os import PathLike
 
-from boundby.model.records import dataclass, fields
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 
-@dataclass(frozen=True)
-class AnalysisOptions:
+class AnalysisOptions(Struct, frozen=True):
     """The options of every analysis. Lists become tuples, so that equal options are equal."""
 
     window: str = "gpu"
@@ -47,7 +47,7 @@ class AnalysisOptions:
 
     def __post_init__(self) -> None:
         for name in ("devices", "processes", "disable"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+            force_setattr(self, name, tuple(getattr(self, name)))
 
     def arguments(self) -> str:
         """What makes another command look at the same span, GPUs and processes: `` --skip-first 1``, or nothing."""
@@ -60,5 +60,5 @@ class AnalysisOptions:
 
     def chosen(self) -> dict[str, object]:
         """The options that differ from their defaults."""
-        usual, names = AnalysisOptions(), [field.name for field in fields(self)]
+        usual, names = AnalysisOptions(), self.__struct_fields__
         return {name: getattr(self, name) for name in names if getattr(self, name) != getattr(usual, name)}

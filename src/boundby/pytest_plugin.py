@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from boundby.api import Source
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from boundby.results.report import Report
 
 
-@dataclass(frozen=True)
-class ProfiledRun:
+class ProfiledRun(Struct, frozen=True):
     """A run that ``boundby_profile`` recorded: its folder and its report."""
 
     folder: Path

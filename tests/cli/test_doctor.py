@@ -7,11 +7,11 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from boundby.capture import doctor
 from boundby.capture.doctor import Check, Diagnosis, Status, examine

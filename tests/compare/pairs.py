@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 import boundby
 from boundby.results.report import Instances, RegionReport, Report

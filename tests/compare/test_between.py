@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from functools import cache
 
 import pytest
+from msgspec.structs import replace
 
 import boundby
 from boundby.compare.between import compare

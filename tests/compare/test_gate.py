@@ -3,11 +3,11 @@ from __future__ import annotations
 import os
 import random
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from benchmarks import gate as damaged_gate
+from msgspec.structs import replace
 
 from boundby import api
 from boundby.api import Analysis

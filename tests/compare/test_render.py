@@ -3,13 +3,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from xml.etree import ElementTree
 
 import jsonschema_rs
 import pytest
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from boundby.compare import gate

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import collections
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from boundby.attribution.timeline import Timeline, build_timeline
 from boundby.attribution.windows import parse_window

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from benchmarks.simulated.jobs import length_ns, simulate
 from benchmarks.simulated.summaries import summaries
+from msgspec.structs import replace
 
 from boundby.document.job_document import Look, document, nobody, shown, told
 from boundby.jobs.laws import broken

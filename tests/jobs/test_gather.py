@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from benchmarks.simulated.jobs import Job, Plant, simulate, write_export
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from boundby import api
 from boundby.cli.job import add_pages

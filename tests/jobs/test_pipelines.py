@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks.simulated.pipelines import MS, Pipeline, gain, write
+from msgspec.structs import replace
 
 from boundby import api
 from boundby.jobs.laws import broken
 from boundby.jobs.peers import stages_of
-from boundby.model.records import replace
 from tests.jobs.made import Job, accused, aligned_job
 
 STAGE, SLOW, LENGTHS = ("stage", (6, 7), "gpu_compute"), ("rank", (5,), "gpu_compute"), ("random", (), "gpu_compute")

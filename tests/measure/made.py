@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from boundby.measure.comparison import compare
 from boundby.measure.results import (

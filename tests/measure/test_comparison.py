@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from boundby.measure import Latency, MeasureError, Methods, Options, compare, compare_in_turns, comparison
 from tests.measure import made

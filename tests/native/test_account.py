@@ -4,7 +4,6 @@ and real traces."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
 from functools import partial
 from itertools import chain
 from random import Random
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Struct
 
 from boundby.attribution.timeline import Timeline, build_timeline
 from boundby.attribution.windows import parse_window
@@ -64,9 +64,9 @@ def assert_same(one: Any, other: Any, where: str = "") -> None:
         assert len(one) == len(other), where
         for place, (first, second) in enumerate(zip(one, other, strict=True)):
             assert_same(first, second, f"{where}[{place}]")
-    elif is_dataclass(one) and not isinstance(one, type):
-        for field in fields(one):
-            assert_same(getattr(one, field.name), getattr(other, field.name), f"{where}.{field.name}")
+    elif isinstance(one, Struct):
+        for name in one.__struct_fields__:
+            assert_same(getattr(one, name), getattr(other, name), f"{where}.{name}")
     elif isinstance(one, dict):
         assert_same(list(one.items()), list(other.items()), where)
     elif type(one).__name__ not in _LAZY:

@@ -6,9 +6,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import fields, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import hatch_build
 import numpy as np
@@ -16,6 +15,7 @@ import pytest
 from benchmarks.simulated.generate import generate
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
@@ -51,20 +51,18 @@ from tests.native.twins import without_core
 from tests.support.program import Program
 from tests.support.traces import trace_names, trace_path
 
-T = TypeVar("T", Links, Costs)
-
 
 def assert_same(links: Links, costs: Costs, order: Int32Array, *, calibrates: bool = False) -> None:
     """Every column of a pass, natively and in Python: in the order's own turn, and each event in its turn."""
     links.check(order)
     following = follow(links, order)
 
-    def copied(record: T, *names: str) -> T:
-        return replace(record, **{name: getattr(record, name).copy() for name in names})
+    def copied(record: Costs | Links, *names: str) -> dict[str, Any]:
+        return {name: getattr(record, name).copy() for name in names}
 
     def passes() -> Iterator[Pass]:  # one that calibrates changes what it is given
-        own_costs = copied(costs, "interval_ns", "call_ns", "wait_lag_ns")
-        own_links = copied(links, "follow_lag_ns", "queue_slot_lag_ns")
+        own_costs = costs.changed(**copied(costs, "interval_ns", "call_ns", "wait_lag_ns"))
+        own_links = replace(links, **copied(links, "follow_lag_ns", "queue_slot_lag_ns"))
         yield forward(own_links, own_costs, order, calibrates=calibrates)
         if len(links.lane_first) and not calibrates:  # without lanes it is all the same
             yield in_turns(links, costs, order, following)
@@ -77,8 +75,8 @@ def assert_same(links: Links, costs: Costs, order: Int32Array, *, calibrates: bo
         plain = list(passes())
         assert np.array_equal(find_late(links, costs, *times), late)
     for one, other in zip(native, plain, strict=True):
-        for field in fields(one):
-            assert np.array_equal(getattr(one, field.name), getattr(other, field.name)), field.name
+        for name in one.__struct_fields__:
+            assert np.array_equal(getattr(one, name), getattr(other, name)), name
 
 
 def scenarios(trace: Trace) -> Iterator[tuple[Links, Costs, Int32Array]]:
@@ -194,8 +192,8 @@ def assert_sound(links: Links, costs: Costs, order: Int32Array) -> None:
             for number in range(random.integers(1, AT_ONCE + 2))
         ]
         if random.integers(2):
-            many.append(replace(costs, interval_ns=costs.interval_ns // 2, switch_ns=costs.switch_ns + 1))
-        far = replace(costs, call_ns=costs.call_ns + EXACT_NS) if links.nodes else costs  # no double would hold it
+            many.append(costs.changed(interval_ns=costs.interval_ns // 2, switch_ns=costs.switch_ns + 1))
+        far = costs.changed(call_ns=costs.call_ns + EXACT_NS) if links.nodes else costs  # no double would hold it
         ones = [forward(links, each, order) for each in (*many, far)]
         for is_wide in {_is_wide(), False}:
             with pytest.MonkeyPatch.context() as patch:
@@ -312,13 +310,13 @@ def test_indices_that_point_nowhere_are_refused() -> None:
         with pytest.raises(ValueError, match="do not fit together"):
             links.check(np.array([event], np.int32))
     with pytest.raises(ValueError, match="another graph"):
-        forward(links, replace(costs, call_ns=costs.call_ns[1:]), order)
+        forward(links, costs.changed(call_ns=costs.call_ns[1:]), order)
 
 
 def test_columns_of_another_type_are_refused() -> None:
     links, costs, order = random_graph(1)
     with pytest.raises(TypeError, match=r"Costs\.call_ns must be a contiguous column of i8"):
-        forward(links, replace(costs, call_ns=costs.call_ns.astype(np.int32)), order)
+        forward(links, costs.changed(call_ns=costs.call_ns.astype(np.int32)), order)  # type: ignore[arg-type]
 
 
 def test_a_library_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pytest
+from msgspec import Struct
+from msgspec.structs import replace
 
 from boundby.attribution import gaps as of_gaps
 from boundby.attribution import segments as of_segments
@@ -46,7 +48,6 @@ from boundby.model.arrays import (
 )
 from boundby.model.causes import CAUSES, Cause
 from boundby.model.intervals import EMPTY, Coverage, IntervalSet, Overlay, expand
-from boundby.model.records import dataclass, fields, replace
 from boundby.model.step_function import NOTHING, StepFunction, cut, simplify
 from boundby.native import account, events, forward, pieces, texts
 from boundby.native.account import EVER, NEVER, Divided, Layer
@@ -622,8 +623,7 @@ def _find_late(
     return np.flatnonzero(costs.waits[node] & (turn[row] >= call_end[node]) & (launched[row] < call_end[node]))
 
 
-@dataclass(frozen=True)
-class Turns:
+class Turns(Struct, frozen=True):
     """See structs.h."""
 
     next_at: Int32Array
@@ -687,9 +687,10 @@ def _happen(link: Links, cost: Costs, now: Pass, event: int) -> None:
 
 def _elements(record: Any) -> Any:
     """The record with memory views instead of its arrays: elements are quicker to get at, and plain integers."""
-    columns = {field.name: getattr(record, field.name) for field in fields(record)}
-    views = {name: column.data for name, column in columns.items() if isinstance(column, np.ndarray)}
-    return replace(record, **views)
+    names = {name for kind in type(record).__mro__ for name in vars(kind).get("__annotations__", ())}
+    columns = {name: getattr(record, name) for name in names}
+    views: dict[str, Any] = {name: column.data for name, column in columns.items() if isinstance(column, np.ndarray)}
+    return record.changed(**views) if isinstance(record, Costs) else replace(record, **views)
 
 
 def _begins_at(link: Links, cost: Costs, now: Pass, node: int) -> int:

@@ -8,13 +8,14 @@ import sqlite3
 import statistics
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 import boundby
 from boundby.attribution import regions

@@ -6,10 +6,10 @@ which tables an export holds beside those that are read.
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import boundby
 from boundby.capture.export import export_sqlite
@@ -67,7 +67,7 @@ def _text(part: object, command: str) -> str:
 
 
 def _without_versions(report: Report) -> Report:
-    about = dataclasses.replace(
+    about = replace(
         report.trace,
         path="",
         nsys_version=None,
@@ -77,4 +77,4 @@ def _without_versions(report: Report) -> Report:
         not_recorded={},
         not_read=(),
     )
-    return dataclasses.replace(report, trace=about)
+    return replace(report, trace=about)

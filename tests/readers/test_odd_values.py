@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import pickle
 from collections.abc import Callable, Iterable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from msgspec.structs import fields
 
 import boundby
 from boundby.model.errors import InputError

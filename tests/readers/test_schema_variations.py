@@ -8,11 +8,11 @@ import random
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 
 import pytest
+from msgspec.structs import fields, replace
 
 import boundby
 from boundby.model.errors import UserError

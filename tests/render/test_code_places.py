@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from boundby.cli.main import main
-from boundby.model.records import replace
 from boundby.render import code_places
 from boundby.render.code_places import CodePlace
 from boundby.results.report import Finding, Report

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
 
 import pytest
+from msgspec.structs import fields, replace
 
 from boundby.document.missing import not_captured
 from boundby.trace.facts import Captured

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import builtins
 import io
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from boundby import api
 from boundby.attribution.timeline import Timeline, build_timeline

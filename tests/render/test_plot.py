@@ -8,13 +8,14 @@ import json
 import subprocess
 import sys
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import boundby
 from boundby.attribution.timeline import build_timeline

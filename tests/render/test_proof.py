@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from boundby.document.proof_document import document
 from boundby.render import to_html, to_terminal

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from boundby.document import sentences
 from boundby.document.view import MAX_ROWS, accounts, select

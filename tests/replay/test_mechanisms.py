@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window

@@ -3,7 +3,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from dataclasses import replace
 from typing import Any
 
 import jsonschema_rs
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from boundby.model.causes import BOUNDS, CAUSE_KEYS
 from boundby.model.errors import InputError

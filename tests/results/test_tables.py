@@ -1,15 +1,14 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import fields, replace
 from typing import Annotated
 
 import pandas as pd
 import pytest
+from msgspec.structs import fields, replace
 
 from boundby.model.causes import CAUSE_KEYS
 from boundby.model.errors import UserError
-from boundby.model.records import dataclass
 from boundby.results import tables
 from boundby.results.codec import Least, from_plain, to_plain
 from boundby.results.report import Gaps, RegionReport
@@ -67,8 +66,7 @@ def test_without_pandas_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> N
         reports.sample().regions_frame()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Grown(RegionReport):
+class Grown(RegionReport, frozen=True, kw_only=True):
     """A region with one more field and one more part."""
 
     stalls: Annotated[int, Least(0), "Times it stalled."] = 3

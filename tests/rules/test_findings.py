@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.model import stage

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from boundby.simulate.engine import Run, simulate
 from boundby.simulate.machine import Machine

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import doctest
-from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 import pytest
 from benchmarks.simulated.generate import generate
+from msgspec.structs import replace
 
 from boundby.attribution.host_state import DISPATCH_LIMIT_NS as ACCOUNT_LIMIT_NS
 from boundby.simulate import counterfactual as counterfactual_module

@@ -9,11 +9,11 @@ import sqlite3
 import subprocess
 from collections import Counter
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from benchmarks.simulated.generate import generate
+from msgspec.structs import replace
 
 from boundby.capture.locate import Nsys
 from boundby.model.errors import OutputError

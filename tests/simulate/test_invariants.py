@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from dataclasses import replace
 
 import pytest
 from benchmarks.simulated.generate import generate
 from benchmarks.simulated.untidy import FEATURES
+from msgspec.structs import replace
 
 from boundby.simulate.case import Case
 from boundby.simulate.engine import Executed, Run

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from benchmarks.simulated.generate import drawn_features, generate
 from benchmarks.simulated.untidy import FEATURES
+from msgspec.structs import replace
 
 from boundby.readers import read_trace
 from boundby.simulate.counterfactual import Removal, Truths

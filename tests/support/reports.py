@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from boundby.model.causes import CAUSE_KEYS
 from boundby.results.report import (
@@ -168,7 +169,7 @@ def minus(whole: Mapping[str, int], *parts: Mapping[str, int]) -> dict[str, int]
 def verdict(bound: str, saving_ms: float | None = None, because: str = "", **more: object) -> Verdict:
     saving_ns = None if saving_ms is None else round(saving_ms * MS)
     made = Verdict(bound, "high", saving_ns=saving_ns, because=because, decided_by="replay")
-    return replace(made, **more)  # type: ignore[arg-type]
+    return replace(made, **more)
 
 
 SYNC_BOUND = verdict(

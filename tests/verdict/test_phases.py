@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import boundby
 from boundby.claims.phases import change_of
 from boundby.document.sentences import phases
-from boundby.model.records import replace
 from boundby.results.report import Phase, Window
 from boundby.simulate.engine import simulate
 from boundby.simulate.export import to_export

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from boundby import api
 from boundby.claims import counted, first_responses
@@ -16,7 +17,6 @@ from boundby.document.sentences import window
 from boundby.evidence.wait_chains import Chain, Link
 from boundby.model.causes import CAUSES
 from boundby.model.intervals import IntervalSet
-from boundby.model.records import replace
 from boundby.results.report import DeviceReport, Finding, Report
 from boundby.rules import remedies
 from boundby.rules.builtin import input as input_rules
@@ -99,7 +99,7 @@ def test_a_program_that_warms_up_is_not_told_to() -> None:
 def test_nothing_is_said_of_batches_where_nothing_tells_of_any() -> None:
     context = SimpleNamespace(least_ns=MS, program=Program(Kind.DIRECTIVES))
     wait = finding("host-wait", "host_blocked.messages-ahead", (0, MS))
-    of = replace(subject(wait), context=context)  # type: ignore[arg-type]
+    of = replace(subject(wait), context=context)
     assert counted._prefetch(of) is None
     assert counted._decode(of) is None
     loop = remedies.by_key()["cuda_api.compiled-loop"]
@@ -112,7 +112,7 @@ def test_waits_whose_place_copies_take_are_not_free(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(first_responses, "wait_chain", lambda _: chain)
     of = subject()
     context = SimpleNamespace(least_ns=MS, regions=(), saving=lambda _: (saved, saved))
-    (note,) = first_responses._notes(replace(of, context=context))  # type: ignore[arg-type]
+    (note,) = first_responses._notes(replace(of, context=context))
     assert ("costs nothing" in note) is (saved == 0)
     assert ("cost 200 ms" in note) is (saved > 0)
     told = "blocks the host for 50.0 ms in 10 calls, not counting 7.00 ms for copies or before memory is freed"

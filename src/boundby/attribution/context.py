@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.attribution.host_state import HostState
 from boundby.attribution.projection import project
@@ -15,15 +16,13 @@ from boundby.correlation.correlate import Calls
 from boundby.correlation.logical_threads import LogicalThreads
 from boundby.model.arrays import Int32Array, Int64Array, as_rows, group_counts, group_sums, is_any, pick, rows_of
 from boundby.model.intervals import IntervalSet
-from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
 from boundby.structure.steps import Candidate
 from boundby.trace.tables import Operations, Trace
 from boundby.trace.vocabulary.cuda import CallClass
 
 
-@dataclass(frozen=True)
-class TraceContext:
+class TraceContext(Struct, frozen=True, dict=True):
     """A trace with its calls joined to its operations, its threads and ranges understood."""
 
     trace: Trace  # operations already on the host's clock

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from boundby.attribution import segments
 from boundby.attribution.context import DeviceOperations, TraceContext
@@ -35,7 +36,6 @@ from boundby.model.arrays import (
 from boundby.model.causes import Cause
 from boundby.model.intervals import IntervalSet
 from boundby.model.library import int64
-from boundby.model.records import dataclass, fields, replace
 from boundby.model.step_function import NOTHING
 from boundby.native.account import Divided, around, divide
 from boundby.trace.tables import Operations, Table
@@ -49,8 +49,7 @@ _LATEST_WAITS = 32
 _NEVER = np.iinfo(np.int64).max
 
 
-@dataclass(frozen=True)
-class Gaps(Table):
+class Gaps(Table, frozen=True):
     """The idle intervals of one device inside its window, in order of time: a row each.
 
     Waits since the operation before the gap was launched delayed the next launch; the longest of them, of the
@@ -78,8 +77,7 @@ class Gaps(Table):
         return places(self.start_ns, time, side="right") - 1
 
 
-@dataclass(frozen=True)
-class _Dividing(Gaps):
+class _Dividing(Gaps, frozen=True):
     """The same, with what only dividing them needs."""
 
     launch: Int32Array  # the call that launched what ends it, a row of Calls; NOTHING: not known
@@ -94,7 +92,7 @@ class _Dividing(Gaps):
     def divided(self, wait: Int32Array, sync_ns: Int64Array) -> Gaps:
         """The table with the waits that are to blame and what they cost."""
         known = replace(self, wait=wait, sync_ns=narrow(sync_ns))
-        return Gaps(*(compact(getattr(known, column.name)) for column in fields(Gaps)))
+        return Gaps(*(compact(getattr(known, column)) for column in Gaps.__struct_fields__))
 
 
 def account_gaps(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.attribution import segments
 from boundby.attribution.context import TraceContext
@@ -15,7 +16,6 @@ from boundby.correlation.cpu_evidence import lifetime
 from boundby.model.arrays import sorted_distinct, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, IntervalSet, clip, contains, union
-from boundby.model.records import dataclass
 from boundby.model.step_function import StepFunction, cut, simplify
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.mpi import MessageKind
@@ -24,8 +24,7 @@ from boundby.trace.vocabulary.mpi import MessageKind
 SAMPLE_REACH = 1.5
 
 
-@dataclass(frozen=True)
-class ThreadAccount:
+class ThreadAccount(Struct, frozen=True):
     """One annotated thread: its time inside ranges, split by cause and region."""
 
     thread: int

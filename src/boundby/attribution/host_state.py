@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from boundby.correlation.compiling import Compilations
 from boundby.correlation.correlate import Calls
@@ -35,7 +36,6 @@ from boundby.model.arrays import (
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, Coverage, IntervalSet, contains, intersect, subtract, union
 from boundby.model.library import int64
-from boundby.model.records import replace
 from boundby.model.scale import HALF, NOTABLE
 from boundby.model.step_function import NOTHING, StepFunction, cut
 from boundby.native.account import EVER, NEVER, Layer, states

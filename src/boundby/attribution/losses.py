@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from boundby.attribution import segments
 from boundby.attribution.context import TraceContext
@@ -37,7 +39,6 @@ from boundby.model.arrays import (
 )
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, IntervalSet, clip, contains, union
-from boundby.model.records import dataclass, replace
 from boundby.model.scale import HABIT, NEARLY_ALL, SMALL
 from boundby.model.step_function import NOTHING, StepFunction, cut
 from boundby.trace.tables import NO_CORRELATION, OpKind, Trace
@@ -58,8 +59,7 @@ _HOST_OWN = (Cause.CPU, Cause.HOST_BLOCKED)
 _NEVER, _EVER = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 
-@dataclass(frozen=True)
-class Losses:
+class Losses(Struct, frozen=True):
     """``expected`` and ``lost`` are masks over Calls: launches whose work should be on record, and those of which none
     is. The columns of lost work have a row for each lost launch, in order of its start, and for each device on which it
     may have run: of a thread that turns from device to device the records around a launch do not tell which."""

@@ -7,11 +7,11 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.correlation.logical_threads import LogicalThreads
 from boundby.model.arrays import Int32Array, Int64Array, factorize, pick, rows_of, unique
 from boundby.model.nesting import depths, latest_open, nest
-from boundby.model.records import dataclass
 from boundby.model.step_function import CONSTANT_NOTHING, NOTHING, StepFunction, otherwise
 from boundby.trace.tables import Trace
 
@@ -24,8 +24,7 @@ MOST_DEPTH, MOST_RECURSION = 64, 3
 MOST_REGIONS = 10_000
 
 
-@dataclass(frozen=True)
-class Regions:
+class Regions(Struct, frozen=True, dict=True):
     """The tree of regions. Index 0 is the root: path (), it owns what no range does.
 
     ``of_range`` maps every range to its region, ``range_parent`` to the range it lies in (NOTHING: none).
@@ -125,8 +124,7 @@ def too_many(regions: Regions, lengths_ns: Int64Array) -> npt.NDArray[np.bool_]:
     return ~kept[regions.of_range]
 
 
-@dataclass(frozen=True)
-class Ownership:
+class Ownership(Struct, frozen=True):
     """Which range owns each instant of each thread: its own, a borrowed one, or the process's start/end range."""
 
     regions: Regions

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from boundby.model.arrays import (
     BoolArray,
@@ -21,14 +23,12 @@ from boundby.model.arrays import (
 )
 from boundby.model.causes import CAUSES, Cause
 from boundby.model.library import int64
-from boundby.model.records import dataclass, replace
 from boundby.native.account import woven
 
 NO_THREAD = -1
 
 
-@dataclass(frozen=True)
-class Segments:
+class Segments(Struct, frozen=True, dict=True):
     """Ordered by start. ``thread`` is the responsible thread of idle time (NO_THREAD: none, or busy)."""
 
     start_ns: Int64Array

@@ -7,6 +7,8 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from boundby.attribution import segments
 from boundby.attribution.account import account_device
@@ -54,7 +56,6 @@ from boundby.model.arrays import (
 from boundby.model.errors import SelectionError
 from boundby.model.intervals import IntervalSet, clip, complement
 from boundby.model.nesting import close_leaks
-from boundby.model.records import dataclass, fields, replace
 from boundby.model.scale import HABIT
 from boundby.model.step_function import NOTHING
 from boundby.structure.found import add_found
@@ -69,8 +70,7 @@ LEAST_INSTANCES = HABIT
 _TELLING = 1_000
 
 
-@dataclass(frozen=True)
-class DeviceTimeline:
+class DeviceTimeline(Struct, frozen=True, dict=True):
     """One device: its window on the host's clock, its account, its busy time and its gaps."""
 
     index: int  # into Trace.gpus
@@ -95,8 +95,7 @@ class DeviceTimeline:
         return overlaps
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(Struct, frozen=True):
     """A window on the host's clock, and whose events belong to it: those of processes that work on its device."""
 
     low_ns: int
@@ -104,8 +103,7 @@ class Span:
     threads: npt.NDArray[np.bool_]  # of Trace.threads
 
 
-@dataclass(frozen=True)
-class Timeline(TraceContext):
+class Timeline(TraceContext, frozen=True, dict=True):
     """Everything the account knows."""
 
     devices: tuple[DeviceTimeline, ...]
@@ -238,7 +236,7 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
     calls.forget()
     counted = _counted(trace, window, start, end, _spans(trace, devices, threads))
     return Timeline(
-        **{part.name: getattr(context, part.name) for part in fields(context)},
+        **{part: getattr(context, part) for part in context.__struct_fields__},
         devices=tuple(devices),
         threads=threads,
         projected_start_ns=start,
@@ -342,7 +340,7 @@ def part_of(timeline: Timeline, device: DeviceTimeline, low: int, high: int) -> 
         )
         parts.append((anew, pieces, *withheld[:2]))
     tables, *of_causes = zip(*parts, strict=True)
-    gaps = Gaps(*(joined([getattr(table, column.name) for table in tables]) for column in fields(Gaps)))
+    gaps = Gaps(*(joined([getattr(table, column) for table in tables]) for column in Gaps.__struct_fields__))
     if bool((gaps.start_ns[1:] < gaps.start_ns[:-1]).any()):
         gaps = gaps.take(np.argsort(gaps.start_ns, kind="stable"))
     account, work, calls = (segments.concatenate(*columns) for columns in of_causes)

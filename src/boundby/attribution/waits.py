@@ -7,19 +7,18 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.attribution.context import TraceContext
 from boundby.attribution.gaps import LAUNCH_LIMIT_NS, Gaps
 from boundby.model.arrays import BoolArray, Int64Array, as_rows, group_sums, is_any, places, unique
 from boundby.model.intervals import IntervalSet, overlay
-from boundby.model.records import dataclass
 from boundby.trace.vocabulary.cuda import CallClass
 
 _Parts = list[tuple[npt.NDArray[Any], Int64Array]]  # rows of calls, nanoseconds
 
 
-@dataclass(frozen=True)
-class CallWaits:
+class CallWaits(Struct, frozen=True):
     """Columns over the rows of Calls, few of which wait."""
 
     is_sync: BoolArray  # a blocking sync: explicit ones always, others where they waited longer than any launch takes

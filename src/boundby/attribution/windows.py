@@ -6,6 +6,7 @@ import fnmatch
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.attribution.context import DeviceOperations, TraceContext
 from boundby.attribution.projection import project
@@ -14,7 +15,6 @@ from boundby.correlation.clock import MOST_LATENCY_NS
 from boundby.model.arrays import Int64Array, pick, places, unique
 from boundby.model.errors import SelectionError, did_you_mean
 from boundby.model.expressions import expression
-from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
 from boundby.model.units import duration
 from boundby.structure.found import is_found
@@ -25,8 +25,7 @@ _UNIT_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "": 1_000
 _TIME = expression(r"^\s*([+-]?\d+(?:\.\d*)?|[+-]?\.\d+)\s*(ns|us|ms|s|)\s*$")
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(Struct, frozen=True):
     """What was asked for. ``kind``: gpu, all, span or nvtx; ``skip_first`` instances of the steps are left out."""
 
     kind: str

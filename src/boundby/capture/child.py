@@ -16,8 +16,9 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 Progress = Callable[[float | None], None]
 """Is told the fraction done (0.0 to 1.0), or None while that is not known."""
@@ -37,8 +38,7 @@ class ChildTimeoutError(Exception):
     """The child did not end in the time it was given, and was killed."""
 
 
-@dataclass(frozen=True)
-class Finished:
+class Finished(Struct, frozen=True):
     """How a child ended, and the last lines it wrote."""
 
     returncode: int
@@ -150,15 +150,14 @@ def _signal_group(child: subprocess.Popen[bytes], number: signal.Signals) -> Non
         os.killpg(child.pid, number)
 
 
-@dataclass
-class _Output:
+class _Output(Struct):
     """Splits a byte stream into lines and progress."""
 
     progress: Progress | None
     lines_kept: int | None
     _rest: bytes = b""
     _percent: int = -1
-    _lines: deque[str] = field(init=False)
+    _lines: deque[str] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
         self._lines = deque(maxlen=self.lines_kept)

@@ -14,8 +14,9 @@ import re
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from boundby.capture.child import ChildTimeoutError
 from boundby.capture.export import run_export
@@ -38,8 +39,7 @@ _EVENTS = (
 )
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(Struct, frozen=True):
     """One message of the profiler. ``severity``: 1 information, 2 warning, 3 error."""
 
     severity: int

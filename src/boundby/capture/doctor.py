@@ -8,10 +8,11 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
 
 from boundby.capture import facts, flags, machine
 from boundby.capture.child import ask
@@ -53,8 +54,7 @@ print(json.dumps([torch.__version__, torch.version.cuda, torch.cuda.is_available
 """
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(Struct, frozen=True):
     """The answer to one question. ``advice`` is empty where nothing needs to be done."""
 
     name: str
@@ -63,8 +63,7 @@ class Check:
     advice: str = ""
 
 
-@dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(Struct, frozen=True):
     """All checks, in a fixed order."""
 
     checks: tuple[Check, ...]
@@ -86,8 +85,7 @@ def examine(nsys: Path | None = None, python: Path | None = None, *, quick: bool
         yield Check(name, *look(here))
 
 
-@dataclass(frozen=True)
-class RoundTrip:
+class RoundTrip(Struct, frozen=True):
     """What came back of a recording. ``ranges`` is None where the program could open none."""
 
     seconds: float

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import platform
@@ -10,10 +9,12 @@ import re
 import shutil
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec import Struct
 
 from boundby.__about__ import __version__
 from boundby.capture.child import ask
@@ -67,8 +68,7 @@ print(json.dumps({"version": platform.python_version(), "executable": sys.execut
 """
 
 
-@dataclass(frozen=True)
-class Python:
+class Python(Struct, frozen=True):
     """The Python that a program runs on."""
 
     executable: str
@@ -168,7 +168,7 @@ def of_run(
         "started": started.isoformat(timespec="seconds"),
         "duration_s": round(ran.duration_s, 3),
         "exit_code": ran.exit_code,
-        "last_words": dataclasses.asdict(said) if (said := ran.last_words) is not None else None,
+        "last_words": msgspec.to_builtins(said) if (said := ran.last_words) is not None else None,
         "stopped_by": "duration" if ran.outlived else ran.stopped_by.name if ran.stopped_by else None,
         "nsys": {"version": nsys.version, "path": str(nsys.path), "arguments": list(plan.arguments)},
         "not_recorded": [{"what": each.what, "reason": each.reason, "kind": each.kind} for each in plan.lacks],

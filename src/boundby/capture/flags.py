@@ -10,8 +10,9 @@ import math
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePath
+
+from msgspec import Struct
 
 from boundby.capture.child import ChildTimeoutError, run_child
 from boundby.capture.locate import Nsys
@@ -66,8 +67,7 @@ _TRACE = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(Struct, frozen=True):
     """What a user asked of the recording."""
 
     trace: tuple[str, ...] = ()
@@ -86,8 +86,7 @@ class Options:
     """One of several that are recorded side by side."""
 
 
-@dataclass(frozen=True)
-class Support:
+class Support(Struct, frozen=True):
     """What one nsys takes. ``traces`` is empty where its help does not tell."""
 
     flags: frozenset[str]
@@ -98,8 +97,7 @@ class Support:
 UNKNOWN_SUPPORT = Support(frozenset(), frozenset())
 
 
-@dataclass(frozen=True)
-class Lack:
+class Lack(Struct, frozen=True):
     """Something that will not be recorded, why, and what that costs."""
 
     what: str
@@ -112,8 +110,7 @@ class Lack:
         return f"without {self.what}: {self.reason}, so the report {self.cost}"
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """Arguments of ``nsys profile`` before the program, without output and session, and what they leave out."""
 
     arguments: tuple[str, ...]

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path, PurePath
 
+from msgspec import Struct
+
 from boundby.model import door
 from boundby.model.errors import InputError, OutputError
 from boundby.model.expressions import expression
 from boundby.model.inputs import INPUTS, input_kind
-from boundby.model.records import dataclass
 from boundby.trace.vocabulary.last_words import LastWords
 
 DEFAULT_PARENT = "boundby-out"
@@ -39,8 +40,7 @@ _ROOM_STEP = "Free some space, or choose a folder on another disk (for temporary
 _PYTHON = expression(r"(?:python|pypy)[\d.]*\Z")
 
 
-@dataclass(frozen=True)
-class RunFolder:
+class RunFolder(Struct, frozen=True):
     """A folder that exists and can be written to."""
 
     path: Path

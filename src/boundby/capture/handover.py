@@ -13,8 +13,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from msgspec import Struct
+
 from boundby.model import door
-from boundby.model.records import dataclass
 
 SCRIPT_NAME = "boundby-run"
 #: stream -> where it waits. A POSIX shell can name only one digit; nsys opens its own files around these.
@@ -26,8 +27,7 @@ echo $$ >"${0%/*}/pid"
 """
 
 
-@dataclass(frozen=True)
-class Handover:
+class Handover(Struct, frozen=True):
     """The files of one handover, in a private folder."""
 
     folder: Path

@@ -11,9 +11,10 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from msgspec import Struct
+
 from boundby.capture.child import ChildTimeoutError, run_child
 from boundby.model.errors import ToolError
-from boundby.model.records import dataclass
 
 #: Names the nsys to use, as ``--nsys`` does.
 NSYS_VARIABLE = "BOUNDBY_NSYS"
@@ -38,8 +39,7 @@ NEXT_STEP = (
 )
 
 
-@dataclass(frozen=True)
-class Nsys:
+class Nsys(Struct, frozen=True):
     """An nsys that runs. ``version`` is None where it does not tell one."""
 
     path: Path
@@ -65,8 +65,7 @@ class Nsys:
         return next((p / "QdstrmImporter" for p in places if (p / "QdstrmImporter").is_file()), None)
 
 
-@dataclass(frozen=True)
-class Unusable:
+class Unusable(Struct, frozen=True):
     """A file that looked like nsys and is not, or does not run."""
 
     path: Path

@@ -8,8 +8,9 @@ import errno
 import os
 import platform
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from boundby.capture.child import ask
 from boundby.model import door
@@ -25,16 +26,14 @@ _EXCLUDE_KERNEL = 1 << 5
 CAPABILITIES = {"SYS_PTRACE": 19, "SYS_ADMIN": 21, "PERFMON": 38}
 
 
-@dataclass(frozen=True)
-class Gpu:
+class Gpu(Struct, frozen=True):
     """One GPU, as nvidia-smi tells of it."""
 
     name: str
     memory: str | None = None
 
 
-@dataclass(frozen=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """What is there and what is permitted. The texts say why something is not; None: it is."""
 
     kernel: str

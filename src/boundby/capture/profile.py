@@ -10,10 +10,12 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from boundby.capture import diagnostics, facts, failure, flags, folder, handover, launcher, privacy, session
 from boundby.capture.child import Progress
@@ -25,7 +27,6 @@ from boundby.capture.locate import Nsys, find_nsys
 from boundby.capture.machine import look_at_machine
 from boundby.capture.session import Ran, Say
 from boundby.model.errors import OutputError, UserError
-from boundby.model.records import replace
 from boundby.trace.facts import JobPlace
 
 #: What nsys says of arguments that it does not take.
@@ -40,8 +41,7 @@ class ProgramError(UserError):
         self.exit_code = exit_code
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(Struct, frozen=True):
     """What to run, and how."""
 
     program: tuple[str, ...]
@@ -54,8 +54,7 @@ class Request:
     """Which rank of a job this is."""
 
 
-@dataclass(frozen=True)
-class Recording:
+class Recording(Struct, frozen=True):
     """A run that has ended."""
 
     folder: RunFolder

@@ -21,9 +21,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from types import FrameType
 
+from msgspec import Struct
+
 from boundby.capture import folder
 from boundby.model.errors import OutputError, UserError
-from boundby.model.records import dataclass
 
 #: What names a job to all its ranks, where no folder was given to them.
 _JOB_NAMES = ("TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE", "SLURM_JOB_ID")
@@ -46,8 +47,7 @@ _VALUES = frozenset(
 _TWO_VALUES = frozenset(["-env", "-genv", "--mca", "-mca", "--prtemca", "--pmixmca", "-gmca", "--gmca"])
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """A launcher's command with ``boundby profile`` before each program that it starts."""
 
     command: tuple[str, ...]

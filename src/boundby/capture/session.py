@@ -14,9 +14,10 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+
+from msgspec import Struct
 
 from boundby.capture.child import ChildTimeoutError, Finished, run_child
 from boundby.capture.handover import Handover, park_streams
@@ -41,8 +42,7 @@ _GENERATED = re.compile(r"^Generated:\s*$")
 _LOG_LINES = 200
 
 
-@dataclass(frozen=True)
-class Ran:
+class Ran(Struct, frozen=True):
     """How a run ended."""
 
     exit_code: int

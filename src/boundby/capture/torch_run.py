@@ -16,18 +16,18 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from msgspec import Struct
+
 from boundby.capture import failure, folder, launcher
 from boundby.capture.folder import RunFolder
 from boundby.capture.launcher.program.profiler import SETTINGS_VARIABLE
 from boundby.capture.profile import check_program, write_facts
 from boundby.model.errors import UserError
-from boundby.model.records import dataclass
 
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Rhythm:
+class Rhythm(Struct, frozen=True):
     """How many steps to let pass, to warm up with, and to record; and what of each operator."""
 
     wait: int = 1
@@ -38,8 +38,7 @@ class Rhythm:
     memory: bool = True
 
 
-@dataclass(frozen=True)
-class TorchRecording:
+class TorchRecording(Struct, frozen=True):
     """A run that has ended, and what its processes wrote."""
 
     folder: RunFolder

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from functools import cached_property
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from boundby.model.causes import BUSY_CAUSES, CAUSE_INFO, CAUSES, REMOVABLE, Cause
-from boundby.model.records import dataclass, replace
 from boundby.model.scale import HALF, NEARLY_ALL, NEGLIGIBLE, SLIGHT, SMALL
 from boundby.model.units import percent
 from boundby.replay.counterfactuals import LEAST_SHOWN, MOST_OF_IT
@@ -39,16 +40,14 @@ _IDLE_REMOVABLE = tuple(cause for cause in REMOVABLE if cause not in BUSY_CAUSES
 _HOST_WORK = (Cause.CUDA_API, Cause.CPU, Cause.INIT)
 
 
-@dataclass(frozen=True)
-class Otherwise:
+class Otherwise(Struct, frozen=True):
     """An account as it could have been, and what a replay of that would save by cause (None: none could be trusted)."""
 
     time: Mapping[Cause, int]
     replayed: Mapping[str, int] | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Case:
+class Case(Struct, frozen=True, kw_only=True, dict=True):
     """What one verdict is read off: all that is known of a device, a region or a thread. Times are nanoseconds."""
 
     time: Mapping[Cause, int]  # the account
@@ -125,8 +124,7 @@ def unshown_sleep_ns(slept_idle_ns: int, saved_ns: int) -> int:
     return saved_ns - slept_idle_ns if slept_idle_ns < LEAST_SHOWN * saved_ns else 0
 
 
-@dataclass(frozen=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """A bare verdict: the bound, what removing each cause would save (best first), and what would come next."""
 
     bound: str

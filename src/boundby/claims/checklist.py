@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from boundby.claims.because import LEAST_TOLD
 from boundby.claims.bound import LEAST_SAVING, Case, busiest
 from boundby.model.causes import BUSY_CAUSES, Cause
-from boundby.model.records import dataclass, replace
 from boundby.model.scale import MOST, NEARLY_ALL, NOTABLE, QUARTER
 from boundby.model.units import bandwidth, duration, percent, plural
 from boundby.results.report import Check, Gaps
@@ -24,8 +26,7 @@ COPY_HEAVY = QUARTER  # of the window: copies then matter as much as kernels or 
 WORTH_BESIDE = QUARTER  # of two ways of waiting, the lesser is told from a quarter of the other on
 
 
-@dataclass(frozen=True)
-class Signs:
+class Signs(Struct, frozen=True):
     """What the checklist is read off, beside the case of the verdict."""
 
     case: Case

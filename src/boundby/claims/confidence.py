@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from msgspec.structs import replace
+
 from boundby.claims.bound import (
     BUSY_KEYS,
     CLOSE,
@@ -17,7 +19,6 @@ from boundby.claims.bound import (
 )
 from boundby.claims.limits import NOTABLE_UNSEEN
 from boundby.model.causes import BUSY_CAUSES, NOUN, REMOVABLE, SHORT_LABEL, Cause
-from boundby.model.records import replace
 from boundby.model.scale import NOTABLE, QUARTER, SMALL
 from boundby.model.units import duration, percent, plural
 from boundby.replay.counterfactuals import LEAST_SHOWN, MOST_OF_IT

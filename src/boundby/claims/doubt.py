@@ -9,9 +9,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 
+from msgspec.structs import replace
+
 from boundby.claims.bound import BUSY_KEYS, LEAST_SAVING, Case, Decision, decide
 from boundby.model.causes import SHORT_LABEL, Cause
-from boundby.model.records import replace
 from boundby.model.scale import HABIT, NOTABLE, QUARTER, SMALL
 from boundby.model.units import duration, percent
 from boundby.replay.counterfactuals import MOST_OF_IT

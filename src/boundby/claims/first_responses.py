@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from boundby.claims import patterns
 from boundby.claims.counted import COUNTED, INPUT
@@ -26,7 +27,6 @@ from boundby.evidence.wait_chains import wait_chain
 from boundby.evidence.waits import waits_of
 from boundby.model.arrays import group_sums
 from boundby.model.causes import Cause
-from boundby.model.records import replace
 from boundby.model.scale import A_FEW_LINES, HABIT, NOTABLE, SLIGHT
 from boundby.model.units import duration, duration_range, is_nothing_beside, percent, plural
 from boundby.replay.predictor import Predictor

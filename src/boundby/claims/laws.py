@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from boundby.evidence.context import WORTH_SHARE
 from boundby.model.causes import REMOVABLE
-from boundby.model.records import dataclass, replace
 from boundby.model.scenarios import SCENARIO_OF_CAUSE
 from boundby.results.report import SEVERITIES, DeviceReport, Finding, RegionReport, WhatIf
 from boundby.rules.findings import rank, severity_of
@@ -37,8 +39,7 @@ class Saving(NamedTuple):
         return Saving(min(self.low_ns, whole.low_ns, high_ns), high_ns)
 
 
-@dataclass(frozen=True)
-class Claim:
+class Claim(Struct, frozen=True):
     """One change and what it would save. ``causes``: of which it takes time; empty: nobody says of which."""
 
     change: str
@@ -47,8 +48,7 @@ class Claim:
     region: Path | None = None  # where it is made; None: everywhere
 
 
-@dataclass(frozen=True)
-class Wholes:
+class Wholes(Struct, frozen=True):
     """What removing each cause everywhere saves, by device."""
 
     by_device: Mapping[int, Mapping[str, Saving]]

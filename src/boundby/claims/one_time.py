@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from msgspec import Struct
 
 from boundby.attribution import segments
 from boundby.attribution.timeline import DeviceTimeline, Timeline, part_of
@@ -12,7 +13,6 @@ from boundby.claims.verdict import judge
 from boundby.model.arrays import Int64Array, median, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import clip, complement
-from boundby.model.records import dataclass
 from boundby.model.scale import NOTABLE, SMALL
 from boundby.replay import Predictor
 from boundby.results.report import OneTimePart, Steady, Window
@@ -29,8 +29,7 @@ OTHER_COPIES = NOTABLE
 _NAMES = {Cause.INIT: "initialization", Cause.CPU: "host code", Cause.HOST_BLOCKED: "blocked"}
 
 
-@dataclass(frozen=True)
-class Split:
+class Split(Struct, frozen=True):
     """A device's window, cut where the steady steps begin. Times are on the host's clock."""
 
     region: int

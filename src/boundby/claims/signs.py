@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+from msgspec import Struct
+
 from boundby.claims.bound import LEAST_SAVING
 from boundby.claims.checklist import (
     BUSY_CPU,
@@ -17,7 +19,6 @@ from boundby.claims.checklist import (
 )
 from boundby.claims.limits import MUCH_USED
 from boundby.model.causes import BUSY_CAUSES, NOUN
-from boundby.model.records import dataclass
 from boundby.model.scale import HALF, NOTABLE
 from boundby.model.units import change, count, duration, percent, plural
 from boundby.results.report import Card, DeviceCounters, DeviceReport, RegionReport, Sign
@@ -29,8 +30,7 @@ LONG_GAP_NS = 1_000_000  # no launch takes as long
 AHEAD = 2.0  # launched and not yet started, at the median launch: the host is ahead
 
 
-@dataclass(frozen=True)
-class _Measured:
+class _Measured(Struct, frozen=True):
     part: Part
 
     @property

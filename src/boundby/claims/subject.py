@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from functools import cache, cached_property
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from boundby.claims.laws import Claim, Saving, Wholes
 from boundby.claims.signs import Part
 from boundby.evidence.context import Bool, RuleContext
 from boundby.evidence.device_work import device_work
 from boundby.model.causes import BUSY_CAUSES
-from boundby.model.records import dataclass
 from boundby.replay.predictor import Predictor
 from boundby.replay.questions import answer
 from boundby.results.report import CodeLine, DeviceReport, Finding, RegionReport
@@ -43,8 +44,7 @@ class Told(NamedTuple):
     causes: frozenset[str] = frozenset()  # of which it takes time; empty: its rule's, else its pattern's
 
 
-@dataclass(frozen=True, kw_only=True)
-class Subject:
+class Subject(Struct, frozen=True, kw_only=True, dict=True):
     """What a card is for: a device, or a region (``is_part``)."""
 
     context: RuleContext

@@ -9,6 +9,8 @@ from typing import TypedDict
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from boundby.attribution.host_account import ThreadAccount
 from boundby.attribution.regions import ROOT
@@ -26,7 +28,6 @@ from boundby.model import stage
 from boundby.model.arrays import unique
 from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS, CAUSES, Cause
 from boundby.model.intervals import clip
-from boundby.model.records import dataclass, replace
 from boundby.model.scale import HALF, NEGLIGIBLE
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.model.units import percent, plural
@@ -541,8 +542,7 @@ def _devices_each(timeline: Timeline) -> npt.NDArray[np.float64]:
     return np.maximum(of_region / np.maximum(counts, 1), 1.0)
 
 
-@dataclass(frozen=True)
-class _Shared:
+class _Shared(Struct, frozen=True, dict=True):
     """What all regions are judged by."""
 
     timeline: Timeline

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import Struct
 
 from boundby.cli import console, outcome
 from boundby.cli.console import View
 from boundby.cli.options import FILE, WINDOW_HELP, analysis_options, view_options, with_rule_config
 from boundby.cli.outcome import Exit
-from boundby.model.records import dataclass
 from boundby.options import AnalysisOptions
 from boundby.render.formats import BY_SUFFIX, FORMATS, Format, format_of
 
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from boundby.results.report import Report
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(Struct, frozen=True):
     """Where the results go, and in which format."""
 
     format: Format

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import Struct
 
 from boundby.model.errors import OutputError
-from boundby.model.records import dataclass
 from boundby.render.formats import Surface
 
 if TYPE_CHECKING:
@@ -28,8 +28,7 @@ _GLYPHS = "╰─╯→…·"
 Progress = Callable[[str, "float | None"], None]
 
 
-@dataclass(frozen=True)
-class View:
+class View(Struct, frozen=True):
     """What a user said of how results look, and of what is told meanwhile."""
 
     quiet: bool = False

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
 from boundby.cli import console, outcome
 from boundby.cli.console import View
@@ -18,7 +19,6 @@ from boundby.cli.outcome import Exit
 from boundby.model.errors import UserError
 from boundby.model.expressions import expression
 from boundby.model.inputs import split_suffix
-from boundby.model.records import replace
 from boundby.options import AnalysisOptions
 from boundby.render.formats import BY_SUFFIX, Surface
 

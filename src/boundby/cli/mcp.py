@@ -113,10 +113,10 @@ def what_if(report: str, scenario: str, region: str | None = None) -> str:
     scenario: no_sync, no_launch_overhead, infinite_gpu, copies_free, cpu_free, input_free, comm_free, init_free,
     infinite_host, kernels=2, kernel:NAME=2, copies=2, comm=2, cpu=2, or several joined by +. region: only in there.
     """
-    from dataclasses import asdict
+    from msgspec import to_builtins
 
     analysis = _examined(report)
-    answers = [asdict(one) for one in analysis.predict(scenario, region)]
+    answers = [to_builtins(one) for one in analysis.predict(scenario, region)]
     return _bounded([{"unreliable": analysis.replayed.unreliable}, *answers])
 
 

@@ -6,11 +6,11 @@ import contextlib
 import functools
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import Struct
 
 from boundby.cli import console, outcome
 from boundby.cli.console import View
@@ -55,8 +55,7 @@ def measure() -> None:
     """
 
 
-@dataclass(frozen=True)
-class Show:
+class Show(Struct, frozen=True):
     """Where a result goes, and how it looks."""
 
     as_json: bool
@@ -374,11 +373,11 @@ def _factory(place: str, device: str | None) -> Target:
 
 def _with_first(result: Latency, found: Target) -> Latency:
     """A plain function had its first call when it was found."""
-    import dataclasses
+    from msgspec.structs import replace
 
     if found.first_call_ns is None or not result.warmup_calls:
         return result
-    return dataclasses.replace(result, first_call_ns=found.first_call_ns)
+    return replace(result, first_call_ns=found.first_call_ns)
 
 
 def _compare(pair: Sequence[str], options: dict[str, Any]) -> Comparison:

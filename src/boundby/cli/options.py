@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from boundby.cli.console import View
-from boundby.model.records import replace
 from boundby.options import AnalysisOptions
 
 Command = Callable[..., Any]

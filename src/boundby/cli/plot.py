@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
 from boundby.cli import outcome
 from boundby.cli.console import View
 from boundby.cli.options import FILE, analysis_options, view_options
 from boundby.cli.outcome import Exit
 from boundby.model.errors import InputError
-from boundby.model.records import replace
 from boundby.options import AnalysisOptions
 from boundby.render.formats import FIGURES, FIGURES_OF_A_REPORT
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
 from boundby.cli import console, outcome
 from boundby.cli.console import View
 from boundby.cli.options import FILE, WINDOW_HELP, analysis_options, view_options, with_rule_config
 from boundby.model.errors import InputError
-from boundby.model.records import replace
 from boundby.options import AnalysisOptions
 from boundby.render.formats import BY_SUFFIX, FORMATS
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
 from boundby.cli import console, outcome
 from boundby.cli.console import View
 from boundby.cli.options import PLAIN, json_option, output_option, view_options
 from boundby.cli.outcome import Exit
-from boundby.model.records import replace
 from boundby.render.formats import Surface
 
 if TYPE_CHECKING:

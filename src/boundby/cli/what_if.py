@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import to_builtins
 
 from boundby.cli import console, outcome
 from boundby.cli.console import View
@@ -84,7 +84,7 @@ def what_if(
         answers = ranked
     to_file = output is not None and output != Path("-")
     if as_json or (output is not None and output.suffix == ".json"):
-        found = [{**asdict(answer), "speedup": answer.speedup} for answer in answers]
+        found = [{**to_builtins(answer), "speedup": answer.speedup} for answer in answers]
         text = json.dumps({"unreliable": unreliable, "answers": found}, indent=2, ensure_ascii=False) + "\n"
     else:
         surface = view.plain() if to_file else view.surface()

@@ -7,18 +7,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from boundby.compare.gate import Limit, LimitError, parse
 from boundby.model import door
 from boundby.model.errors import InputError
-from boundby.model.records import dataclass
 
 _KEYS = ("limits", "limit", "steps")
 _LIMIT_KEYS = ("check", "why", "optional")
 _EXAMPLE = 'Such as: limits = ["step.time < 12 ms"]'
 
 
-@dataclass(frozen=True)
-class Budget:
+class Budget(Struct, frozen=True):
     """``steps``: a glob of the region that is the program's step (None: guessed)."""
 
     limits: tuple[Limit, ...]

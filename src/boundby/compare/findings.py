@@ -7,7 +7,8 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
-from boundby.model.records import replace
+from msgspec.structs import replace
+
 from boundby.results.comparison import FindingChange, RegionChange
 from boundby.results.report import Finding, Report
 from boundby.trace.vocabulary.ranges import fold_name

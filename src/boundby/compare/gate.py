@@ -15,12 +15,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from boundby.compare.known import Known, findings, known, new_findings, records_of
 from boundby.compare.matching import step_candidate
 from boundby.compare.quantities import QUANTITIES, Number, Quantity
 from boundby.model import units
 from boundby.model.errors import UserError, did_you_mean
-from boundby.model.records import dataclass, replace
 from boundby.model.scale import NOTABLE
 from boundby.results.comparison import Comparison, RegionChange
 from boundby.results.gate import GateResult, LimitResult, Measured
@@ -62,8 +64,7 @@ class LimitError(UserError):
     """A limit that says nothing that could be checked."""
 
 
-@dataclass(frozen=True)
-class Limit:
+class Limit(Struct, frozen=True):
     """``scope`` None: the whole. ``fails``: written as what must not be (``--fail-on``). ``optional``: where the
     report holds no such region, the limit is kept."""
 

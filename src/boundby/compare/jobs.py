@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from boundby.compare.significance import adjust, significance
 from boundby.model import units
 from boundby.model.causes import CAUSE_KEYS
-from boundby.model.records import replace
 from boundby.results.comparison import Significance
 from boundby.results.job import JobComparison, JobReport, JobSide, RankChange, RankReport, Straggler, StragglerChange
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from boundby.compare.quantities import Number
-from boundby.model.records import replace
 from boundby.results.comparison import Comparison
 from boundby.results.report import Coverage, DeviceReport, Report
 from boundby.trace.facts import Captured

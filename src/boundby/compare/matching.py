@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import cached_property
+
+from msgspec import Struct, field
 
 from boundby.model.causes import CAUSE_KEYS
 from boundby.model.scale import MOST
@@ -23,8 +24,7 @@ from boundby.trace.vocabulary.ranges import fold_name
 Path = tuple[str, ...]
 
 
-@dataclass(eq=False)
-class Part:
+class Part(Struct, eq=False):
     """A region, or those that share its folded path; with the parts that lie in it, in the report's order."""
 
     path: Path
@@ -149,8 +149,7 @@ MAX_PAIRS = 10_000  # of siblings to compare: where hundreds are new, likeness o
 _WORDS = re.compile(r"[A-Za-z][a-z]*|\d+|\*")
 
 
-@dataclass(frozen=True)
-class Match:
+class Match(Struct, frozen=True):
     """A pair, or a part that only one report has. ``score`` is 1 where nothing was renamed on the way."""
 
     before: Part | None

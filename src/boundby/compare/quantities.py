@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from msgspec import Struct
+
 from boundby.model.causes import CAUSE_KEYS
-from boundby.model.records import dataclass
 from boundby.results.comparison import Comparison, RegionChange
 from boundby.results.job import JobReport
 from boundby.results.report import SEVERITIES, DeviceReport, Finding, Meanwhile, RegionReport, Report
@@ -13,8 +14,7 @@ from boundby.results.report import SEVERITIES, DeviceReport, Finding, Meanwhile,
 Number = float | int | None
 
 
-@dataclass(frozen=True)
-class Quantity:
+class Quantity(Struct, frozen=True):
     """``of_region`` and ``of_whole`` measure it (None: it does not exist there); a result of None: not captured.
 
     ``of_whole`` gives one value per device, by name; without a device, one value. ``needs`` is "" for a report,

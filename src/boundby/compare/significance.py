@@ -15,8 +15,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
-from boundby.model.records import dataclass, replace
 from boundby.model.scale import NEGLIGIBLE
 from boundby.model.statistics import Float, mann_whitney, median_ratio_interval, ranks, student_tail
 from boundby.results.comparison import Significance
@@ -31,8 +32,7 @@ CONFIDENCE = 0.95
 RESAMPLES = 400  # the ends of the interval are then known to about a tenth of its width
 
 
-@dataclass(frozen=True)
-class Weighed:
+class Weighed(Struct, frozen=True):
     """``p_value`` two-sided; ``effective``: how many independent instances the two series are worth."""
 
     p_value: float

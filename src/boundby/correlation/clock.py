@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.model.arrays import Int64Array
-from boundby.model.records import dataclass
 from boundby.model.scale import HABIT, HALF, MANY, NEGLIGIBLE
 from boundby.model.units import percent
 
@@ -31,8 +31,7 @@ LEAST_LAUNCHED, MOST_LATENCY_NS = MANY, 300_000
 LEAST_LATENCY_NS = 2_000
 
 
-@dataclass(frozen=True)
-class ClockShift:
+class ClockShift(Struct, frozen=True):
     """``shift_ns`` is to be added to device times. ``early_fraction`` of operations start before their launch;
     ``late_fraction`` of the copies that hold their call end after it returned."""
 

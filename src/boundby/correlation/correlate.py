@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.model.arrays import (
     BoolArray,
@@ -30,7 +31,6 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.library import integers, run
-from boundby.model.records import dataclass
 from boundby.trace.tables import NO_CORRELATION, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass
 
@@ -44,8 +44,7 @@ FIRST_LOAD_MINIMUM_NS = FIRST_LOAD_FACTOR * USUAL_CALL_NS
 _DENSE = 4
 
 
-@dataclass(frozen=True)
-class Calls:
+class Calls(Struct, frozen=True, dict=True):
     """Outermost API calls, disjoint on each thread, ordered by thread and start; and the call of each operation."""
 
     start_ns: Int64Array

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
 from boundby.model.arrays import is_in, unique
 from boundby.model.intervals import EMPTY, Coverage, IntervalSet, contains, subtract, union
-from boundby.model.records import dataclass
 from boundby.model.scale import MANY, NEGLIGIBLE, NOTABLE, SLIGHT
 from boundby.trace.tables import Schedule, Trace
 from boundby.trace.vocabulary.mpi import WAITING
@@ -30,8 +30,7 @@ LEAST_SLEEP_NS, SWITCH_NS = 100_000, 20_000
 _FILE = SLEEPS.index("file")
 
 
-@dataclass(frozen=True)
-class CpuEvidence:
+class CpuEvidence(Struct, frozen=True, dict=True):
     """When a thread is known to be on a CPU and when asleep. ``None``: this kind was not captured for it."""
 
     on_cpu: IntervalSet | None

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.correlation.correlate import Calls
 from boundby.correlation.cpu_evidence import gather_evidence
 from boundby.model.arrays import places, unique
 from boundby.model.intervals import contains, intersect, union
-from boundby.model.records import dataclass
 from boundby.model.scale import NEARLY_ALL, SMALL
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.cuda import CallClass
@@ -35,8 +35,7 @@ LEAST_CALLS = 8
 QUIET_FRACTION = NEARLY_ALL
 
 
-@dataclass(frozen=True)
-class LogicalThreads:
+class LogicalThreads(Struct, frozen=True):
     """Per thread: the one that leads the logical thread it belongs to (itself, where it works alone), and the thread
     whose open ranges it borrows (-1: none). ``is_delegate``: its own ranges lie inside the lender's."""
 

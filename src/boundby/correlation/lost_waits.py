@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from boundby.correlation.correlate import Calls
 from boundby.model.arrays import BoolArray, Int64Array, unique
-from boundby.model.records import replace
 from boundby.model.units import plural
 from boundby.trace.facts import TraceWarning
 from boundby.trace.tables import ApiCalls, Trace

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from msgspec import Struct
+
 from boundby.model.causes import CAUSE_KEYS, OTHER, info
-from boundby.model.records import dataclass
 from boundby.model.scale import HARDLY
 
 FOLD_BELOW = HARDLY  # causes that would read "<1 %" are folded into "other"
 
 
-@dataclass(frozen=True)
-class Segment:
+class Segment(Struct, frozen=True):
     """One cause's part of an account."""
 
     cause: str  # a cause key, or "other"

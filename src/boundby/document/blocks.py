@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from boundby.document.bars import Segment
 from boundby.document.text import clean
-from boundby.model.records import dataclass, replace
 
 #: ``good`` and ``bad``: a change for the better, for the worse. ``cause``: its letter, on its colour, before the text.
 Role = Literal["", "strong", "faint", "code", "good", "bad", "cause"]
@@ -18,8 +20,7 @@ Role = Literal["", "strong", "faint", "code", "good", "bad", "cause"]
 Where = Literal["", "page", "text"]
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(Struct, frozen=True):
     """A piece of text."""
 
     text: str
@@ -32,8 +33,7 @@ class Span:
 Inline = str | Span | tuple[str | Span, ...]
 
 
-@dataclass(frozen=True)
-class Bar:
+class Bar(Struct, frozen=True):
     """An account as a bar, ``scale`` of the width there is; what stands before and behind it."""
 
     parts: tuple[Segment, ...]
@@ -45,8 +45,7 @@ class Bar:
 Cell = str | Span | tuple[str | Span, ...] | Bar | tuple[Bar, ...]
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(Struct, frozen=True):
     """One column: its head, and what a row has there. ``goes``: where it gets narrow those with the highest number are
     left out first (0: never). ``key``: what a page sorts by; None: by no button."""
 
@@ -59,8 +58,7 @@ class Column:
     prose: bool = False  # sentences, which may take several lines
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(Struct, frozen=True):
     """Rows under columns. ``depth`` indents the first column; ``below`` is a line under a row."""
 
     columns: tuple[Column, ...]
@@ -69,15 +67,13 @@ class Table:
     below: Callable[[Any], str] = lambda _: ""
 
 
-@dataclass(frozen=True)
-class Heading:
+class Heading(Struct, frozen=True):
     """The sentence that a document or a part of it begins with."""
 
     text: Inline
 
 
-@dataclass(frozen=True)
-class Paragraph:
+class Paragraph(Struct, frozen=True):
     """``word`` stands before it, and its lines hang under the end of that."""
 
     text: Inline
@@ -85,8 +81,7 @@ class Paragraph:
     word: str = ""
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """Short facts side by side."""
 
     parts: tuple[Inline, ...]
@@ -94,8 +89,7 @@ class Facts:
     role: Literal["", "faint"] = "faint"
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One of a list: marks in columns of their own, the text, and lines below it."""
 
     text: Inline
@@ -103,46 +97,40 @@ class Entry:
     more: tuple[Inline, ...] = ()
 
 
-@dataclass(frozen=True)
-class Entries:
+class Entries(Struct, frozen=True):
     """A list; ``ordered``: numbered."""
 
     entries: tuple[Entry, ...]
     ordered: bool = False
 
 
-@dataclass(frozen=True)
-class Bars:
+class Bars(Struct, frozen=True):
     """Bars below each other, to one scale."""
 
     bars: tuple[Bar, ...]
 
 
-@dataclass(frozen=True)
-class Legend:
+class Legend(Struct, frozen=True):
     """The causes by their letters and colours, in a row."""
 
     causes: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Drawing:
+class Drawing(Struct, frozen=True):
     """What the page's script draws of ``data``, by a template of this name. Texts have none."""
 
     template: str
     data: Any
 
 
-@dataclass(frozen=True)
-class Only:
+class Only(Struct, frozen=True):
     """Blocks that stand in some places alone."""
 
     where: Where
     blocks: tuple[Any, ...]
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(Struct, frozen=True):
     """A part with a title, which navigation leads to. A terminal has it in the head of a table that comes first."""
 
     title: str
@@ -152,8 +140,7 @@ class Section:
     is_folded: bool = False  # details, which Markdown folds away
 
 
-@dataclass(frozen=True)
-class Document:
+class Document(Struct, frozen=True):
     """``title`` is that of the window; ``blocks`` stand above the sections."""
 
     title: str

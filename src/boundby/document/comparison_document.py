@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from boundby.document.bars import FOLD_BELOW, segments
 from boundby.document.blocks import (
@@ -332,8 +334,7 @@ def _renamed(item: RegionChange) -> str:
     return f"was {region_name(old)}: matched by similarity ({sure})"
 
 
-@dataclass(frozen=True)
-class CauseRow:
+class CauseRow(Struct, frozen=True):
     """One cause per instance, before and after; all of them where it has no key."""
 
     cause: str
@@ -399,8 +400,7 @@ def signed(ns: float) -> str:
     return units.duration(ns) if ns < 0 else f"+{units.duration(ns)}"
 
 
-@dataclass(frozen=True)
-class RegionRow:
+class RegionRow(Struct, frozen=True):
     """One region of either run. ``name`` is its path from the row above that holds it; times are per instance."""
 
     change: RegionChange
@@ -577,8 +577,7 @@ def _credit(item: FindingChange) -> str:
     return f"{told} (of {item.together} findings together)" if item.together > 1 else told
 
 
-@dataclass(frozen=True)
-class FindingRow:
+class FindingRow(Struct, frozen=True):
     """What became of a finding: ``kind`` is its trend (``improved``, ``worse``), else its status (``new``, ...)."""
 
     kind: str
@@ -613,8 +612,7 @@ def findings_summary(comparison: Comparison) -> str:
     return ", ".join(f"{counts[word]} {word}" for word in words if counts[word])
 
 
-@dataclass(frozen=True)
-class PredictionRow:
+class PredictionRow(Struct, frozen=True):
     subject: str
     told: str
     expected: str

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 
+from msgspec import Struct
+
 from boundby.document import sentences
 from boundby.document.bars import FOLD_BELOW
 from boundby.model.causes import CAUSE_INFO, HOST_MEANING
-from boundby.model.records import dataclass
 from boundby.results.report import Report
 
 
-@dataclass(frozen=True)
-class Term:
+class Term(Struct, frozen=True):
     """``pattern`` finds the word in a text, in any of its forms."""
 
     word: str

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
+from msgspec import Struct
+
 from boundby.document.bars import Segment
 from boundby.document.blocks import (
     Bar,
@@ -26,7 +28,6 @@ from boundby.document.blocks import (
 from boundby.document.text import clean, region_name
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, CAUSE_INFO, CAUSE_KEYS, COLORS, JOB_CAUSES, LETTER, NOUN, SHORT_LABEL
-from boundby.model.records import dataclass
 from boundby.model.scale import HALF, NEGLIGIBLE, SMALL
 from boundby.results.job import JobReport, JobWhatIf, RankReport, Straggler
 from boundby.structure import ranks as mpi_ranks
@@ -77,8 +78,7 @@ SORTS: dict[str, Callable[[RankReport], int]] = {
 }
 
 
-@dataclass(frozen=True)
-class Look:
+class Look(Struct, frozen=True):
     """Which ranks are shown one by one, and in what order: those that stand out, where nothing is said."""
 
     sort: str = "rank"
@@ -239,8 +239,7 @@ def _share(rank: RankReport, ns: int) -> float:
     return ns / rank.window_ns if rank.window_ns else 0.0
 
 
-@dataclass(frozen=True)
-class _Line:
+class _Line(Struct, frozen=True):
     """A rank in the table."""
 
     at: int

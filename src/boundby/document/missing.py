@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from msgspec import Struct
+
 from boundby.document.text import clean
 from boundby.model import units
-from boundby.model.records import dataclass
 from boundby.results.report import Report
 from boundby.trace.facts import PYTORCH, UnreadTable
 
 
-@dataclass(frozen=True)
-class Missing:
+class Missing(Struct, frozen=True):
     kind: str
     cost: str  # what cannot be told without it
     flag: str  # of nsys profile, or what to give to torch.profiler

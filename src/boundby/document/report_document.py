@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from msgspec.structs import replace
+
 from boundby.document import counters, findings, memory, sentences, view, work
 from boundby.document.blocks import (
     Column,
@@ -22,7 +24,6 @@ from boundby.document.missing import captured_by, not_captured, not_read
 from boundby.document.text import region_name
 from boundby.document.view import Account
 from boundby.model import units
-from boundby.model.records import replace
 from boundby.model.scale import LIST
 from boundby.results.report import Check, FirstResponse, Report
 

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from boundby.document.text import clean, file_name
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, MEANING, NOUN, SHORT_LABEL
-from boundby.model.records import dataclass
 from boundby.model.scale import A_FEW_LINES, HARDLY, NEARLY_ALL, NEGLIGIBLE, SMALL
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, scenario_label
 from boundby.results.report import (
@@ -50,8 +51,7 @@ WORTH_ADDING = NEGLIGIBLE
 WAITING = {"input": "waiting for input", "ranks": "waiting for other ranks"}
 
 
-@dataclass(frozen=True)
-class Headline:
+class Headline(Struct, frozen=True):
     """``GPU 0 is`` + ``SYNC BOUND`` + ``.``: formats stress the middle part, ``bound`` colours it."""
 
     before: str
@@ -78,8 +78,7 @@ def headline(verdict: Verdict, subject: str, *, plural: bool = False) -> Headlin
     return Headline(f"{subject} {verb} ", words.upper(), ".", verdict.bound)
 
 
-@dataclass(frozen=True)
-class Lead:
+class Lead(Struct, frozen=True):
     """What stands above everything where the program itself, or the recording, went wrong."""
 
     headline: Headline

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from msgspec import Struct
+
 from boundby.document import counters, sentences
 from boundby.document.bars import FOLD_BELOW, Segment, segments
 from boundby.document.text import clean, part_name
 from boundby.model import units
 from boundby.model.causes import HOST_MEANING, LETTER
-from boundby.model.records import dataclass
 from boundby.model.scale import A_FEW_LINES, NEGLIGIBLE, SLIGHT, TABLE
 from boundby.results.report import Card, Check, DeviceReport, FirstResponse, RegionReport, Report, Top, Verdict
 
@@ -28,8 +29,7 @@ FIRST, UNEVEN = 10, 1.5
 _CONFIDENCE = ("low", "medium", "high")
 
 
-@dataclass(frozen=True)
-class Account:
+class Account(Struct, frozen=True):
     """One device's account, or one host thread's where there is no GPU work."""
 
     name: str
@@ -220,8 +220,7 @@ def listed(names: Sequence[str], total: int) -> str:
     return f"GPUs {', '.join(ranges)}" if len(ranges) <= MOST_RANGES else f"{len(names)} of {total} GPUs"
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Struct, frozen=True):
     """One region in its place of the tree. ``label`` is its path from the row above that holds it."""
 
     region: RegionReport
@@ -261,8 +260,7 @@ class Row:
         return clean(self.region.verdict.because).rstrip(".") if self.is_judged else ""
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(Struct, frozen=True):
     rows: tuple[Row, ...]
     left_out: int
     min_share: float

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from boundby.model import units
-from boundby.model.records import dataclass
 from boundby.model.scale import LIST, SLIGHT
 from boundby.results.report import RegionReport, Report, Work
 
@@ -12,8 +13,7 @@ LEAST_SHARE, MOST_ROWS = SLIGHT, LIST
 COLUMNS = ("region", "work", "rate", "traffic", "roofline")
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Struct, frozen=True):
     """One region's: ``5.77 TFLOP``, ``193 TFLOP/s``, ``1,550 GB/s``, ``56 % (memory)``."""
 
     path: tuple[str, ...]

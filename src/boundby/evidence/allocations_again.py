@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+from msgspec import Struct
 
 from boundby.evidence.context import Rows, RuleContext
 from boundby.model.arrays import is_in, unique
-from boundby.model.records import dataclass
 from boundby.model.units import count, size
 
 
-@dataclass(frozen=True)
-class Allocated:
+class Allocated(Struct, frozen=True):
     """What some calls allocate on GPUs, and how much of it is released again."""
 
     times: int

@@ -4,12 +4,12 @@ work would take in larger chunks."""
 from __future__ import annotations
 
 import numpy as np
+from msgspec import Struct
 
 from boundby.evidence.context import Rows, RuleContext, SavingNs, once
 from boundby.evidence.device_work import device_work
 from boundby.evidence.transfers import bandwidth_of, link_rate
 from boundby.model.arrays import median, ranked
-from boundby.model.records import dataclass
 from boundby.model.scale import HABIT, HALF
 from boundby.trace.tables import Direction, OpKind
 
@@ -21,8 +21,7 @@ RUNS_FOR = 4
 RATE_LEAST = HALF
 
 
-@dataclass(frozen=True)
-class Chunks:
+class Chunks(Struct, frozen=True):
     """``copies`` of ``bytes_each`` and ``kernels``: rows of operations. The medians: how long one of them runs, and its
     call takes, waits for the device left out. ``span_ns``: from the first of them to the end of the last."""
 

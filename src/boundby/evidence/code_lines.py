@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
 from boundby.evidence.context import Rows, RuleContext
 from boundby.evidence.hotspots import Hotspot, short_symbol
@@ -18,7 +19,6 @@ from boundby.evidence.operators import has_sources, stack_of_call
 from boundby.model.arrays import Int64Array
 from boundby.model.door import read_text
 from boundby.model.expressions import expression
-from boundby.model.records import replace
 from boundby.model.scale import HALF
 from boundby.results.report import CodeLine
 from boundby.trace.stacks import file_name, is_plumbing

@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.correlation.messages import held, other_ends
 from boundby.evidence.context import Int, RuleContext, once
 from boundby.model.arrays import group_sums, is_any, is_in, unique
 from boundby.model.expressions import expression
 from boundby.model.intervals import Coverage, IntervalSet, contains, union
-from boundby.model.records import dataclass
 from boundby.model.scale import HALF, SLIGHT
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.cuda import CallClass
@@ -32,8 +32,7 @@ MOSTLY = HALF
 IMPOSSIBLE_SHARE = SLIGHT
 
 
-@dataclass(frozen=True)
-class Collectives:
+class Collectives(Struct, frozen=True):
     """The n-th communication kernel of each device, side by side. ``start_ns``: shape (devices, collectives)."""
 
     devices: tuple[int, ...]
@@ -77,8 +76,7 @@ def waited_ns(context: RuleContext) -> int:
     return 0 if matched is None else int(matched.waited_ns.sum())
 
 
-@dataclass(frozen=True)
-class Sender:
+class Sender(Struct, frozen=True):
     """The only process that sends while others receive, and what share of their waiting it is inside a send for."""
 
     pid: int
@@ -104,8 +102,7 @@ def sender(context: RuleContext, region: int, waits: IntervalSet) -> Sender | No
     return Sender(trace.processes[senders[0]].pid, who(trace, senders[0]), inside, others) if others else None
 
 
-@dataclass(frozen=True)
-class Late:
+class Late(Struct, frozen=True):
     """``pid`` comes last to ``name``. The times are those of the meeting at which the others wait most: how long it and
     how long each other process stays inside."""
 
@@ -151,8 +148,7 @@ def who(trace: Trace, process: int) -> str:
     return f"process {trace.processes[process].pid}" if known is None else f"rank {known}"
 
 
-@dataclass(frozen=True)
-class Messages:
+class Messages(Struct, frozen=True):
     """What is told of the messages that ranks wait for in one kind of calls: who of the other ends comes late most, for
     how long that is waited for (of ``total_ns`` in all of these calls), how often, and how large messages are."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import numpy as np
+from msgspec import Struct
 
 from boundby.evidence.context import Int, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
@@ -12,7 +13,6 @@ from boundby.model.arrays import is_any, unique
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
 from boundby.model.intervals import EMPTY, IntervalSet, contains, union
-from boundby.model.records import dataclass
 from boundby.model.scale import MANY
 from boundby.trace.stacks import file_name
 from boundby.trace.tables import OpKind
@@ -27,8 +27,7 @@ LEAST_FLUSHES = MANY
 _FILL = expression(r"FillFunctor|memset", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class Compilations:
+class Compilations(Struct, frozen=True):
     """Idle pieces of devices in which the host compiles, and the calls that end them or compile themselves."""
 
     start_ns: Int
@@ -99,8 +98,7 @@ def _compilers(texts: list[str]) -> tuple[str, ...]:
     return tuple(who for who, pattern in COMPILERS if any(map(pattern.search, texts)))[:2]
 
 
-@dataclass(frozen=True)
-class Autotuning:
+class Autotuning(Struct, frozen=True):
     """``flushes``: fills of the cache; ``rows``: these and the kernels that they take turns with, of the operations."""
 
     rows: Rows

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from functools import cached_property, wraps
 from typing import TypeVar, cast
 from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from boundby.attribution.regions import ROOT, Regions
 from boundby.attribution.timeline import Timeline
@@ -17,7 +17,6 @@ from boundby.correlation.correlate import Calls
 from boundby.evidence.operators import Operators, operators_of
 from boundby.model.arrays import MISSING, group_counts, group_sums, largest, marked, pick, ranked, unique
 from boundby.model.causes import Cause
-from boundby.model.records import dataclass
 from boundby.model.scale import MANY, MOST, NEGLIGIBLE
 from boundby.model.step_function import NOTHING
 from boundby.model.units import count, duration
@@ -56,8 +55,7 @@ def once(make: Callable[[RuleContext], T]) -> Callable[[RuleContext], T]:
     return remembered
 
 
-@dataclass(frozen=True)
-class RuleContext:
+class RuleContext(Struct, frozen=True, dict=True):
     """One analyzed trace, for rules to look at. Facts beyond these are functions of it, in the other modules here."""
 
     timeline: Timeline
@@ -68,10 +66,8 @@ class RuleContext:
     savings: Savings | None  # None: no GPU work, or no calls
     thresholds: Mapping[tuple[str, str], float] = field(default_factory=dict)  # (rule, name), as users changed them
     show_all: bool = False
-    _facts: dict[object, object] = field(default_factory=dict, repr=False, compare=False)
-    _used_in: dict[int, tuple[ref[npt.NDArray[np.integer]], list[int]]] = field(
-        default_factory=dict, repr=False, compare=False
-    )
+    _facts: dict[object, object] = field(default_factory=dict)
+    _used_in: dict[int, tuple[ref[npt.NDArray[np.integer]], list[int]]] = field(default_factory=dict)
 
     def once(self, make: Callable[[RuleContext], T]) -> T:
         """``make(context)``, worked out once for all rules that ask. ``make`` is a function of a module."""

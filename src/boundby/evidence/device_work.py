@@ -7,18 +7,17 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.evidence.context import Bool, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.looked import Looked
 from boundby.model.arrays import is_any, is_even, narrow, pick, shared
 from boundby.model.intervals import Coverage, exposed, union
-from boundby.model.records import dataclass
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.kernels import kernel_label
 
 
-@dataclass(frozen=True)
-class DeviceWork:
+class DeviceWork(Struct, frozen=True, dict=True):
     """Columns over the rows of ``trace.operations``. Shapes are 0 where they are not told."""
 
     duration_ns: Int  # of those in a window what lies in it

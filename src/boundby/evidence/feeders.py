@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec import Struct
 
 from boundby.attribution.windows import step_region
 from boundby.evidence.context import RuleContext, once
 from boundby.model.arrays import unique, without
 from boundby.model.expressions import expression
 from boundby.model.intervals import Coverage, IntervalSet, intersect, union
-from boundby.model.records import dataclass
 from boundby.model.scale import HABIT, HALF, NEARLY_ALL, NOTABLE, SMALL
 from boundby.model.units import percent
 from boundby.trace.stacks import file_name
@@ -31,8 +31,7 @@ MUCH_WAITING = NOTABLE
 BEFORE_SHARE = SMALL
 
 
-@dataclass(frozen=True)
-class Worker:
+class Worker(Struct, frozen=True):
     """A thread beside the launching ones, or a process without CUDA calls as a whole."""
 
     number: int  # process id or thread id

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import DeviceTimeline
@@ -45,7 +46,6 @@ from boundby.model.arrays import (
 )
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, IntervalSet, contains, overlay, subtract, union
-from boundby.model.records import dataclass
 from boundby.model.scale import A_FEW_LINES, HABIT, HALF, LIST, MOST, NEARLY_ALL, SMALL
 from boundby.model.step_function import NOTHING
 from boundby.model.units import duration
@@ -88,8 +88,7 @@ class Idleness(IntEnum):
     FIRST = 8  # fetches the first batch of many, which has no work to hide behind: of no rule, and in no saving
 
 
-@dataclass(frozen=True)
-class HostPieces:
+class HostPieces(Struct, frozen=True, dict=True):
     """Idle pieces of all devices, by start; of one thread none at the same time. ``call``: the call that ended the
     interval (row of ``context.calls``); without GPU work a number below NOTHING for each stretch that a thread spends
     in one region."""
@@ -138,8 +137,7 @@ class HostPieces:
         return asleep
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(Struct, frozen=True):
     """Pieces of one region, or of several places that are told as one."""
 
     region: int

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+from msgspec import Struct
 
 from boundby.model.arrays import unique
 from boundby.model.expressions import expression
 from boundby.model.intervals import IntervalSet, contains
-from boundby.model.records import dataclass
 from boundby.model.step_function import cut
 from boundby.trace.stacks import Backtraces, StackSource, file_name, is_interpreter, is_plumbing, is_user_python
 from boundby.trace.tables import Trace
@@ -31,8 +31,7 @@ LONGEST_SYMBOL = 60
 _TEMPLATE, _ARGUMENTS = expression(r"<[^<>]*>"), expression(r"\([^()]*\)")
 
 
-@dataclass(frozen=True)
-class Hotspot:
+class Hotspot(Struct, frozen=True):
     """A function and the samples that fell into it. ``module``: its binary, or the Python file and line."""
 
     symbol: str

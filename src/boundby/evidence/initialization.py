@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.correlation.correlate import FIRST_LOAD_FACTOR, FIRST_LOAD_MINIMUM_NS
 from boundby.correlation.starting import LEAST_STEADY, STEADY_SHARE
@@ -14,7 +15,6 @@ from boundby.evidence.device_work import device_work
 from boundby.model.arrays import in_order, is_any, marked, median, unique
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
-from boundby.model.records import dataclass
 from boundby.model.scale import SMALL
 from boundby.trace.vocabulary.compilers import is_compile_call
 from boundby.trace.vocabulary.cuda import CallClass, plain_name
@@ -30,8 +30,7 @@ WARM_NAME = expression(
 )
 
 
-@dataclass(frozen=True)
-class SetupCalls:
+class SetupCalls(Struct, frozen=True):
     """Rows of ``context.calls`` in the windows."""
 
     steady: Rows  # allocations throughout

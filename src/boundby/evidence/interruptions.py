@@ -7,6 +7,7 @@ import itertools
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.evidence.context import Int, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
@@ -22,7 +23,6 @@ from boundby.model.arrays import (
     places,
     unique,
 )
-from boundby.model.records import dataclass
 from boundby.model.scale import HABIT, HALF, MANY, MOST
 
 # Devices give processes slices of time of about 0.5 to 5 ms; jitter of kernels stays far below.
@@ -41,8 +41,7 @@ PARTS, LEAST_IN_PART = 10, HABIT
 SLOWER, MOST_KINDS = 1.15, MOST
 
 
-@dataclass(frozen=True)
-class Interruptions:
+class Interruptions(Struct, frozen=True):
     """``rows``: operations held up, first those that ran, then those that had not begun; ``length_ns`` of each."""
 
     device: int
@@ -57,8 +56,7 @@ class Interruptions:
         return int(self.length_ns.sum())
 
 
-@dataclass(frozen=True)
-class Slowdown:
+class Slowdown(Struct, frozen=True):
     """Kinds of kernels that all take longer in some parts of the time."""
 
     device: int

@@ -6,12 +6,12 @@ from __future__ import annotations
 import re
 
 import numpy as np
+from msgspec import Struct
 
 from boundby.evidence.context import Bool, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work, stream_order
 from boundby.model.arrays import is_any, pick
 from boundby.model.expressions import expression
-from boundby.model.records import dataclass
 from boundby.model.scale import HABIT
 from boundby.trace.tables import GpuFacts
 from boundby.trace.vocabulary.kernels import MATMULS, KernelKind
@@ -41,8 +41,7 @@ _ADDCDIV = expression(r"addcdiv", re.IGNORECASE)
 _OPTIMIZER = expression(r"optimi[sz]er|\boptim\b|\badamw?\b|\bsgd\b|\bsgd\.step|adagrad|rmsprop|lamb\b", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class Attention:
+class Attention(Struct, frozen=True):
     """Attention written out: rows of trace.operations, one entry of ``instances`` for each softmax found."""
 
     between: Rows  # all kernels between the two matrix products
@@ -117,8 +116,7 @@ def optimizer_kernels(context: RuleContext) -> Rows:
     return chosen
 
 
-@dataclass(frozen=True)
-class Chains:
+class Chains(Struct, frozen=True):
     """Elementwise and reduction kernels that follow each other directly on one stream."""
 
     rows: Rows
@@ -151,8 +149,7 @@ def _named(context: RuleContext, pattern: re.Pattern[str]) -> Bool:
     return context.names_where(context.operations.name, pattern.search)
 
 
-@dataclass(frozen=True)
-class Occupancy:
+class Occupancy(Struct, frozen=True):
     """``fraction`` of the warps that a multiprocessor can hold; ``limit``: what stands in the way of more."""
 
     fraction: float

@@ -6,6 +6,7 @@ from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.correlation.correlate import Calls
 from boundby.evidence.context import Bool, Int, Rows, RuleContext, SavingNs, once
@@ -26,7 +27,6 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.causes import Cause
-from boundby.model.records import dataclass
 from boundby.model.scale import HABIT, MOST
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
@@ -60,8 +60,7 @@ class Part(IntEnum):
     OPTIMIZER = 2
 
 
-@dataclass(frozen=True)
-class Launches:
+class Launches(Struct, frozen=True):
     """One entry for each call in a window that launches exactly one kernel, by thread and time."""
 
     call: Rows  # rows of context.calls

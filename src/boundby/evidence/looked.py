@@ -6,13 +6,12 @@ from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.model.arrays import pick
-from boundby.model.records import dataclass
 
 
-@dataclass(frozen=True, eq=False)
-class Looked:
+class Looked(Struct, frozen=True, eq=False):
     """A column that takes no memory of its own; it is indexed like one."""
 
     table: npt.NDArray[np.integer]  # the last is what stands where a row has no number

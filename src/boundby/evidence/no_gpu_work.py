@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 
 import numpy as np
+from msgspec import Struct
 
 from boundby.model.arrays import is_in, unique
 from boundby.model.expressions import expression
-from boundby.model.records import dataclass
 from boundby.model.scale import HALF
 from boundby.model.units import duration, plural
 from boundby.results.report import CodeLine, FirstResponse, NoGpuWork
@@ -55,8 +55,7 @@ _RECORD_AGAIN = "boundby profile -- PROGRAM"
 _USES_THE_GPU = (CallClass.LAUNCH, CallClass.SYNC, CallClass.BLOCKING_COPY, CallClass.ALLOC)
 
 
-@dataclass(frozen=True)
-class _Seen:
+class _Seen(Struct, frozen=True):
     """What backtraces show of CUDA. ``call``: one that needs the GPU; ``inside_ns``: how long the main thread has not
     come out of the driver when the recording ends, and in how many calls of the OS it was seen there."""
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from boundby.model.records import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True)
-class OperatorSync:
+class OperatorSync(Struct, frozen=True):
     """One way in which an operator waits. ``operators`` are its names in a trace."""
 
     key: str

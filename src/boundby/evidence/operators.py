@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import Timeline
 from boundby.evidence.looked import Looked
 from boundby.model.arrays import Int32Array, Int64Array, compact, factorize, unique
 from boundby.model.expressions import expression
-from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
 from boundby.results.report import CodeLine
 from boundby.trace.frames import own_first
@@ -45,8 +45,7 @@ _ANY_NAMESPACE = expression(r"^[a-z_]\w*(?:::[A-Za-z_][\w.]*)+$")
 _PYTHON_SLACK_NS = 50_000
 
 
-@dataclass(frozen=True)
-class Operators:
+class Operators(Struct, frozen=True):
     """What each row of ``timeline.calls`` was called by.
 
     ``of_range`` is the innermost operator range around the call (a row of Trace.ranges; -1: none). ``outermost`` is the

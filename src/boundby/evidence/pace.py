@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec import Struct
 
 from boundby.correlation.cpu_evidence import sleeps_of
 from boundby.evidence.context import Int, RuleContext, once
 from boundby.evidence.feeders import SATURATED
 from boundby.model.arrays import median, unique
 from boundby.model.intervals import Coverage, IntervalSet, union
-from boundby.model.records import dataclass
 from boundby.model.scale import HALF, MANY, MOST, QUARTER
 
 # Fewer arrivals do not tell a clock from chance.
@@ -23,8 +23,7 @@ FOLLOWS = QUARTER
 MOST_PERIODS = MOST
 
 
-@dataclass(frozen=True)
-class Pace:
+class Pace(Struct, frozen=True):
     """``thread`` wakes every ``period_ns``, ``periods`` times between ``low_ns`` and ``high_ns``. Of each the GPU works
     for ``gpu_ns``, and the busiest thread on record for ``host_ns``."""
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+from msgspec import Struct
 
 from boundby.evidence.context import Bool, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
 from boundby.model.arrays import is_in
 from boundby.model.intervals import Coverage, IntervalSet, clip, union
-from boundby.model.records import dataclass
 from boundby.trace.tables import OpKind, PageEvents, Paging
 
 
-@dataclass(frozen=True)
-class Paged:
+class Paged(Struct, frozen=True):
     """``kernels``: those that run while their GPU waits for pages, for ``stalled_ns`` together; ``faults`` of GPUs in
     the window; ``evictions``. Masks over operations: ``ahead``, migrations that the program asked for before anybody
     waited, and ``read_back``, those to the host because it touched the pages."""

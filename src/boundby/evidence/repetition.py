@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
+from msgspec import Struct
 
 from boundby.evidence.context import CannotCheckError, Int, RuleContext, once
 from boundby.evidence.host_idleness import Idleness, host_pieces
 from boundby.evidence.initialization import setup_calls
 from boundby.model.arrays import unique
-from boundby.model.records import dataclass
 from boundby.results.report import Example
 from boundby.stats.instances import instance_lengths
 from boundby.structure.steps import SLOWER, count_warm_up
 
 
-@dataclass(frozen=True)
-class Repeated:
+class Repeated(Struct, frozen=True):
     """A region that repeats, outermost of its kind. ``warm_up`` instances come before the steady ones."""
 
     region: int

@@ -7,12 +7,12 @@ from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.evidence.context import Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
 from boundby.model.arrays import compact, is_any, scattered, unique
 from boundby.model.expressions import expression
-from boundby.model.records import dataclass
 from boundby.model.scale import HABIT, SMALL
 from boundby.trace.tables import Direction, MemoryKind, OpKind
 
@@ -47,8 +47,7 @@ class Transfer(IntEnum):
     PINNED = 3
 
 
-@dataclass(frozen=True)
-class Transfers:
+class Transfers(Struct, frozen=True):
     """``part`` and ``host`` are columns over ``trace.operations``."""
 
     part: npt.NDArray[np.int8]  # Transfer

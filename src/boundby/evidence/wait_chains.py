@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec import Struct
 
 from boundby.evidence.context import CannotCheckError, Rows, RuleContext, once
 from boundby.evidence.waits import kinds_of_waits, largest_kinds, untold_waits, waits_of
 from boundby.model.arrays import unique
-from boundby.model.records import dataclass
 from boundby.model.scale import HARDLY, SMALL
 from boundby.model.units import duration
 
@@ -25,8 +25,7 @@ MOST_OF = 0.95
 STANDS, COSTS = SMALL, HARDLY
 
 
-@dataclass(frozen=True)
-class Link:
+class Link(Struct, frozen=True):
     """One kind of waits: how long the host stands in them, and what is saved once they and those before are gone."""
 
     name: str
@@ -37,8 +36,7 @@ class Link:
     untold_ns: int = 0
 
 
-@dataclass(frozen=True)
-class Chain:
+class Chain(Struct, frozen=True):
     """Links in the order in which they go; ``whole_ns``: all waits gone; ``harmless``: kinds that cost nothing."""
 
     links: tuple[Link, ...]

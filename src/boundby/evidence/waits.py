@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 
 import numpy as np
+from msgspec import Struct
 
 from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.operator_syncs import EVERY, TO_DEVICE, TO_HOST, operator_sync
@@ -33,7 +34,6 @@ from boundby.model.arrays import (
 )
 from boundby.model.expressions import expression
 from boundby.model.intervals import EMPTY, Coverage, union
-from boundby.model.records import dataclass
 from boundby.model.scale import A_FEW_LINES, HALF, LIST, QUARTER
 from boundby.model.step_function import NOTHING
 from boundby.model.units import duration
@@ -75,8 +75,7 @@ class WaitKind(IntEnum):
 UNTOLD = (WaitKind.COPY, WaitKind.TAKEN_OVER)
 
 
-@dataclass(frozen=True)
-class Waits:
+class Waits(Struct, frozen=True):
     """Columns of waits, in order of their calls. ``call`` is a row of ``context.calls``."""
 
     call: Int
@@ -92,8 +91,7 @@ class Waits:
         return np.flatnonzero(self.kind == kind)
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(Struct, frozen=True):
     """Alike waits in one place: ``rows`` of `Waits`."""
 
     key: str

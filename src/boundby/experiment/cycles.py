@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
-from boundby.model.records import dataclass
 from boundby.model.scale import HALF, NEGLIGIBLE, NOTABLE, SLIGHT
 
 Float = NDArray[np.float64]
@@ -45,8 +45,7 @@ LEAST_MARGIN = SLIGHT
 _TAILS = (0.025, 0.975)
 
 
-@dataclass(frozen=True)
-class DelayedPace:
+class DelayedPace(Struct, frozen=True):
     """A pace that was measured with these delays (ns a step, as they happened), against that without any.
 
     ``difference_ns`` is how much longer a step took; ``error_ns`` its standard error, with ``freedom`` degrees.
@@ -58,8 +57,7 @@ class DelayedPace:
     freedom: float = 30.0
 
 
-@dataclass(frozen=True)
-class Worth:
+class Worth(Struct, frozen=True):
     """What a nanosecond is worth."""
 
     value: float
@@ -67,8 +65,7 @@ class Worth:
     high: float
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(Struct, frozen=True):
     """What the paces say together. Every part's worth is over the first ``reach_ns`` that are saved of it."""
 
     worth: Mapping[str, Worth]

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from boundby.capture.launcher import INJECTED
 from boundby.capture.profile import check_program
 from boundby.experiment import planning
@@ -21,7 +23,6 @@ from boundby.experiment.inside import FOLDER_VARIABLE, SETTINGS_VARIABLE, trial
 from boundby.experiment.paces import Block, read_block
 from boundby.experiment.planning import ExperimentError, Plan
 from boundby.model import door
-from boundby.model.records import dataclass
 from boundby.trace.facts import JobPlace
 
 Progress = Callable[[str, "float | None"], None]
@@ -32,8 +33,7 @@ LOOK_S = 0.05
 GRACE_S = 20.0
 
 
-@dataclass(frozen=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """What is asked for."""
 
     program: tuple[str, ...]
@@ -46,8 +46,7 @@ class Wanted:
     """Tried in the whole run, in which nothing is delayed; empty: the run to hold it against."""
 
 
-@dataclass(frozen=True)
-class Ran:
+class Ran(Struct, frozen=True):
     """A program that has ended, and what was measured until then."""
 
     exit_code: int

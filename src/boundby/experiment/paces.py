@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from boundby.experiment.conditions import BASE, DEVICE, HOST, INPUT, Condition
-from boundby.model.records import dataclass
 from boundby.model.scale import QUARTER
 from boundby.model.statistics import student_tail
 
@@ -20,8 +20,7 @@ CONFIDENCE = 0.95
 LEAST_FREEDOM = 2
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(Struct, frozen=True):
     """One block of steps: its condition, the time of a step, and what happened in it, a step."""
 
     condition: Condition
@@ -36,8 +35,7 @@ class Block:
     """Of one batch, where it is fetched; None: none was."""
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """How much longer a step takes under a condition than in the blocks beside it."""
 
     condition: Condition
@@ -53,8 +51,7 @@ class Difference:
         return self.error_ns * student_quantile(self.freedom)
 
 
-@dataclass(frozen=True)
-class Paces:
+class Paces(Struct, frozen=True):
     """All of an experiment."""
 
     step_ns: float

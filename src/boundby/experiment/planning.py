@@ -9,13 +9,13 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from boundby.experiment import conditions
 from boundby.experiment.conditions import DEVICE, HOST, INPUT, Condition
 from boundby.measure import steady
 from boundby.model.errors import UserError
 from boundby.model.expressions import expression
-from boundby.model.records import dataclass
 
 #: Delays as shares of a step: beyond a quarter bias rules, not noise (docs/prove.md).
 LARGE, SMALL = 0.25, 0.125
@@ -42,8 +42,7 @@ class ExperimentError(UserError):
     """A program on which no experiment can be made."""
 
 
-@dataclass(frozen=True)
-class Feed:
+class Feed(Struct, frozen=True):
     """The program's loader: ``main`` (the steps' own thread), ``workers`` or ``thread``."""
 
     kind: str
@@ -56,8 +55,7 @@ class Feed:
         return max(self.workers, 1)
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(Struct, frozen=True):
     """What a program showed while it warmed up."""
 
     source: str
@@ -75,8 +73,7 @@ class Found:
         return (HOST, *((INPUT,) if self.feed else ()), *((DEVICE,) if self.device else ()))
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """The blocks to run, and how long that takes."""
 
     found: Found

@@ -14,16 +14,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import asdict
+
 from boundby.model.errors import ToolError, UserError
-from boundby.model.records import dataclass
 
 #: An analysis that takes longer is given up: a training waits for it.
 MOST_S = 600
 _CHILD = "import sys; sys.path[:] = {path!r}; from boundby.integrations import apart; apart.answer()"
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(Struct, frozen=True):
     """What to analyse, and what to make of it. Paths are texts."""
 
     trace: str
@@ -36,8 +37,7 @@ class Question:
     unicode: bool = True
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What there is to show, and the Report as JSON."""
 
     screen: str
@@ -139,4 +139,4 @@ def of_job(traces: Sequence[str], question: Question) -> str:
 
 
 def _plain(record: Question | Answer) -> dict[str, Any]:
-    return dict(vars(record))
+    return asdict(record)

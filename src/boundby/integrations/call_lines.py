@@ -18,8 +18,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from msgspec import Struct
+
 from boundby.model import door
-from boundby.model.records import dataclass
 from boundby.trace.stacks import is_user_python
 
 #: More events than these are not gone through: each takes some 5 us.
@@ -28,8 +29,7 @@ _LONGEST = 80
 _LIST = b'"traceEvents": ['
 
 
-@dataclass(frozen=True)
-class Alias:
+class Alias(Struct, frozen=True):
     """What a file is called in a trace, and how far its lines lie below those that a person sees."""
 
     name: str

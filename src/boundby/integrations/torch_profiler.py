@@ -21,11 +21,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from boundby.integrations import apart
 from boundby.integrations.harmless import harmless, say, warn
 from boundby.model import door
 from boundby.model.errors import InputError, OutputError
-from boundby.model.records import dataclass
 
 if TYPE_CHECKING:
     from boundby.integrations.call_lines import Alias
@@ -37,8 +38,7 @@ FOLDER = "boundby-out/torch"
 _SUFFIX = ".pt.trace.json"
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(Struct, frozen=True):
     """This process's place among the ranks of a job."""
 
     rank: int

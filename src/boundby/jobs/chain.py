@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from boundby.jobs.meetings import Aligned
 from boundby.jobs.summary import UNKNOWN, RankSummary
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array
-from boundby.model.records import replace
 from boundby.native.chain import NONE, Course, replay
 
 Float = npt.NDArray[np.float64]

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from boundby.jobs.chain import Chain
 from boundby.jobs.even import Even
@@ -18,7 +20,6 @@ from boundby.jobs.peers import stages_of
 from boundby.jobs.summary import RankSummary, merged
 from boundby.model.arrays import BoolArray, Int64Array, ranked
 from boundby.model.causes import BUSY_CAUSES, CAUSES, Cause
-from boundby.model.records import dataclass, replace
 from boundby.model.scale import HABIT, HALF, LIST, MOST, NOTABLE, SLIGHT
 
 Float = npt.NDArray[np.float64]
@@ -63,8 +64,7 @@ _EXPLAINS = MOST
 _Slow = list[tuple[list[int], float]]
 
 
-@dataclass(frozen=True)
-class Culprit:
+class Culprit(Struct, frozen=True):
     """What one rank, stage, link or machine does beyond its peers. ``kind``: of `results.job.KINDS`."""
 
     kind: str
@@ -78,8 +78,7 @@ class Culprit:
     stage: int = -1
 
 
-@dataclass(frozen=True)
-class Chance:
+class Chance(Struct, frozen=True):
     """What ranks take turns in being late by, and what the job would gain if all did the same in each step."""
 
     cause: Cause
@@ -87,8 +86,7 @@ class Chance:
     saving_ns: int
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(Struct, frozen=True):
     """The job's length if something were so on all ranks. ``cause``, ``region``: what would be gone; None: something
     else."""
 
@@ -98,8 +96,7 @@ class Change:
     region: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(Struct, frozen=True):
     """``length_ns``: of the job, from the end of its first collective; as measured, and as replayed unchanged."""
 
     length_ns: int

@@ -15,12 +15,14 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from boundby.capture import folder as runs
 from boundby.jobs.rank import summarise
 from boundby.jobs.summary import Group, RankSummary, held_once
 from boundby.model.errors import InputError, ToolError, UserError
 from boundby.model.inputs import by_suffix, split_suffix
-from boundby.model.records import dataclass, replace
 from boundby.model.stage import stage
 from boundby.opening import Progress, open_trace
 from boundby.options import AnalysisOptions
@@ -31,8 +33,7 @@ _TRIES = 3
 _OWN = ("run.json", "report.json", "job.json")
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What became of one report."""
 
     name: str

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+from msgspec import Struct
 
 from boundby.jobs.meetings import Clock, Matched
 from boundby.jobs.summary import RankSummary
 from boundby.model.arrays import Int64Array
 from boundby.model.causes import CAUSES, LETTER, Cause
-from boundby.model.records import dataclass
 
 TRANSFER, WAITS, NOTHING = "=", ".", "?"
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(Struct, frozen=True):
     """One stretch an event, and one after the last: own work from ``since`` to ``worked``, waiting until the last rank
     ``came``, the transfer until ``until``."""
 

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.jobs.summary import UNKNOWN, RankSummary, merged
 from boundby.model.arrays import BoolArray, Int64Array, factorize, unique
-from boundby.model.records import dataclass
 from boundby.model.scale import HALF, NEARLY_ALL, SMALL
 from boundby.trace.vocabulary.mpi import is_mpi, is_symmetric
 
@@ -44,8 +44,7 @@ MESSAGE = "message"  # what a message between two ranks is called whose ends and
 _PASSING = {MESSAGE, "sendrecv", "send", "recv", "mpisend", "mpirecv", "mpiisend", "mpiirecv", "mpissend"}
 
 
-@dataclass(frozen=True)
-class Clock:
+class Clock(Struct, frozen=True):
     """From a rank's clock to the job's: ``time + offset + drift * (time - origin)``."""
 
     offset_ns: float
@@ -61,8 +60,7 @@ class Clock:
         return time_ns + np.round(shift).astype(np.int64)
 
 
-@dataclass(frozen=True)
-class Matched:
+class Matched(Struct, frozen=True, dict=True):
     """All parts of all collectives, ordered by instance and rank. Instances are numbered by time of their end."""
 
     instance: Int64Array
@@ -149,8 +147,7 @@ class Matched:
         return last, late_by
 
 
-@dataclass(frozen=True)
-class Aligned:
+class Aligned(Struct, frozen=True):
     """The job's collectives and clocks, and what could not be matched."""
 
     matched: Matched

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import PurePath
 
 import numpy as np
+from msgspec.structs import replace
 
 from boundby.capture.folder import worker_of
 from boundby.jobs.diagnosis import FEW_STEPS, Chance, Culprit, Diagnosis, Job, diagnose
@@ -20,7 +21,6 @@ from boundby.model import units
 from boundby.model.arrays import Int64Array, factorize, group_sums
 from boundby.model.causes import CAUSE_KEYS, CAUSES, LETTER, SHORT_LABEL, Cause
 from boundby.model.errors import InputError
-from boundby.model.records import replace
 from boundby.model.scale import HALF, NEGLIGIBLE, SLIGHT, SMALL
 from boundby.results.job import Ended, JobReport, JobVerdict, JobWhatIf, Pair, RankClock, RankReport, Straggler
 from boundby.trace.vocabulary.mpi import MessageKind, message_kind

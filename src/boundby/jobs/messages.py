@@ -15,7 +15,6 @@ from boundby.jobs.meetings import MESSAGE
 from boundby.jobs.summary import UNKNOWN, Group, Meetings
 from boundby.model.arrays import Int64Array, factorize, is_any, ranked, unique
 from boundby.model.intervals import EMPTY, IntervalSet, union
-from boundby.model.records import fields
 from boundby.trace.facts import Communicator
 from boundby.trace.tables import Messages
 from boundby.trace.vocabulary.mpi import WAITING, MessageKind, receives, sends
@@ -44,7 +43,7 @@ def message_meetings(timeline: Timeline, groups: dict[Group, int], kinds: dict[s
     if rank != UNKNOWN and passes.any():
         rows = np.flatnonzero(passes)
         parts.append(_passed(timeline, calls, kind, rows, (place, names, rank), groups, kinds))
-    columns = ([getattr(part, column.name) for part in parts] for column in fields(Meetings))
+    columns = ([getattr(part, column) for part in parts] for column in Meetings.__struct_fields__)
     return Meetings(*(np.concatenate(column) for column in columns))
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from boundby.attribution.gaps import LAUNCH_LIMIT_NS
 from boundby.attribution.host_state import ELSEWHERE
@@ -24,7 +25,6 @@ from boundby.model.arrays import Int64Array, factorize, pick, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.errors import InputError, SelectionError
 from boundby.model.intervals import EMPTY, IntervalSet, union
-from boundby.model.records import fields, replace
 from boundby.model.step_function import NOTHING, StepFunction, cut
 from boundby.structure.ranks import unfinished
 from boundby.structure.steps import find_steps
@@ -292,7 +292,7 @@ def _meetings(
         )
     if not parts:
         return Meetings.empty(), (), ()
-    columns = ([getattr(part, column.name) for part in parts] for column in fields(Meetings))
+    columns = ([getattr(part, column) for part in parts] for column in Meetings.__struct_fields__)
     joined = Meetings(*(np.concatenate(column) for column in columns))
     return joined, tuple(groups), tuple(kinds)
 

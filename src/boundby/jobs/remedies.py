@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from boundby.jobs.diagnosis import Chance, Culprit, Job
 from boundby.model.causes import Cause
-from boundby.model.records import replace
 from boundby.model.scale import NEARLY_ALL
 
 _BY_CAUSE = {

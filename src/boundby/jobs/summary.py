@@ -9,11 +9,12 @@ size.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
 from hashlib import blake2b
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
+from msgspec.structs import force_setattr, replace
 
 from boundby.model.arrays import (
     BoolArray,
@@ -27,7 +28,6 @@ from boundby.model.arrays import (
 )
 from boundby.model.causes import CAUSES, Cause
 from boundby.model.intervals import Coverage, IntervalSet, union
-from boundby.model.records import dataclass, replace
 from boundby.structure.ranks import Unfinished
 from boundby.trace.tables import Table
 
@@ -36,16 +36,14 @@ UNKNOWN = -1
 QUEUED_NS = 20_000
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(Struct, frozen=True):
     """A process group as the rank's trace knows it. ``ranks``: empty where the trace does not tell."""
 
     name: str
     ranks: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class Meetings(Table):
+class Meetings(Table, frozen=True):
     """One rank's collectives on the trace's clock, ordered by start. ``ready``: when all it needed on this rank was
     done."""
 
@@ -64,11 +62,10 @@ class Meetings(Table):
 
     def __post_init__(self) -> None:
         if len(self.call) != len(self.kind):
-            object.__setattr__(self, "call", self.kind)
+            force_setattr(self, "call", self.kind)
 
 
-@dataclass(frozen=True)
-class Events(Table):
+class Events(Table, frozen=True):
     """Arrivals at collectives and ends of waits for them, in order of time. ``kernels``: which have begun since the one
     before, as one number that is the same for the same kernels."""
 
@@ -78,8 +75,7 @@ class Events(Table):
     kernels: Int64Array
 
 
-@dataclass(frozen=True)
-class Work(Table):
+class Work(Table, frozen=True):
     """The rank's own time: before which event (their number: after the last), in which step, why and where."""
 
     event: Int32Array
@@ -89,8 +85,7 @@ class Work(Table):
     ns: Int64Array
 
 
-@dataclass(frozen=True)
-class Piece(Table):
+class Piece(Table, frozen=True):
     """Stretches of the account that cover the window: what `compact` is made from."""
 
     start_ns: Int64Array
@@ -99,8 +94,7 @@ class Piece(Table):
     region: Int32Array
 
 
-@dataclass(frozen=True)
-class Own(Table):
+class Own(Table, frozen=True):
     """Operations of the device beside communication, by start, and when each could have begun as far as its launch is
     concerned. ``kernel``: a number of its name that all ranks share (`fingerprint`); 0: it is no kernel."""
 
@@ -116,8 +110,7 @@ class Own(Table):
         return np.column_stack((distinct, np.bincount(of_row, minlength=len(distinct))))
 
 
-@dataclass(frozen=True)
-class RankSummary:
+class RankSummary(Struct, frozen=True):
     """One rank. ``base_ns``: the wall clock at the trace's zero (0: not told). ``kernels``: how many each step has."""
 
     name: str

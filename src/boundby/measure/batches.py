@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
+
+from msgspec import Struct, field
 
 from boundby.annotate import nvtx_range
 from boundby.measure import device as devices
@@ -93,8 +94,7 @@ def throughput(
         return search.run(start)
 
 
-@dataclass
-class _Search:
+class _Search(Struct):
     fn: Callable[..., object]
     make: Callable[[int], Any]
     options: Options

@@ -8,8 +8,9 @@ import gc
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from boundby.annotate import nvtx_range
 from boundby.measure import cuda, mistakes, sampling, torch_modes, values

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from boundby.measure.device import Device
 from boundby.measure.errors import MeasureError
@@ -14,8 +15,7 @@ from boundby.measure.sampling import Plan
 _SPELLINGS = {"synchronized": SYNCHRONISED, "events": EVENT}
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(Struct, frozen=True):
     """As ``latency`` takes and explains them.
 
     Raises:

@@ -7,9 +7,10 @@ saved result can be judged again in any way. ``None`` means that a thing was not
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, cast
+
+from msgspec import Struct, field
 
 from boundby.model import statistics
 from boundby.results import saved
@@ -29,8 +30,7 @@ METHOD_MEANING: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True)
-class Mistake:
+class Mistake(Struct, frozen=True):
     """Something that makes the figures say less, or other, than they seem to. ``code`` is its anchor in the docs."""
 
     code: str
@@ -38,8 +38,7 @@ class Mistake:
     advice: str = ""
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(Struct, frozen=True):
     """A confidence interval. ``confidence`` is what it holds by construction: few samples may not reach what was
     asked for."""
 
@@ -50,8 +49,7 @@ class Interval:
     how: str = "order statistics"
 
 
-@dataclass(frozen=True)
-class DeviceState:
+class DeviceState(Struct, frozen=True):
     """A GPU as NVML or nvidia-smi describes it at one moment. None: not told."""
 
     source: str
@@ -66,8 +64,7 @@ class DeviceState:
     persistence_mode: bool | None = None  # off: the driver is loaded again for the first program, which takes a second
 
 
-@dataclass(frozen=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """Where it was measured."""
 
     python: str
@@ -117,8 +114,7 @@ FIGURES = (
 )
 
 
-@dataclass(frozen=True)
-class Latency(_Kept):
+class Latency(_Kept, Struct, frozen=True):
     """How long one call takes.
 
     A sample is a block of ``calls_per_sample`` calls timed together (1 unless a call is too short for the clock), so
@@ -215,8 +211,7 @@ class Latency(_Kept):
         return statistics.spread(self.samples_ns)
 
 
-@dataclass(frozen=True)
-class Methods(_Kept):
+class Methods(_Kept, Struct, frozen=True):
     """The same call by several methods, the one to believe last."""
 
     kind: ClassVar[str] = "methods"
@@ -234,8 +229,7 @@ class Methods(_Kept):
         return self.latencies[-1].mistakes
 
 
-@dataclass(frozen=True)
-class StageTimes:
+class StageTimes(Struct, frozen=True):
     """One stage. All tuples have one entry for each time it was entered, in order."""
 
     name: str
@@ -245,8 +239,7 @@ class StageTimes:
     begin_ns: tuple[int, ...] = ()  # from its pass's first stage until it was entered on the host
 
 
-@dataclass(frozen=True)
-class StagesResult(_Kept):
+class StagesResult(_Kept, Struct, frozen=True):
     """A pipeline: each stage, and all of it from the first stage's start until its work was done."""
 
     kind: ClassVar[str] = "stages"
@@ -263,8 +256,7 @@ class StagesResult(_Kept):
     mistakes: tuple[Mistake, ...] = ()
 
 
-@dataclass(frozen=True)
-class BatchPoint:
+class BatchPoint(Struct, frozen=True):
     """One batch size."""
 
     size: int
@@ -282,8 +274,7 @@ class BatchPoint:
         return self.batches * self.size / self.total_ns * 1e9
 
 
-@dataclass(frozen=True)
-class Throughput(_Kept):
+class Throughput(_Kept, Struct, frozen=True):
     """Samples per second against batch size, the best size, and what ended the search."""
 
     kind: ClassVar[str] = "throughput"
@@ -304,8 +295,7 @@ class Throughput(_Kept):
     mistakes: tuple[Mistake, ...] = ()
 
 
-@dataclass(frozen=True)
-class SizePoint:
+class SizePoint(Struct, frozen=True):
     """One size on both devices. ``gpu_*`` are None where there is no GPU."""
 
     size: int
@@ -318,8 +308,7 @@ class SizePoint:
     gpu_quality: float | None = None
 
 
-@dataclass(frozen=True)
-class Devices(_Kept):
+class Devices(_Kept, Struct, frozen=True):
     """A function at growing sizes on CPU and GPU."""
 
     kind: ClassVar[str] = "devices"
@@ -340,8 +329,7 @@ class Devices(_Kept):
     quality: str | None = None  # what the figure of quality is called
 
 
-@dataclass(frozen=True)
-class Comparison(_Kept):
+class Comparison(_Kept, Struct, frozen=True):
     """Two latencies against each other. ``ratio`` is B's median by A's: 0.8 means that B takes 20 % less."""
 
     kind: ClassVar[str] = "comparison"

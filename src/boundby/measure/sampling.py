@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
+
+from msgspec import Struct, field
 
 from boundby.measure import steady
 from boundby.measure.device import Device
@@ -39,8 +40,7 @@ LATE_WARMUP = 1.25
 _GROWTH = 1.2
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """How much is measured, and when it is enough."""
 
     min_samples: int = 30
@@ -53,8 +53,7 @@ class Plan:
     min_sampling_ns: int = MIN_SAMPLING_NS
 
 
-@dataclass
-class Call:
+class Call(Struct):
     """A function with its inputs, and what is done before each call but not timed."""
 
     function: Function
@@ -69,8 +68,7 @@ class Call:
         return self.flush or self.prepare is not None
 
 
-@dataclass
-class Warmup:
+class Warmup(Struct):
     """What warm-up took."""
 
     ns: list[float] = field(default_factory=list)
@@ -78,8 +76,7 @@ class Warmup:
     is_steady: bool | None = None
 
 
-@dataclass
-class Sampler:
+class Sampler(Struct):
     """Times blocks of one call on one device. ``compiled`` counts torch.compile's graphs; a block in which one was
     made belongs to warm-up."""
 

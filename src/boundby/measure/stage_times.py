@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from types import TracebackType
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from boundby.annotate import nvtx_range
 from boundby.measure import cuda
@@ -43,8 +43,7 @@ def stages(*, device: str | Device | None = None, synchronise: bool = False) -> 
     return Stages(device, synchronise=synchronise)
 
 
-@dataclass
-class _Entry:
+class _Entry(Struct):
     """One time that a stage was entered."""
 
     name: str
@@ -55,8 +54,7 @@ class _Entry:
     end: Any = None
 
 
-@dataclass(frozen=True)
-class _Resolved:
+class _Resolved(Struct, frozen=True):
     """An entry on one axis: nanoseconds since the recorder's first stage."""
 
     name: str

@@ -11,10 +11,11 @@ import sysconfig
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from msgspec import Struct
 
 from boundby.measure import cuda
 from boundby.measure.errors import TargetError, next_step
@@ -25,8 +26,7 @@ _FORM = "Give FILE.py:FUNCTION or package.module:FUNCTION."
 _NAMES = 5
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(Struct, frozen=True):
     """A function and its inputs. ``make_inputs`` makes those of another size, ``build`` the function for a device."""
 
     name: str

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from boundby.model.records import dataclass
+from msgspec import Struct
 
 
 class Cause(IntEnum):
@@ -29,8 +29,7 @@ class Cause(IntEnum):
         self.key = self._name_.lower()  #: the name used in JSON, CSV and SQLite: ``gpu_compute``, ``sync``, ...
 
 
-@dataclass(frozen=True)
-class CauseInfo:
+class CauseInfo(Struct, frozen=True):
     """One cause in every format. Fields left empty: no verdict names it (``bound``), accounts of host threads do not
     hold it (``host_meaning``), no change to the program removes it (``noun``)."""
 

@@ -11,12 +11,12 @@ import itertools
 import re
 from functools import cache
 
+from msgspec import Struct
+
 from boundby.model.expressions import expression
-from boundby.model.records import dataclass
 
 
-@dataclass(frozen=True)
-class Gpu:
+class Gpu(Struct, frozen=True):
     """Published peaks of one device; ``None`` where it has no such unit."""
 
     name: str

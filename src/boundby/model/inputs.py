@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from boundby.model.records import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True)
-class InputKind:
+class InputKind(Struct, frozen=True):
     """Files of one kind."""
 
     suffixes: tuple[str, ...]

@@ -5,12 +5,12 @@ How the replay removes a cause is in `boundby.replay.removals`.
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from boundby.model.causes import NOUN
-from boundby.model.records import dataclass
 
 
-@dataclass(frozen=True)
-class Scenario:
+class Scenario(Struct, frozen=True):
     """One counterfactual: the program as it ran, without these causes."""
 
     key: str  # on the command line and in JSON

@@ -8,16 +8,15 @@ the last has arrived; a rank that waits for it goes on then. Variants run side b
 from __future__ import annotations
 
 import numpy as np
+from msgspec import Struct
 
 from boundby.model.arrays import BoolArray, FloatArray, Int32Array, Int64Array
 from boundby.model.library import Record, run, struct
-from boundby.model.records import dataclass
 
 NONE = -1
 
 
-@dataclass(frozen=True, eq=False)
-class Course(Record):
+class Course(Record, Struct, frozen=True, eq=False):
     """Events of all ranks, rank by rank, and the work before each. *Slots* are events with, behind each rank's last,
     its tail: event + rank."""
 

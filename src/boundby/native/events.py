@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from boundby.model.arrays import MISSING, Int8Array, Int32Array, Int64Array
 from boundby.model.library import run, struct
-from boundby.model.records import dataclass
 
 #: What an argument's value is.
 NUMBER, TEXT, RAW, NOTHING = range(4)
@@ -41,8 +41,7 @@ _ENTRY_TYPES: tuple[Any, ...] = (np.int32, np.int8, np.int8, np.int64)
 _TOPS = ("top_key", "top_key_length", "top_value", "top_value_length")
 
 
-@dataclass(frozen=True, eq=False)
-class Events:
+class Events(Struct, frozen=True, eq=False):
     """All events, in the order of the file. Times are ns, MISSING where there is none; ``pid`` and ``tid`` are numbers,
     or the first number in a text ("stream 7").
 

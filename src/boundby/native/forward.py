@@ -7,11 +7,13 @@ operations as in `boundby.replay.graph`, NONE (-1) in an index means that there 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.model.arrays import (
     BoolArray,
@@ -25,7 +27,6 @@ from boundby.model.arrays import (
     spread,
 )
 from boundby.model.library import Record, run, struct
-from boundby.model.records import dataclass, fields
 
 NONE = -1
 NEVER = -(1 << 62)
@@ -37,8 +38,7 @@ EXACT_NS = 1 << 53  # whole numbers below are exact as floating point numbers: 1
 T = TypeVar("T", bound=Record)
 
 
-@dataclass(frozen=True, eq=False)
-class Links(Record):
+class Links(Record, Struct, frozen=True, eq=False, dict=True):
     """What comes after what. Columns of nodes, then of operations, then of lanes (streams that share a device)."""
 
     chain: Int32Array
@@ -234,8 +234,7 @@ COSTS = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Pass(Record):
+class Pass(Record, Struct, frozen=True, eq=False):
     """One pass over the events in an order, and what it found out.
 
     ``order``: 2 * node begins it, 2 * node + 1 ends one that waits, ~row is an operation. ``calibrates``: everything

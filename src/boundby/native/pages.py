@@ -5,10 +5,10 @@ from __future__ import annotations
 from enum import IntEnum
 
 import numpy as np
+from msgspec import Struct
 
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array
 from boundby.model.library import Record, run
-from boundby.model.records import dataclass
 
 NONE = -1
 MOST_OUTPUTS = 32
@@ -37,8 +37,7 @@ class At(IntEnum):
     LAST_ROWID = 6
 
 
-@dataclass(frozen=True, eq=False)
-class Leaves(Record):
+class Leaves(Record, Struct, frozen=True, eq=False):
     """Some leaf pages and which columns of their rows are wanted; ``state`` says how far it is, and moves on."""
 
     pages: Int8Array  # one after the other

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.model.arrays import Int64Array, in_order, largest, tally, unique
 from boundby.model.causes import BUSY_CAUSES, CAUSES, Cause
 from boundby.model.intervals import expand
-from boundby.model.records import replace
 from boundby.model.step_function import NOTHING
 from boundby.plot_data.index import RegionIndex, name_of
 from boundby.results.plot_data import Gap

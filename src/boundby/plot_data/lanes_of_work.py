@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import (
@@ -21,7 +22,6 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.causes import Cause
-from boundby.model.records import replace
 from boundby.model.scale import LIST
 from boundby.plot_data.lanes_of_ranges import grouped, groups_of, resolution_for
 from boundby.results.plot_data import WorkLane

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from boundby.model.arrays import (
     BoolArray,
@@ -28,7 +29,6 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.expressions import expression
-from boundby.model.records import fields, replace
 from boundby.model.scale import NEGLIGIBLE, SMALL
 from boundby.readers.ascending import LEAST_CONTRADICTED, out_of_order
 from boundby.readers.range_order import broken_ranges
@@ -83,7 +83,7 @@ def repeated(table: str, trace: Trace) -> BoolArray | None:
     graph may run beside each other, for as long, in one tick of the device's clock."""
     rows = getattr(trace, table)
     again = np.arange(1, len(rows))
-    for column in ("start_ns", "end_ns", *(field.name for field in fields(rows))):
+    for column in ("start_ns", "end_ns", *rows.__struct_fields__):
         values = getattr(rows, column)
         if len(values) == len(rows):
             again = again[values[again] == values[again - 1]]

@@ -13,11 +13,12 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from msgspec import Struct
+
 from boundby.__about__ import __version__
 from boundby.document import findings
 from boundby.document.text import clean, region_name
 from boundby.model.expressions import expression
-from boundby.model.records import dataclass
 from boundby.model.scale import A_FEW_LINES
 from boundby.results.report import Finding, Report
 
@@ -30,8 +31,7 @@ MOST_PLACES = A_FEW_LINES
 _PLACE = expression(r"^(?:.*[( ])?([^ ()]+\.py):([0-9]+)\)?(?: .*)?$")
 
 
-@dataclass(frozen=True)
-class CodePlace:
+class CodePlace(Struct, frozen=True):
     """A line below the current folder."""
 
     file: str

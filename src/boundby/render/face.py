@@ -10,6 +10,7 @@ import io
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
+from msgspec import Struct
 from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.text import Text
 
@@ -18,7 +19,6 @@ from boundby.document.text import shorten
 from boundby.model import units
 from boundby.model.causes import info
 from boundby.model.expressions import expression
-from boundby.model.records import dataclass
 
 DEFAULT_WIDTH = 100
 MIN_WIDTH = 40
@@ -32,8 +32,7 @@ MIN_PROSE = 16  # cells; a column narrower than this moves below its label
 ColorSystem = Literal["standard", "256", "truecolor"]
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(Struct, frozen=True):
     """One column of a table. ``cell`` gives what a row has there, for a width in cells."""
 
     head: str
@@ -43,8 +42,7 @@ class Column:
     goes: int = 0  # where it gets narrow those with the highest number are left out first; 0: never
 
 
-@dataclass(frozen=True)
-class Face:
+class Face(Struct, frozen=True):
     """The width to fill in cells, the colours (None: none), and whether non-ASCII glyphs can be used."""
 
     width: int

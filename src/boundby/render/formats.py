@@ -10,8 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
 
+from msgspec import Struct
+
 from boundby.model.errors import OutputError
-from boundby.model.records import dataclass
 
 if TYPE_CHECKING:
     from boundby.attribution.timeline import Timeline
@@ -37,8 +38,7 @@ class Examined(Protocol):
     def next_bounds(self) -> Mapping[tuple[int, str], str | None]: ...
 
 
-@dataclass(frozen=True)
-class Surface:
+class Surface(Struct, frozen=True):
     """Width in cells, colours (None: none) and whether non-ASCII glyphs come through."""
 
     width: int
@@ -49,8 +49,7 @@ class Surface:
     sort: str = "time"  # what regions go by there
 
 
-@dataclass(frozen=True)
-class Format:
+class Format(Struct, frozen=True):
     """One format. It has ``render`` if it is text, ``write`` if it is binary, which only files can hold."""
 
     name: str  # for --format

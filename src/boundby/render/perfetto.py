@@ -6,12 +6,12 @@ The perfetto package is imported only when a trace is written.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import IO, TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.document import sentences
 from boundby.document.text import region_name
@@ -86,8 +86,7 @@ def _verdict(verdict: Verdict, window_ns: int, left: sentences.Left | None = Non
     return {name: text for name, text in texts.items() if text}
 
 
-@dataclass(frozen=True)
-class _Tracks:
+class _Tracks(Struct, frozen=True):
     """What is written on which track."""
 
     writer: Writer

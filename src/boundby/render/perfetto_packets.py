@@ -8,11 +8,11 @@ columns: each byte of their protobuf messages is a NumPy array with a row for ea
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from boundby.document.text import clean
 from boundby.model.arrays import Int64Array
@@ -65,8 +65,7 @@ class Texts:
         return added
 
 
-@dataclass(frozen=True)
-class Slices:
+class Slices(Struct, frozen=True):
     """What is drawn on one track, in order of start, then -end; columns of equal length.
 
     ``numbers`` and ``texts`` (numbers of Writer.texts) are shown with each slice by name; a negative one is not. An
@@ -81,8 +80,7 @@ class Slices:
     flow: Int64Array | None = None
 
 
-@dataclass
-class Writer:
+class Writer(Struct, dict=True):
     """Writes one trace. ``offset_ns`` is added to all times, so that none is negative."""
 
     file: IO[bytes]

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+from msgspec.structs import replace
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
@@ -16,7 +18,6 @@ from boundby.document.text import clean, part_name, region_name
 from boundby.document.view import Account, Row
 from boundby.model import units
 from boundby.model.causes import SHORT_LABEL
-from boundby.model.records import dataclass, replace
 from boundby.model.scale import A_FEW_LINES, LIST, SMALL, TABLE
 from boundby.render import terminal as parts
 from boundby.render.face import (
@@ -48,8 +49,7 @@ CALLS_DECIDE = SMALL  # of the window in API calls or waits: then calls are show
 _SHOWN_WARNINGS = ("clock", "cycles", "events", "lost", "mpi", "row")
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(Struct, frozen=True):
     """What a user asked for. ``top``: rows of each table, instead of what fits; ``sort``: what regions go by."""
 
     min_share: float | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
 from rich.text import Text
 
 from boundby.document import findings, glossary, report_document, sentences, view
@@ -12,7 +13,6 @@ from boundby.document.text import clean, region_name
 from boundby.document.view import Account, Row
 from boundby.model import units
 from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS, OTHER
-from boundby.model.records import replace
 from boundby.model.scale import LIST, SMALL
 from boundby.render import to_terminal
 from boundby.render.face import (

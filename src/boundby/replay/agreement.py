@@ -7,6 +7,7 @@ from collections import defaultdict
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.attribution.segments import concatenate
 from boundby.attribution.timeline import DeviceTimeline, Timeline
@@ -14,15 +15,13 @@ from boundby.model.arrays import Int8Array, Int32Array, Int64Array, as_rows, is_
 from boundby.model.causes import CAUSES, Cause
 from boundby.model.intervals import contains, union
 from boundby.model.library import int64, integers, run
-from boundby.model.records import dataclass
 
 # What the account says of a thread between its calls; all else is the device's, a call's, or debited to a wait.
 _BETWEEN_CALLS = (Cause.CPU, Cause.HOST_BLOCKED, Cause.INIT, Cause.UNATTRIBUTED)
 NONE = -1
 
 
-@dataclass(frozen=True)
-class Disagreement:
+class Disagreement(Struct, frozen=True):
     """For how long an interval of the graph has another cause than the account, on one thread."""
 
     thread: int

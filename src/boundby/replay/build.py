@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from msgspec.structs import replace
 
 from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import Timeline
@@ -19,7 +20,6 @@ from boundby.model.arrays import (
     spread,
     unique,
 )
-from boundby.model.records import replace
 from boundby.native.forward import Costs, Links
 from boundby.replay.device_concurrency import find_concurrency, held_until
 from boundby.replay.engine import calibrate

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct, field
 
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.model.arrays import FloatArray, Int64Array
 from boundby.model.causes import BUSY_CAUSES, REMOVABLE, Cause
-from boundby.model.records import dataclass
 from boundby.model.scale import HALF, NEGLIGIBLE, NOTABLE
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.native.forward import AT_ONCE
@@ -38,8 +37,7 @@ ASKED_TOGETHER = AT_ONCE
 _HOST = tuple(cause for cause in REMOVABLE if cause not in (*BUSY_CAUSES, Cause.SYNC))
 
 
-@dataclass(frozen=True)
-class Counterfactuals:
+class Counterfactuals(Struct, frozen=True):
     """Savings in nanoseconds by cause: ``sync`` from the program as it ran, every other cause from the program that
     no longer waits, or as it ran where its waits are not what costs it most (`_is_as_it_ran`). Empty where there was
     nothing to replay. ``unreliable`` says why the trace cannot be replayed to be trusted; None: it can."""
@@ -60,16 +58,14 @@ class Counterfactuals:
         return self.predicted_ns.get(device, {}).get(SCENARIO_OF_CAUSE.get(cause, ""))
 
 
-@dataclass(frozen=True)
-class Undelayed:
+class Undelayed(Struct, frozen=True):
     """Savings by device index and by region, had no ready work been delayed (by what else has the device)."""
 
     device: Mapping[int, Mapping[str, int]]
     region: Mapping[int, Mapping[str, int]]
 
 
-@dataclass(frozen=True)
-class Filled:
+class Filled(Struct, frozen=True):
     """The account and the replay of the same trace, had the device been busy whenever lost work may have run."""
 
     device_ns: Mapping[int, Int64Array]  # by device index, shape (causes,)

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from boundby.model.arrays import Int32Array, Int64Array, compact, factorize, in_order, pick
-from boundby.model.records import replace
 from boundby.model.scale import HARDLY
 from boundby.native.forward import NEVER, NONE, Costs, Links, Pass, Spans, Windows, find_late, forward, in_turns, spans
 from boundby.replay.device_concurrency import find_exclusions
@@ -40,7 +40,7 @@ _OF_COSTS, _OF_LINKS = ("interval_ns", "call_ns", "wait_lag_ns"), ("follow_lag_n
 
 def _copied(graph: Graph) -> Graph:
     """With columns of its own where calibrating changes them."""
-    costs = replace(graph.costs, **{name: getattr(graph.costs, name).copy() for name in _OF_COSTS})
+    costs = graph.costs.changed(**{name: getattr(graph.costs, name).copy() for name in _OF_COSTS})
     return replace(
         graph,
         costs=costs,
@@ -62,7 +62,7 @@ def _learn(graph: Graph) -> Graph:
     return replace(
         graph,
         links=replace(links, unexplained_lead_ns=compact(one_pass.lead_ns), **lags),
-        costs=replace(costs, unexplained_delay_ns=compact(one_pass.delay_ns)),
+        costs=costs.changed(unexplained_delay_ns=compact(one_pass.delay_ns)),
     )
 
 

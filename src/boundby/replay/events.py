@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.attribution.timeline import Timeline
 from boundby.model import stage
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, as_rows, is_any, ranked, unique
 from boundby.model.expressions import expression
-from boundby.model.records import dataclass
 from boundby.model.scale import QUARTER
 from boundby.replay.streams import NONE, SWITCH_LIMIT_NS, StreamQueues
 from boundby.trace.tables import StreamRole, Trace
@@ -75,8 +75,7 @@ class Edges(NamedTuple):
     what: npt.NDArray[np.integer]
 
 
-@dataclass(frozen=True)
-class Points:
+class Points(Struct, frozen=True):
     """What is told of each call in Calls: columns of its length; NONE where nothing is."""
 
     command: Int8Array
@@ -107,8 +106,7 @@ def read_points(timeline: Timeline) -> Points:
     return Points(command, stream, event, device, process)
 
 
-@dataclass(frozen=True)
-class Events:
+class Events(Struct, frozen=True):
     """``operations``: between operations of different streams. ``syncs``: calls (rows in Calls) that wait for an
     event, by what had been recorded; ``told``: the calls among them whose event the capture tells."""
 

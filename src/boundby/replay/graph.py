@@ -5,14 +5,13 @@ Every edge carries a measured lag, so that an unchanged replay gives the measure
 
 from __future__ import annotations
 
-from dataclasses import field
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct, field
 
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, is_any, pick
 from boundby.model.causes import Cause
-from boundby.model.records import dataclass
 from boundby.native.forward import Costs, Links, Pieces, assign_slots, follow
 from boundby.replay.agreement import Disagreement
 from boundby.replay.host_nodes import NO_EDGES, WindowEdges
@@ -20,8 +19,7 @@ from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
 
 
-@dataclass(frozen=True, eq=False)
-class Contradictions:
+class Contradictions(Struct, frozen=True, eq=False):
     """Dependencies that the measured times contradict, by what they were taken from. They are dropped, and counted."""
 
     streams: int = 0  # an operation began while another that it comes after ran
@@ -32,8 +30,7 @@ class Contradictions:
     )  # per operation: how much too early it began
 
 
-@dataclass(frozen=True)
-class Graph:
+class Graph(Struct, frozen=True, dict=True):
     """Columns of host nodes, of operations, and edges. Times are nanoseconds on the host's clock.
 
     A node is a CUDA call or an instant on a thread (see HostNodes). It comes after the one before it in its chain: an

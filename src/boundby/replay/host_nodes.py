@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.attribution.host_state import DISPATCH_LIMIT_NS
 from boundby.attribution.regions import ROOT
@@ -34,7 +35,6 @@ from boundby.model.arrays import (
 )
 from boundby.model.causes import Cause
 from boundby.model.intervals import IntervalSet, contains, intersect
-from boundby.model.records import dataclass
 from boundby.model.scale import SMALL
 from boundby.native.pieces import cut_intervals
 from boundby.replay.agreement import Disagreement, find_disagreements
@@ -62,8 +62,7 @@ class WindowEdges(NamedTuple):
 NO_EDGES = WindowEdges(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int32))
 
 
-@dataclass(frozen=True)
-class HostNodes:
+class HostNodes(Struct, frozen=True):
     """Nodes ordered by chain and start; columns of equal length, then the pieces of the intervals before them."""
 
     chain: Int32Array
@@ -312,8 +311,7 @@ def _outside_calls(timeline: Timeline, thread: Int64Array, time: Int64Array) -> 
     return time
 
 
-@dataclass(frozen=True)
-class _Pieces:
+class _Pieces(Struct, frozen=True):
     node: Int32Array
     ns: Int32Array
     cause: Int8Array

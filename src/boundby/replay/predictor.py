@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.model import stage
@@ -27,7 +28,6 @@ from boundby.model.arrays import (
 )
 from boundby.model.causes import REMOVABLE, Cause
 from boundby.model.intervals import clip, union
-from boundby.model.records import replace
 from boundby.model.scale import A_FEW_LINES, HABIT, HARDLY, NEGLIGIBLE, NOTABLE, SMALL
 from boundby.model.units import percent
 from boundby.native.forward import AT_ONCE, NEVER, NONE, Column, Costs, Less, Spans, Windows

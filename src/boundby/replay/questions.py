@@ -6,12 +6,12 @@ import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+from msgspec import Struct
 
 from boundby.model.arrays import BoolArray, unique
 from boundby.model.errors import SelectionError, did_you_mean
 from boundby.model.expressions import expression
 from boundby.model.intervals import clip, union
-from boundby.model.records import dataclass
 from boundby.model.scenarios import SCENARIOS
 from boundby.replay.predictor import Predictor, Step
 from boundby.replay.removals import Change, Faster, FasterHost, Scope, Without
@@ -28,8 +28,7 @@ FORMS = (
 )
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What one scenario would leave of one device's window. Times in nanoseconds.
 
     ``low_ns`` and ``high_ns`` enclose what the trace leaves open: see `Predictor.between`; ``confidence`` says how

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from boundby.model.arrays import Int32Array, Int64Array, compact, offsets, pick, scattered
-from boundby.model.records import replace
 from boundby.native.forward import Costs, Links
 from boundby.replay.events import MOST_CLOCK_ERROR_NS
 from boundby.replay.graph import Contradictions, Graph
@@ -60,8 +60,7 @@ def reconcile(graph: Graph) -> Graph:
         after_at=after_at,
         after_what=after_what,
     )
-    costs = replace(
-        costs,
+    costs = costs.changed(
         call_ns=np.where(is_lost, length, np.minimum(costs.call_ns, length)),
         waits=costs.waits & ~is_lost,
         wait_lag_ns=waits.lag_ns,

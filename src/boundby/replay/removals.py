@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.attribution.gaps import LAUNCH_LIMIT_NS
 from boundby.model.arrays import (
@@ -24,7 +25,6 @@ from boundby.model.arrays import (
     tally,
 )
 from boundby.model.causes import REMOVABLE, Cause
-from boundby.model.records import dataclass
 from boundby.model.scenarios import SCENARIOS
 from boundby.native.forward import Column, Costs, Less
 from boundby.replay.graph import Graph
@@ -39,8 +39,7 @@ _OF_NO_REMOVAL = (Cause.UNATTRIBUTED, Cause.PROFILER, Cause.SYNC)
 SUMMED_AT_ONCE = 1 << 17
 
 
-@dataclass(frozen=True, eq=False)
-class Scope:
+class Scope(Struct, frozen=True, eq=False, dict=True):
     """Where costs are changed: masks over nodes, operations and pieces of the intervals between nodes (``find_pieces``:
     not every change asks for these)."""
 
@@ -123,8 +122,7 @@ def window_scope(graph: Graph, low: int, high: int) -> Scope:
     return Scope(calls, operations, lambda: graph.of_pieces(after), is_everything=True)
 
 
-@dataclass(frozen=True)
-class Without:
+class Without(Struct, frozen=True):
     """Nothing of these causes (keys of `Cause`) is left, in whatever order and however often they are named."""
 
     causes: tuple[str, ...]
@@ -151,8 +149,7 @@ class Without:
         return set(self.causes) >= set(SCENARIOS["infinite_host"].causes)
 
 
-@dataclass(frozen=True)
-class FasterHost:
+class FasterHost(Struct, frozen=True):
     """The host's own code between calls takes a ``factor``-th of its time."""
 
     factor: float
@@ -162,8 +159,7 @@ class FasterHost:
         return costs.changed(interval_ns=costs.interval_ns - saved + (saved / self.factor).astype(np.int64))
 
 
-@dataclass(frozen=True, eq=False)
-class Faster:
+class Faster(Struct, frozen=True, eq=False):
     """These operations (a mask) run ``factor`` times as fast; calls that are held by copies among them are for as much
     less: they stage the data through a buffer before, after and while the copy runs."""
 
@@ -190,8 +186,7 @@ class Faster:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class WithoutOpen:
+class WithoutOpen(Struct, frozen=True, eq=False, dict=True):
     """What the trace leaves open is gone, as far as another change has left it."""
 
     open: Open
@@ -225,8 +220,7 @@ class WithoutOpen:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class Keeping:
+class Keeping(Struct, frozen=True, eq=False):
     """What other changes took of the intervals before nodes stays, up to this: work on the input, say."""
 
     ns: Int64Array

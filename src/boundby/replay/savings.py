@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from boundby.model.arrays import BoolArray
-from boundby.model.records import replace
 from boundby.replay.predictor import LEAST_OPEN, MODEL_ERROR, Predictor, Step, most_saved
 from boundby.replay.removals import Change, Faster, Without
 from boundby.replay.uncertainty import Range

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.model.arrays import (
     BoolArray,
@@ -17,7 +18,6 @@ from boundby.model.arrays import (
     quantile,
     unique,
 )
-from boundby.model.records import dataclass
 from boundby.trace.tables import Operations
 
 NONE = -1
@@ -74,8 +74,7 @@ class StreamQueues:
         return np.where(good, found, NONE)
 
 
-@dataclass(frozen=True)
-class StreamOrder:
+class StreamOrder(Struct, frozen=True):
     """Per operation: when it can start at the earliest. Lags in nanoseconds."""
 
     launch_latency: Int64Array  # from the start of the launching call (or its end) to the device

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.model.arrays import (
@@ -30,7 +31,6 @@ from boundby.model.arrays import (
 )
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, contains, union
-from boundby.model.records import dataclass
 from boundby.model.scale import HABIT, MANY
 from boundby.replay.graph import Graph
 from boundby.results.report import Doubt, Window
@@ -48,8 +48,7 @@ SPANS, HELD_UP = 50, 0.02
 LEAST_DOUBT = 0.001
 
 
-@dataclass(frozen=True)
-class Open:
+class Open(Struct, frozen=True):
     """Nanoseconds that may be gone once the device is done sooner, per node or operation of a graph."""
 
     sleep_ns: Int64Array  # of the interval before each node: asleep, for no known reason, while the device worked

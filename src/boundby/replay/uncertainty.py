@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from boundby.model.open_kinds import KINDS
-from boundby.model.records import replace
 from boundby.model.scale import QUARTER
 from boundby.results.report import CONFIDENCES, Uncertainty
 

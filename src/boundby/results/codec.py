@@ -7,7 +7,6 @@ written too, and passed over when read.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 import types
@@ -16,9 +15,12 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Annotated, Any, TypeVar, Union
 
+from msgspec import Struct
+from msgspec.structs import fields
+
 from boundby.model.causes import CAUSE_KEYS
 from boundby.model.records import LATER as LATER
-from boundby.model.records import Mark, dataclass
+from boundby.model.records import Mark
 
 Json = dict[str, Any]
 Getter = Callable[[Any], Any]
@@ -26,36 +28,31 @@ T = TypeVar("T")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True)
-class Least:
+class Least(Struct, frozen=True):
     """The smallest value possible."""
 
     value: int
 
 
-@dataclass(frozen=True)
-class OneOf:
+class OneOf(Struct, frozen=True):
     """The only values possible."""
 
     values: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Named:
+class Named(Struct, frozen=True):
     """The key, where it is not the field's name."""
 
     key: str
 
 
-@dataclass(frozen=True)
-class Flat:
+class Flat(Struct, frozen=True):
     """The inner keys (``only`` these and in this order, if any are named) stand among those of what holds it."""
 
     only: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(Struct, frozen=True):
     """In flat tables: another ``name`` (of what has parts, their prefix), and ``after`` which field it stands.
     ``joined``: what stands between the parts of a tuple of texts. ``is_left_out``: it has no column."""
 
@@ -76,8 +73,7 @@ Times = Annotated[Mapping[str, Natural], BY_CAUSE]
 Path = Annotated[tuple[str, ...], Column(joined="/")]
 
 
-@dataclass(frozen=True)
-class _Derived:
+class _Derived(Struct, frozen=True):
     after: str
     is_key: bool
     is_column: bool
@@ -94,8 +90,7 @@ def derived(after: str, *, is_key: bool = True, is_column: bool = True) -> Calla
     return mark
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(Struct, frozen=True, dict=True):
     """An annotation taken apart: the bare type, whether None will do, and every mark."""
 
     bare: Any
@@ -117,7 +112,7 @@ class Kind:
 
     @functools.cached_property
     def is_dataclass(self) -> bool:
-        return dataclasses.is_dataclass(self.bare)
+        return isinstance(self.bare, type) and issubclass(self.bare, Struct)
 
     @functools.cached_property
     def least(self) -> int | None:
@@ -143,8 +138,7 @@ class Kind:
         return one_line(text)
 
 
-@dataclass(frozen=True)
-class Member:
+class Member(Struct, frozen=True, dict=True):
     """One field or derived property of a result, in its place."""
 
     name: str
@@ -201,10 +195,7 @@ def members(kind: type[Any]) -> tuple[Member, ...]:
 
 
 def _members(kind: type[Any]) -> tuple[Member, ...]:
-    hints = typing.get_type_hints(kind, include_extras=True)
-    found = [
-        Member(field.name, kind_of(hints[field.name]), _has_no_default(field)) for field in dataclasses.fields(kind)
-    ]
+    found = [Member(field.name, kind_of(field.type), field.required) for field in fields(kind)]
     for name, value in ((name, value) for base in kind.__mro__ for name, value in vars(base).items()):
         mark = getattr(value.fget, "derived", None) if isinstance(value, property) else None
         if mark is not None:
@@ -213,10 +204,6 @@ def _members(kind: type[Any]) -> tuple[Member, ...]:
             told = kind_of(Annotated[returned, one_line(value.__doc__ or "")])
             found.insert(place + 1, Member(name, told, derived=mark))
     return tuple(found)
-
-
-def _has_no_default(field: dataclasses.Field[Any]) -> bool:
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 def written(member: Member) -> tuple[Member, ...]:
@@ -243,7 +230,7 @@ def to_plain(value: Any, *, keep_infinite: bool = False) -> Any:
         if math.isfinite(value):
             return value
         return {"number": str(value)} if keep_infinite else None
-    if dataclasses.is_dataclass(value):
+    if isinstance(value, Struct):
         return {key: to_plain(order(get(value)), keep_infinite=keep_infinite) for key, get, order in _keys(type(value))}
     if isinstance(value, Mapping):
         return {valid(str(key)): to_plain(item, keep_infinite=keep_infinite) for key, item in value.items()}

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from boundby.model.records import dataclass
+from msgspec import Struct
+
 from boundby.results.codec import LATER, Flat, Least, OneOf, Path, Times, derived
 from boundby.results.report import Finding, Verdict, Viewed
 from boundby.results.saved import Saved
@@ -17,8 +18,7 @@ from boundby.results.saved import Saved
 SIGNIFICANCE = ("faster", "slower", "same", "too_few", "not_tested")
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(Struct, frozen=True):
     """One of the two runs."""
 
     path: Annotated[str, "The report's file."]
@@ -30,16 +30,14 @@ class Side:
     found_high: Annotated[int, "Findings of high severity."]
 
 
-@dataclass(frozen=True)
-class Doubt:
+class Doubt(Struct, frozen=True):
     """Why the two may not be comparable."""
 
     code: Annotated[str, "A stable slug."]
     message: Annotated[str, "A sentence."]
 
 
-@dataclass(frozen=True)
-class Significance:
+class Significance(Struct, frozen=True):
     """Whether the typical instance changed, judged by how much instances of each run differ among themselves."""
 
     status: Annotated[str, OneOf(SIGNIFICANCE), "faster and slower are significant."]
@@ -59,8 +57,7 @@ class Significance:
         return self.status in ("faster", "slower")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Account:
+class Account(Struct, frozen=True, kw_only=True):
     """One run's half of a device or region: its account, how often it ran, its verdict."""
 
     name: Annotated[str, "Device, or the region's last name."]  # "GPU 0", "Host"
@@ -83,8 +80,7 @@ class Account:
         return self.time.get(cause, 0) / self.instances if self.instances else 0.0
 
 
-@dataclass(frozen=True)
-class DeviceChange:
+class DeviceChange(Struct, frozen=True):
     """A device (or the host's threads together, without GPU work) in both runs; one of the two can be missing."""
 
     before: Annotated[Account | None, "In the earlier run; null where it is only in the other."]
@@ -103,8 +99,7 @@ class DeviceChange:
         return None if self.why_not is not None else _change(self.before, self.after)
 
 
-@dataclass(frozen=True)
-class RegionChange:
+class RegionChange(Struct, frozen=True):
     """A region in both runs, or only in one (the other is None)."""
 
     before: Annotated[Account | None, "In the earlier run; null where it is only in the other."]
@@ -129,8 +124,7 @@ class RegionChange:
         return None if self.why_not is not None else _change(self.before, self.after)
 
 
-@dataclass(frozen=True, kw_only=True)
-class FindingChange:
+class FindingChange(Struct, frozen=True, kw_only=True):
     """What became of a finding: the later one where it remains.
 
     ``measured_ns`` is the whole change of the region (or the window). To the finding's credit is no more than
@@ -170,8 +164,7 @@ class FindingChange:
     together: Annotated[int, Least(1), "Resolved: how many findings share measured_ns and cause_ns."] = 1
 
 
-@dataclass(frozen=True)
-class Prediction:
+class Prediction(Struct, frozen=True):
     """A prediction made on the earlier run, set against what the later run measured."""
 
     subject: Annotated[str, "GPU or region."]
@@ -193,8 +186,7 @@ class Prediction:
         return (self.expected_ns - self.measured_ns) / self.measured_ns if self.measured_ns else 0.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Comparison(Saved, Viewed):
+class Comparison(Saved, Viewed, Struct, frozen=True, kw_only=True):
     """What changed between two runs. ``boundby.compare_runs`` returns it; every format is made from it."""
 
     kind: ClassVar[str] = "comparison"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from boundby.model.records import dataclass
+from msgspec import Struct
+
 from boundby.results.codec import OneOf, derived
 from boundby.results.saved import Saved
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """One value that a limit was held against."""
 
     subject: Annotated[str, "Region or device; empty: the whole."]  # "step/loss", "GPU 0"
@@ -18,8 +18,7 @@ class Measured:
     kept: Annotated[bool, "Whether this one kept the limit."]
 
 
-@dataclass(frozen=True)
-class LimitResult:
+class LimitResult(Struct, frozen=True):
     """One limit."""
 
     limit: Annotated[str, "As written."]
@@ -32,8 +31,7 @@ class LimitResult:
     untold: Annotated[bool, "Neither kept nor broken: what was recorded does not tell."] = False
 
 
-@dataclass(frozen=True)
-class GateResult(Saved):
+class GateResult(Saved, Struct, frozen=True):
     """All limits of one check."""
 
     kind: ClassVar[str] = "check"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
+from msgspec import Struct
+
 from boundby.model.causes import BOUNDS
-from boundby.model.records import LATER, dataclass
+from boundby.model.records import LATER
 from boundby.results.codec import Least, Natural, NonNegative, OneOf, Path, Times, derived
 from boundby.results.comparison import Significance
 from boundby.results.report import CONFIDENCES, Viewed
@@ -21,8 +23,7 @@ REMEDIES = (
 )
 
 
-@dataclass(frozen=True)
-class RankClock:
+class RankClock(Struct, frozen=True):
     """How a rank's clock was set: what the ends of collectives say, on the first rank's clock."""
 
     offset_ns: Annotated[int, "Nanoseconds added to the rank's times at the begin of its window."]
@@ -32,8 +33,7 @@ class RankClock:
     worst_ns: Annotated[NonNegative, "The same, 95th percentile."]
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankReport:
+class RankReport(Struct, frozen=True, kw_only=True):
     """One rank: its time, what of it was its own, transfer and waiting."""
 
     name: Annotated[str, "The report, as given."]
@@ -68,8 +68,7 @@ class RankReport:
     ] = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Straggler:
+class Straggler(Struct, frozen=True, kw_only=True):
     """What holds the job up: a rank, a stage or a link that takes longer than those that do the same, and why."""
 
     kind: Annotated[
@@ -95,8 +94,7 @@ class Straggler:
     waited_ns: Annotated[Natural, LATER, "How long they wait there for it, nanoseconds of all of them."] = 0
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """A rank that started MPI and did not end it: its last call, and whether it ever returned from it."""
 
     rank: Annotated[Natural, "Place in the list of ranks."]
@@ -108,8 +106,7 @@ class Ended:
     bytes: Annotated[int | None, "The message's size; null: not told."] = None
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(Struct, frozen=True):
     """Who waits for whom."""
 
     waiting: Annotated[Natural, "Place in the list of ranks."]
@@ -117,8 +114,7 @@ class Pair:
     wait_ns: Annotated[Natural, "Nanoseconds."]
 
 
-@dataclass(frozen=True)
-class JobWhatIf:
+class JobWhatIf(Struct, frozen=True):
     """The job's length as a scenario would leave it, by replay of all ranks joined at their collectives."""
 
     scenario: Annotated[
@@ -130,8 +126,7 @@ class JobWhatIf:
     region: Annotated[Path, "Where it is gone; empty: everywhere."] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobVerdict:
+class JobVerdict(Struct, frozen=True, kw_only=True):
     """What bounds the job."""
 
     bound: Annotated[
@@ -143,8 +138,7 @@ class JobVerdict:
     saving_ns: Annotated[int | None, "What the job would be shorter without it; null: not known."] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobReport(Saved, Viewed):
+class JobReport(Saved, Viewed, Struct, frozen=True, kw_only=True):
     """Who holds up whom in a job of many ranks, why, and what balance would save. ``boundby.job`` returns it."""
 
     kind: ClassVar[str] = "job"
@@ -191,8 +185,7 @@ class JobReport(Saved, Viewed):
         return (most, waited[most] / sum(waited)) if waited[most] > 0 else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobSide:
+class JobSide(Struct, frozen=True, kw_only=True):
     """One of two jobs that are compared. Shares are of all ranks' time."""
 
     path: Annotated[str, "What was given."]
@@ -207,8 +200,7 @@ class JobSide:
     confidence: Annotated[str, OneOf(CONFIDENCES), "How sure that is."]
 
 
-@dataclass(frozen=True)
-class StragglerChange:
+class StragglerChange(Struct, frozen=True):
     """Something that holds up one of the jobs, or both; here ``ranks`` are numbers of ranks."""
 
     status: Annotated[str, OneOf(("resolved", "new", "stays")), "Whether it is gone, new, or in both."]
@@ -216,8 +208,7 @@ class StragglerChange:
     after: Annotated[Straggler | None, "In the second."]
 
 
-@dataclass(frozen=True)
-class RankChange:
+class RankChange(Struct, frozen=True):
     """One rank that both jobs have, by its number: mean nanoseconds of a step, or of the run where there are none."""
 
     rank: Annotated[Natural, "Its number."]
@@ -227,8 +218,7 @@ class RankChange:
     wait_after_ns: Annotated[NonNegative, "Waiting for others."]
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobComparison(Saved):
+class JobComparison(Saved, Struct, frozen=True, kw_only=True):
     """What changed from one job of many ranks to another."""
 
     kind: ClassVar[str] = "job-comparison"

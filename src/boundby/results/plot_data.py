@@ -9,25 +9,23 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.model.arrays import Int64Array
-from boundby.model.records import dataclass
 
 Float64Array = npt.NDArray[np.float64]
 
 NO_REGION = -1
 
 
-@dataclass(frozen=True)
-class RegionName:
+class RegionName(Struct, frozen=True):
     """A region as the Report names it: the root, which holds what no range owns, has the path ()."""
 
     path: tuple[str, ...]
     domain: str
 
 
-@dataclass(frozen=True)
-class CauseBins:
+class CauseBins(Struct, frozen=True):
     """Time by cause in bins. ``cause_ns`` sums to the account of what it covers, to the nanosecond."""
 
     edges_ns: Int64Array  # (bins + 1,), ascending
@@ -40,8 +38,7 @@ class CauseBins:
         return total
 
 
-@dataclass(frozen=True)
-class CauseSegments:
+class CauseSegments(Struct, frozen=True):
     """Disjoint stretches of one cause each, in order of start; columns of equal length."""
 
     start_ns: Int64Array
@@ -53,8 +50,7 @@ class CauseSegments:
         return len(self.start_ns)
 
 
-@dataclass(frozen=True)
-class AccountLane:
+class AccountLane(Struct, frozen=True):
     """One device's account over time; without GPU work, one host thread's.
 
     ``segments`` is exact (neighbours of one cause and region joined) or None where there are too many of them; then
@@ -87,8 +83,7 @@ class AccountLane:
         return _ratio(self.cpu_ns, self.cpu_known_ns)
 
 
-@dataclass(frozen=True)
-class RangeLane:
+class RangeLane(Struct, frozen=True):
     """NVTX ranges of one thread at one nesting depth (or start/end ranges of one process), in order of start.
 
     ``count`` is 1 for a range, more for neighbours too short to be drawn apart: then ``start_ns`` to ``end_ns`` holds
@@ -109,8 +104,7 @@ class RangeLane:
         return len(self.start_ns)
 
 
-@dataclass(frozen=True)
-class WorkLane:
+class WorkLane(Struct, frozen=True):
     """What one stream of a device ran, or which CUDA calls one thread made (nested ones left out), in order of start.
 
     ``count``, ``covered_ns`` as in RangeLane; ``name`` and ``cause`` are of what takes most of the time then.
@@ -132,8 +126,7 @@ class WorkLane:
         return len(self.start_ns)
 
 
-@dataclass(frozen=True)
-class Gap:
+class Gap(Struct, frozen=True):
     """One idle interval of a device. ``cause_ns`` follows causes.CAUSES and sums to its length.
 
     ``call`` is the call to blame: where the dominant cause is sync, the one that waited; else the one in which the
@@ -162,8 +155,7 @@ class Gap:
         return self.cause_ns[self.cause] / self.length_ns
 
 
-@dataclass(frozen=True)
-class Spread:
+class Spread(Struct, frozen=True):
     """All instances of a region as a histogram: ``counts[i]`` of them last from ``edges_ns[i]`` to the next edge."""
 
     edges_ns: Float64Array  # (k + 1,)
@@ -171,8 +163,7 @@ class Spread:
     has_last: bool = False  # the last bar is wider than the others and holds the longest 1 %
 
 
-@dataclass(frozen=True)
-class InstanceSeries:
+class InstanceSeries(Struct, frozen=True):
     """Durations of a region's instances in order of time.
 
     ``index`` is the instance's number; where there are too many, of each run of neighbours only the shortest and the
@@ -194,8 +185,7 @@ class InstanceSeries:
     projected: Spread | None
 
 
-@dataclass(frozen=True)
-class KernelRow:
+class KernelRow(Struct, frozen=True):
     """All kernels of one name in the windows. ``share`` is of all kernels' summed time."""
 
     name: str
@@ -210,8 +200,7 @@ class KernelRow:
     region: int  # in which most of its time was launched
 
 
-@dataclass(frozen=True)
-class CopyRow:
+class CopyRow(Struct, frozen=True):
     """Copies, sets or migrations of one direction between two kinds of memory."""
 
     kind: str  # "copy" | "set" | "migration"
@@ -225,8 +214,7 @@ class CopyRow:
     bandwidth_bytes_per_s: float | None  # bytes over summed time; None where no time was measured
 
 
-@dataclass(frozen=True)
-class SyncRow:
+class SyncRow(Struct, frozen=True):
     """Waits for the device by call and region. ``idle_ns`` is the account's sync time that those waits brought
     about; None in traces without GPU work."""
 
@@ -237,8 +225,7 @@ class SyncRow:
     idle_ns: int | None
 
 
-@dataclass(frozen=True)
-class PlotData:
+class PlotData(Struct, frozen=True):
     """Everything drawn about one analysis. ``edges_ns`` spans all windows; lanes share it."""
 
     start_ns: int

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
-from boundby.model.records import LATER, dataclass
+from msgspec import Struct
+
+from boundby.model.records import LATER
 from boundby.results.codec import Natural, NonNegative, OneOf
 from boundby.results.report import CONFIDENCES
 from boundby.results.saved import Saved
@@ -15,8 +17,7 @@ PROVEN_BOUNDS = ("host", "input", "device", "serial", "balanced", "outside", "un
 AGREEMENTS = ("agree", "trace doubted", "experiment doubted", "both doubted")
 
 
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(Struct, frozen=True):
     """A measured value and its 95 % interval."""
 
     value: Annotated[float, "The value."]
@@ -24,8 +25,7 @@ class Estimate:
     high: Annotated[float, "At most."]
 
 
-@dataclass(frozen=True, kw_only=True)
-class MeasuredCondition:
+class MeasuredCondition(Struct, frozen=True, kw_only=True):
     """What was delayed in some blocks of steps, and how long a step took then."""
 
     delayed: Annotated[tuple[str, ...], "The parts that were delayed; empty: none."]
@@ -35,8 +35,7 @@ class MeasuredCondition:
     removed: Annotated[str, LATER, "The remedy that was tried in these blocks; empty: none."] = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProvenPart:
+class ProvenPart(Struct, frozen=True, kw_only=True):
     """What a part of the program is worth."""
 
     part: Annotated[str, OneOf(("host", "input", "device")), "Which one."]
@@ -47,8 +46,7 @@ class ProvenPart:
     busy_ns: Annotated[NonNegative | None, LATER, "Its own work, nanoseconds a step, where that was measured."] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Removal:
+class Removal(Struct, frozen=True, kw_only=True):
     """A remedy that was tried: promised against measured."""
 
     id: Annotated[str, "The remedy or scenario."]
@@ -59,8 +57,7 @@ class Removal:
     outputs: Annotated[str, LATER, "How the first losses compare with and without it."] = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Proof(Saved):
+class Proof(Saved, Struct, frozen=True, kw_only=True):
     """What a running program is bound by, by experiment: parts of it were delayed. ``boundby.prove`` returns it."""
 
     kind: ClassVar[str] = "prove"

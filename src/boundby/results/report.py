@@ -8,12 +8,12 @@ and the schema are: a new field needs no more than its line here and its value. 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from msgspec import Struct, field
 
 from boundby.model.causes import BOUNDS
 from boundby.model.open_kinds import KINDS
-from boundby.model.records import dataclass
 from boundby.model.scale import NEARLY_ALL
 from boundby.results.codec import (
     LATER,
@@ -68,8 +68,7 @@ class Viewed:
         return repr(self) if face is None else face(self)
 
 
-@dataclass(frozen=True)
-class AnalysisSummary:
+class AnalysisSummary(Struct, frozen=True):
     """What was asked for."""
 
     window: Annotated[str, "gpu, all, START:END or nvtx:NAME."] = "gpu"
@@ -87,8 +86,7 @@ class AnalysisSummary:
     show_all: Annotated[bool, "Whether findings below 1 % of the window are here too."] = False
 
 
-@dataclass(frozen=True)
-class TraceSummary:
+class TraceSummary(Struct, frozen=True):
     """The report that was read."""
 
     path: Annotated[str, "As it was given."]
@@ -122,8 +120,7 @@ class TraceSummary:
         return any(warning.code == "max-memory" for warning in self.warnings)
 
 
-@dataclass(frozen=True)
-class Distribution:
+class Distribution(Struct, frozen=True):
     """Durations: count, sum and the usual order statistics, nanoseconds."""
 
     count: Annotated[Natural, "How many.", NO_COLUMN]
@@ -134,8 +131,7 @@ class Distribution:
     max_ns: Annotated[Natural, "Longest."]
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(Struct, frozen=True):
     """What operators have to do at least, by the sizes of their inputs, and how long the device would take for it at
     its published peaks. Only operators whose work is known count: ``known_ns`` of ``kernels_ns``."""
 
@@ -181,16 +177,14 @@ class Work:
 WorkDone = Annotated[Work | None, LATER, NO_COLUMN, "Work by the sizes of inputs; null where they are not told."]
 
 
-@dataclass(frozen=True)
-class MemoryHeld:
+class MemoryHeld(Struct, frozen=True):
     """What one region held."""
 
     path: tuple[str, ...]
     bytes: Annotated[Natural, "Allocated in it, and not released."]
 
 
-@dataclass(frozen=True)
-class MemoryPoint:
+class MemoryPoint(Struct, frozen=True):
     """One instant."""
 
     time_ns: Annotated[int, "On the trace's clock."]
@@ -198,8 +192,7 @@ class MemoryPoint:
     reserved_bytes: Annotated[Natural, "Held from the device."]
 
 
-@dataclass(frozen=True)
-class Memory:
+class Memory(Struct, frozen=True):
     """What the framework's allocator, in nsys reports CUDA's, held of a device over the recording. Bytes."""
 
     first_bytes: Annotated[int, "In use before the first event."]
@@ -213,8 +206,7 @@ class Memory:
     points: Annotated[tuple[MemoryPoint, ...], "Over time: of each stretch the instant with most in use."]
 
 
-@dataclass(frozen=True)
-class RegionMemory:
+class RegionMemory(Struct, frozen=True):
     """What a region allocated of the devices' memory. Bytes."""
 
     allocated_bytes: Annotated[Natural, "All allocations."]
@@ -230,8 +222,7 @@ MemoryDone = Annotated[RegionMemory | None, LATER, NO_COLUMN, "Allocations; null
 UNMIXED = NEARLY_ALL
 
 
-@dataclass(frozen=True)
-class Counters:
+class Counters(Struct, frozen=True):
     """What a GPU's counters say, averaged over some time: fractions of the most that it can do; null: not sampled."""
 
     sampled_ns: Annotated[Natural, "Time under samples: operations that overlap count each."]
@@ -261,8 +252,7 @@ class Counters:
         return None if self.dram_read is None or self.dram_write is None else self.dram_read + self.dram_write
 
 
-@dataclass(frozen=True)
-class KernelCounters:
+class KernelCounters(Struct, frozen=True):
     """The counters while a kernel of one name runs."""
 
     name: str
@@ -270,16 +260,14 @@ class KernelCounters:
     counters: Counters
 
 
-@dataclass(frozen=True)
-class MetricPoint:
+class MetricPoint(Struct, frozen=True):
     """The counters of one stretch of time."""
 
     time_ns: Annotated[int, "When it begins, on the trace's clock."]
     counters: Counters
 
 
-@dataclass(frozen=True)
-class DeviceCounters:
+class DeviceCounters(Struct, frozen=True):
     """A device's counters over its window."""
 
     window: Annotated[Counters | None, "All of it."]
@@ -294,8 +282,7 @@ CountersDone = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class Gaps:
+class Gaps(Struct, frozen=True):
     """Idle intervals between busy ones."""
 
     count: Annotated[Natural, "How many."]
@@ -303,8 +290,7 @@ class Gaps:
     longest_ns: Annotated[Natural, "Longest, nanoseconds."]
 
 
-@dataclass(frozen=True)
-class Top:
+class Top(Struct, frozen=True):
     """All of one name: what ran longest, or was called longest."""
 
     name: str
@@ -312,8 +298,7 @@ class Top:
     total_ns: Annotated[Natural, "Sum of durations, nanoseconds."]
 
 
-@dataclass(frozen=True)
-class Kernels:
+class Kernels(Struct, frozen=True):
     """Kernels."""
 
     count: Annotated[Natural, "How many."]
@@ -328,8 +313,7 @@ class Kernels:
         return self.top[0].name if self.top else None
 
 
-@dataclass(frozen=True)
-class ApiCalls:
+class ApiCalls(Struct, frozen=True):
     """CUDA API calls; nested runtime/driver pairs count once."""
 
     calls: Annotated[Natural, "How many."]
@@ -352,8 +336,7 @@ class ApiCalls:
         return self.top[0].name if self.top else None
 
 
-@dataclass(frozen=True)
-class Syncs:
+class Syncs(Struct, frozen=True):
     """Blocking syncs: calls in which the host waits for the device."""
 
     count: Annotated[Natural, "How many."]
@@ -361,8 +344,7 @@ class Syncs:
     per_ms: Annotated[NonNegative | None, "Syncs per millisecond of host time."]
 
 
-@dataclass(frozen=True)
-class Meanwhile:
+class Meanwhile(Struct, frozen=True):
     """What all threads of a region's processes do from its first instance to the end of its last, inside it or not."""
 
     api_calls: Annotated[Natural, "CUDA calls."]
@@ -371,8 +353,7 @@ class Meanwhile:
     copies: Annotated[Natural, "Memory copies launched."]
 
 
-@dataclass(frozen=True)
-class Copies:
+class Copies(Struct, frozen=True):
     """Copies of one direction."""
 
     count: Annotated[Natural, "How many."]
@@ -386,24 +367,21 @@ class Copies:
     )
 
 
-@dataclass(frozen=True)
-class LaunchLatency:
+class LaunchLatency(Struct, frozen=True):
     """Start of the launching API call to start of the operation, nanoseconds."""
 
     median_ns: Annotated[float, Named("median"), "Median."]
     p95_ns: Annotated[float, Named("p95"), "95th percentile."]
 
 
-@dataclass(frozen=True)
-class Saving:
+class Saving(Struct, frozen=True):
     """One cause and what removing it would save: how much shorter the window would be (an estimate)."""
 
     cause: Annotated[str, "Cause key."]
     saving_ns: Annotated[int, "Nanoseconds."]
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(Struct, frozen=True):
     """One line of the classic checklist: a value set against its rule of thumb."""
 
     name: Annotated[str, "What was measured."]
@@ -412,8 +390,7 @@ class Check:
     points_to: Annotated[str | None, "The bound it speaks for, if any."]
 
 
-@dataclass(frozen=True)
-class Sign:
+class Sign(Struct, frozen=True):
     """One classic sign of a pattern, measured here."""
 
     name: Annotated[str, "What the pattern usually shows."]
@@ -421,8 +398,7 @@ class Sign:
     is_met: Annotated[bool | None, Named("met"), "Whether it is so here; null: not captured."]
 
 
-@dataclass(frozen=True)
-class CodeLine:
+class CodeLine(Struct, frozen=True):
     """A line of the program's own code."""
 
     file: Annotated[str, "As the program saw it; of a function in C the binary."]
@@ -431,8 +407,7 @@ class CodeLine:
     source: Annotated[str, "Its text, where the trace or the file tells it."] = ""
 
 
-@dataclass(frozen=True)
-class FirstResponse:
+class FirstResponse(Struct, frozen=True):
     """One of the changes to try first, numbered where the trace can tell what it would save."""
 
     id: Annotated[str, "Pattern and response, such as sync.remove-waits; the same in every run."]
@@ -452,8 +427,7 @@ class FirstResponse:
     where: Annotated[CodeLine | None, LATER, "The line of the program that it is about; null: not on record."] = None
 
 
-@dataclass(frozen=True)
-class NoGpuWork:
+class NoGpuWork(Struct, frozen=True):
     """Why the report holds no GPU work, and what to do about it."""
 
     diagnosis: Annotated[str, OneOf(tuple(NO_GPU_WORK)), "What it is."]
@@ -471,8 +445,7 @@ class NoGpuWork:
         return f"{words}: {self.because}" if self.because else words
 
 
-@dataclass(frozen=True)
-class Card:
+class Card(Struct, frozen=True):
     """What a verdict's pattern usually looks like, whether it does here, and what to do first."""
 
     pattern: Annotated[str, "Cause key of the pattern; boundby explain teaches it."]
@@ -481,8 +454,7 @@ class Card:
     notes: Annotated[tuple[str, ...], "What else to know: waits that cost nothing, host timers that would lie."] = ()
 
 
-@dataclass(frozen=True)
-class Uncertainty:
+class Uncertainty(Struct, frozen=True):
     """Something that the trace leaves open of a number: of a prediction, of the saving that decides a verdict."""
 
     kind: Annotated[str, OneOf(tuple(KINDS)), "What is open; docs/what-if.md has all kinds."]
@@ -499,8 +471,7 @@ class Uncertainty:
         return KINDS[self.kind].capture if self.kind in KINDS else ""
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """What a device, thread or region is bound by, how sure, and what would come next."""
 
     bound: Annotated[str, OneOf(BOUNDS), "What it is bound by: the cause whose removal would save the most time."]
@@ -569,8 +540,7 @@ class Verdict:
     ] = ()
 
 
-@dataclass(frozen=True)
-class Coverage:
+class Coverage(Struct, frozen=True):
     """How much of what happened is on record."""
 
     launches_recorded_fraction: Annotated[
@@ -609,16 +579,14 @@ class Coverage:
         return not self.calls_lost_fraction and not self.uncalled
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(Struct, frozen=True):
     """The span that was accounted for."""
 
     start_ns: Annotated[int, "Nanoseconds on the trace's clock; can be negative."]
     end_ns: Annotated[int, "Nanoseconds on the trace's clock."]
 
 
-@dataclass(frozen=True)
-class Copied:
+class Copied(Struct, frozen=True):
     """Copies of all directions together."""
 
     count: int
@@ -663,8 +631,7 @@ FirstResponses = Annotated[
 BlockedOn = Annotated[Mapping[str, Natural], "What the host waited in: nanoseconds by kind (lock, sleep, file, ...)."]
 
 
-@dataclass(frozen=True)
-class Phase:
+class Phase(Struct, frozen=True):
     """A part of the window with another verdict than the rest."""
 
     window: Window
@@ -673,8 +640,7 @@ class Phase:
     saving_ns: Annotated[int | None, "Nanoseconds this part would be shorter without its bound."]
 
 
-@dataclass(frozen=True)
-class Steady:
+class Steady(Struct, frozen=True):
     """The steps that repeat once the program has warmed up."""
 
     region: Annotated[tuple[str, ...], "The path of the region that they are instances of."]
@@ -686,8 +652,7 @@ class Steady:
     saving_ns: Annotated[int | None, "Nanoseconds they would be shorter without their bound."]
 
 
-@dataclass(frozen=True)
-class OneTimePart:
+class OneTimePart(Struct, frozen=True):
     """What the program does once, before its steady steps."""
 
     name: Annotated[str, "autotuning, uploads, copies, initialization, host code, blocked, or other (what is left)."]
@@ -695,8 +660,7 @@ class OneTimePart:
     ns: Annotated[Natural, "Nanoseconds; the parts sum to what lies between the window's begin and the steady steps."]
 
 
-@dataclass(frozen=True)
-class Doubt:
+class Doubt(Struct, frozen=True):
     """Something that the replay had to take as it was measured, because no recorded dependency explains it."""
 
     kind: Annotated[
@@ -712,8 +676,7 @@ class Doubt:
     span: Annotated[Window, "From its first to its last on that stream or thread, on the host's clock."]
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeviceReport(_WithCopies):
+class DeviceReport(_WithCopies, Struct, frozen=True, kw_only=True):
     """A device's account, verdict and figures."""
 
     id: Annotated[Natural, "Device id, as in trace.gpus.", Column("device")]
@@ -804,8 +767,7 @@ class DeviceReport(_WithCopies):
         return self.busy_ns / self.window_ns if self.window_ns else 0.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class ThreadReport:
+class ThreadReport(Struct, frozen=True, kw_only=True):
     """A host thread's account and verdict, for traces without GPU work."""
 
     pid: Annotated[Natural, "Process id."]
@@ -819,8 +781,7 @@ class ThreadReport:
     first_responses: FirstResponses = ()
 
 
-@dataclass(frozen=True)
-class Instances:
+class Instances(Struct, frozen=True):
     """Durations of the instances in order of time; of many, a few hundred taken evenly. They tell how much instances
     differ, so that a comparison can tell a change from chance."""
 
@@ -832,8 +793,7 @@ class Instances:
     ] = ()
 
 
-@dataclass(frozen=True)
-class Payload:
+class Payload(Struct, frozen=True):
     """The numbers that ranges carry as their NVTX payload: a batch size, tokens."""
 
     count: Annotated[Natural, "Ranges that carry one."]
@@ -844,8 +804,7 @@ class Payload:
     name: Annotated[str, LATER, "What the number is, such as tokens; empty where it has no name."] = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RegionReport(_WithCopies):
+class RegionReport(_WithCopies, Struct, frozen=True, kw_only=True):
     """All ranges with one path in one domain, summed over devices and threads."""
 
     path: Annotated[Path, "Names from the outermost range inwards. The root has [] and holds what no range owns."]
@@ -956,8 +915,7 @@ class RegionReport(_WithCopies):
         return self.projected.total_ns if self.projected else None
 
 
-@dataclass(frozen=True)
-class Example:
+class Example(Struct, frozen=True):
     """One instance of what a finding is about, to look up in a timeline."""
 
     start_ns: Annotated[
@@ -969,8 +927,7 @@ class Example:
     what: Annotated[str, "Call or kernel, operator, source."]  # "cudaStreamSynchronize in aten::item, train.py:31"
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """Something to change (or to know): where, the evidence, what the change would save, and how to make it."""
 
     rule: Annotated[str, "Rule id."]
@@ -1011,8 +968,7 @@ class Finding:
         return self.saving_ns[1] if self.saving_ns else None
 
 
-@dataclass(frozen=True)
-class NotChecked:
+class NotChecked(Struct, frozen=True):
     """A rule that lacked its data, or failed."""
 
     rule: Annotated[str, "Rule id."]
@@ -1020,8 +976,7 @@ class NotChecked:
     could_matter: Annotated[bool, "Whether what the rule looks for could be worth telling, by the account."] = True
 
 
-@dataclass(frozen=True)
-class WhatIf:
+class WhatIf(Struct, frozen=True):
     """A device's window as a scenario would leave it, predicted by replay."""
 
     scenario: Annotated[str, "Scenario id."]
@@ -1048,8 +1003,7 @@ class WhatIf:
         return self.baseline_ns / self.predicted_ns if self.predicted_ns else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Report(Saved, Viewed):
+class Report(Saved, Viewed, Struct, frozen=True, kw_only=True):
     """What a GPU program is bound by, from one NVIDIA Nsight Systems report. ``boundby.analyze`` returns it; every
     format is made from it."""
 

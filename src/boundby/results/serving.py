@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
+from msgspec import Struct
+
 from boundby.model.causes import BOUNDS
-from boundby.model.records import dataclass
 from boundby.results.codec import Natural, NonNegative, OneOf, Path
 from boundby.results.report import CONFIDENCES, FirstResponse
 from boundby.results.saved import Saved
@@ -14,8 +15,7 @@ STEP_KINDS = ("prefill", "decode", "mixed", "unknown")
 ENGINES = ("", "vLLM", "SGLang", "TensorRT-LLM")
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepBudget:
+class StepBudget(Struct, frozen=True, kw_only=True):
     """Where the time of a step goes, from its begin to the next one's: means, in nanoseconds, that sum to it. All but
     the first and the second are time in which the device idles."""
 
@@ -27,8 +27,7 @@ class StepBudget:
     gap_ns: Annotated[NonNegative, "Between steps: the scheduler, sampling, detokenization, or no requests."]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServingSteps:
+class ServingSteps(Struct, frozen=True, kw_only=True):
     """The steps of one kind and about one size."""
 
     kind: Annotated[str, OneOf(STEP_KINDS), "prefill: prompts; decode: a token or more for each request; mixed: both."]
@@ -63,8 +62,7 @@ class ServingSteps:
         return budget.graph_ns + budget.other_ns + idle
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServingReport(Saved):
+class ServingReport(Saved, Struct, frozen=True, kw_only=True):
     """What the steps of a server take, by kind and size. ``boundby.serving`` returns it."""
 
     kind: ClassVar[str] = "serving"

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from boundby.model.causes import CAUSE_KEYS
 from boundby.model.errors import UserError
-from boundby.model.records import fields
 from boundby.results.codec import BY_CAUSE, Column, Flat, Getter, Member, members, to_plain, valid
 from boundby.results.report import Counters, DeviceReport, Finding, RegionReport, Report, ThreadReport
 
@@ -36,7 +35,7 @@ _OF_SUMS: Mapping[str, type] = {"path": str, "domain": str, "name": str, "count"
 #: Of each device, one row for its window, its busy and its idle time, and each of its kernels with most time.
 _COUNTERS = "counters"
 _OF_COUNTERS: Mapping[str, type] = {"device": int, "name": str, "total_ns": int} | {
-    item.name: int if item.name == "sampled_ns" else float for item in fields(Counters)
+    name: int if name == "sampled_ns" else float for name in Counters.__struct_fields__
 }
 
 
@@ -87,7 +86,7 @@ def _counted(device: DeviceReport) -> Iterator[Row]:
     parts: list[tuple[str, int | None, Counters]] = [(name, None, one) for name, one in named if one is not None]
     parts += [(valid(row.name), row.total_ns, row.counters) for row in found.kernels]
     for name, total_ns, one in parts:
-        told = {item.name: getattr(one, item.name) for item in fields(Counters)}
+        told = {item: getattr(one, item) for item in Counters.__struct_fields__}
         yield {"device": device.id, "name": name, "total_ns": total_ns, **told}
 
 

@@ -6,13 +6,15 @@ import traceback
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from boundby.evidence.context import WORTH_SHARE, CannotCheckError, RuleContext
 from boundby.evidence.host_idleness import behind_input
 from boundby.evidence.pace import external_pace
 from boundby.model import stage
 from boundby.model.errors import OutOfBoundsError
 from boundby.model.expressions import expression
-from boundby.model.records import dataclass, replace
 from boundby.model.scale import A_FEW_LINES, NOTABLE, SLIGHT
 from boundby.model.units import duration
 from boundby.results.report import SEVERITIES, Finding, NotChecked
@@ -28,8 +30,7 @@ _MOOT = "what is on record says nothing of how the program runs"
 _FIGURES = expression(r"[\d.,]+")
 
 
-@dataclass(frozen=True)
-class Findings:
+class Findings(Struct, frozen=True):
     """``found``: best saving first, notes last. ``not_checked``: which could not check, and why. ``checked``: how many
     rules looked and had what they need."""
 

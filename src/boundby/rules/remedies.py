@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from functools import cache
 from string import Template
 
-from boundby.model.records import dataclass
+from msgspec import Struct, field
+
 from boundby.trace.program import Program
 from boundby.trace.tables import Trace
 
 
-@dataclass(frozen=True, kw_only=True)
-class Remedy:
+class Remedy(Struct, frozen=True, kw_only=True):
     """One row. ``bound``: the pattern whose page teaches it; empty: none."""
 
     bound: str

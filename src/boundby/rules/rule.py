@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from boundby.model.causes import Cause
-from boundby.model.records import dataclass, replace
 from boundby.results.report import CodeLine, Example
 
 if TYPE_CHECKING:
     from boundby.evidence.context import RuleContext
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(Struct, frozen=True):
     """What some rules speak about. ``causes``: those that they could save time of; empty: any."""
 
     label: str
@@ -56,8 +56,7 @@ DATA = {
 }
 
 
-@dataclass(frozen=True)
-class Threshold:
+class Threshold(Struct, frozen=True):
     """A number that decides, with its unit and why it is what it is. Users change it in ``[tool.boundby]``."""
 
     name: str
@@ -70,8 +69,7 @@ class Threshold:
         return context.thresholds.get((rule_id, self.name), self.value)
 
 
-@dataclass(frozen=True)
-class Match:
+class Match(Struct, frozen=True):
     """What a rule found in one place. ``region`` is an index into the timeline's regions (0: the root)."""
 
     region: int | None
@@ -108,8 +106,7 @@ def note(
     return Match(region, title, evidence, None, (advice,), examples, "note", instances)
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(Struct, frozen=True, dict=True):
     """A rule. ``needs`` are names of `Captured` fields without which it cannot check.
 
     Its page is Markdown: a picture (lanes of host and device over time), and the sections "What happens", "What to do",

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct, field
+
 from boundby.model import door
 from boundby.model.errors import InputError, UserError
-from boundby.model.records import dataclass
 from boundby.rules.rule import Rule
 
 FILE = "pyproject.toml"
@@ -28,8 +28,7 @@ class RuleError(UserError):
     """A rule or threshold that does not exist, or a value that is none."""
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """What a user chose: rules left out, changed thresholds by (rule, name), and whether small findings are shown."""
 
     disabled: frozenset[str] = frozenset()

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from msgspec import NODEFAULT, Struct, field
+from msgspec.structs import asdict, fields
+
 from boundby.model import door
 from boundby.model.errors import InputError
-from boundby.model.records import fields
 from boundby.simulate.counterfactual import Truths
 from boundby.simulate.engine import Run, simulate
 from boundby.simulate.export import Capture, to_export
@@ -24,8 +25,7 @@ FORMAT_VERSION = 1  # 1: first
 _KINDS = {kind.__name__: kind for kind in INSTRUCTIONS}
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(Struct, frozen=True, dict=True):
     """``label``: the pattern it was made after. ``healthy``: nothing in it should be accused. ``is_plain``: one
     thread, one stream, no jitter, so that nothing is left to chance or to guessing. ``features``: what is untidy in
     it (``untidy.FEATURES``). ``capture``: what an export of it holds."""
@@ -137,7 +137,7 @@ def _instruction(instruction: Instruction) -> dict[str, Any]:
             value = [_instruction(part) for part in value]
         elif one.name == "nodes":
             value = [[node.kernel, node.ns] for node in value]
-        elif one.default is not MISSING and value == one.default:
+        elif one.default is not NODEFAULT and value == one.default:
             continue
         data[one.name] = value
     return data

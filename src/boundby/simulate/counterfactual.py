@@ -12,10 +12,11 @@ import itertools
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Flag, auto
 
-from boundby.model.records import replace
+from msgspec import Struct
+from msgspec.structs import replace
+
 from boundby.simulate.engine import Run, simulate
 from boundby.simulate.machine import Machine
 from boundby.simulate.program import Program
@@ -75,8 +76,7 @@ CAUSES: dict[str, Removal] = {
 }
 
 
-@dataclass(frozen=True)
-class Truth:
+class Truth(Struct, frozen=True):
     """What is true of a device (region ``()``) or of a region on it; times of the device's window in ns.
 
     ``scenarios``: of a device, the window under each scenario id. ``savings``: what removing each cause

@@ -9,7 +9,8 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from boundby.simulate.script import Do, Kind, Operation, Script, ScriptThread, Step, Wait
 from boundby.simulate.sharing import Device, Task
@@ -21,8 +22,7 @@ class DeadlockError(ValueError):
     """Threads wait for what never comes: the program is wrong."""
 
 
-@dataclass(frozen=True)
-class Executed:
+class Executed(Struct, frozen=True):
     """One operation as it ran: of which thread and step (indexes into the script), and when, in ns."""
 
     thread: int
@@ -32,8 +32,7 @@ class Executed:
     spec: Operation
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(Struct, frozen=True):
     """What happened. ``start_ns[t][s]`` and ``end_ns[t][s]``: step ``s`` of thread ``t``. ``operations`` in the order
     in which they were launched. A daemon has done only as many steps as it has times."""
 

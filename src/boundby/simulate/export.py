@@ -7,8 +7,9 @@ import os
 import random
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from boundby.__about__ import __version__
 from boundby.model.errors import OutputError
@@ -38,8 +39,7 @@ OSRT_THRESHOLD_NS = 1_000
 _VERSION = {"cudaLaunchKernel": "_v7000", "cudaGraphLaunch": "_v10000", "cudaStreamIsCapturing": "_v10000"}
 
 
-@dataclass(frozen=True)
-class Capture:
+class Capture(Struct, frozen=True):
     """Which kinds of data the capture holds beside CUDA's. ``graph_nodes``: graphs node by node, not as a whole.
     ``registered_ranges``: ranges name their text by number, as registered strings do. ``event_records``, ``syncs``: the
     rows that say where an event was recorded, and what a call or stream waited for; ``lost``: that part of both is

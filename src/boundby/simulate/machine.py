@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
+from msgspec.structs import asdict
 
 
-@dataclass(frozen=True)
-class Machine:
+class Machine(Struct, frozen=True, dict=True):
     """Times in ns, rates in bytes per ns (which is GB/s). All jitter is off by default: then every time is exact.
 
     A call that launches takes its call time; the work is handed to the device at ``submit_point`` of it, arrives
@@ -64,7 +64,7 @@ class Machine:
     clock_drift: float = 0.0  # and run fast by this fraction
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
+        for name, value in asdict(self).items():
             if value < 0 and name not in ("clock_skew_ns", "clock_drift"):
                 raise ValueError(f"{name} is negative")
             if value == 0 and ("bytes_per_ns" in name or name in ("queue_limit", "copy_engines")):

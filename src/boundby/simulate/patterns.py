@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from boundby.simulate.program import (
     MS,
@@ -37,8 +38,7 @@ from boundby.simulate.program import (
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 
 
-@dataclass(frozen=True)
-class Pattern:
+class Pattern(Struct, frozen=True):
     """A program maker. ``bound``: the verdict it was made for. ``healthy``: nothing in it should be accused."""
 
     about: str

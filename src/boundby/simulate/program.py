@@ -12,8 +12,10 @@ What the machine adds (call times, latencies, bandwidth, jitter) is not here but
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 US, MS, S = 1_000, 1_000_000, 1_000_000_000
 
@@ -21,29 +23,25 @@ Direction = Literal["HtoD", "DtoH", "DtoD"]
 Memory = Literal["pageable", "pinned", "device"]
 
 
-@dataclass(frozen=True)
-class Instruction:
+class Instruction(Struct, frozen=True):
     """One thing that a thread does, or a body of such things."""
 
 
-@dataclass(frozen=True)
-class Work(Instruction):
+class Work(Instruction, frozen=True):
     """Host code on a CPU. ``spread``: sigma of a lognormal factor for each time it runs."""
 
     ns: int
     spread: float = 0.0
 
 
-@dataclass(frozen=True)
-class Compile(Instruction):
+class Compile(Instruction, frozen=True):
     """Host code of a compiler: initialization, on whatever thread it runs."""
 
     ns: int
     spread: float = 0.0
 
 
-@dataclass(frozen=True)
-class Sleep(Instruction):
+class Sleep(Instruction, frozen=True):
     """The thread is blocked in the operating system, in the call ``on``: a file, a socket, a worker process."""
 
     ns: int
@@ -51,8 +49,7 @@ class Sleep(Instruction):
     spread: float = 0.0
 
 
-@dataclass(frozen=True)
-class Launch(Instruction):
+class Launch(Instruction, frozen=True):
     """A kernel of ``ns`` on the device. ``comm``: it is communication (name it nccl...). ``share``: the part of the
     GPU that it needs; kernels of different streams run together while their shares fit in 1. ``load_ns``: what the
     first launch of this kernel in the process takes longer (lazy module load)."""
@@ -67,16 +64,14 @@ class Launch(Instruction):
     spread: float = 0.0
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(Struct, frozen=True):
     """A kernel of a CUDA graph."""
 
     kernel: str
     ns: int
 
 
-@dataclass(frozen=True)
-class GraphLaunch(Instruction):
+class GraphLaunch(Instruction, frozen=True):
     """One call that runs its nodes in order on the device."""
 
     nodes: Sequence[Node]
@@ -85,11 +80,10 @@ class GraphLaunch(Instruction):
     share: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "nodes", tuple(self.nodes))
+        force_setattr(self, "nodes", tuple(self.nodes))
 
 
-@dataclass(frozen=True)
-class Copy(Instruction):
+class Copy(Instruction, frozen=True):
     """cudaMemcpyAsync, or cudaMemcpy where ``blocking``. ``memory``: the kind of the host's side."""
 
     bytes: int
@@ -100,8 +94,7 @@ class Copy(Instruction):
     device: int = 0
 
 
-@dataclass(frozen=True)
-class Memset(Instruction):
+class Memset(Instruction, frozen=True):
     """cudaMemsetAsync."""
 
     bytes: int
@@ -109,8 +102,7 @@ class Memset(Instruction):
     device: int = 0
 
 
-@dataclass(frozen=True)
-class Sync(Instruction):
+class Sync(Instruction, frozen=True):
     """The host waits: for everything on a device, for a stream, or for the latest record of an event."""
 
     what: Literal["device", "stream", "event"] = "device"
@@ -119,8 +111,7 @@ class Sync(Instruction):
     event: str = ""
 
 
-@dataclass(frozen=True)
-class Record(Instruction):
+class Record(Instruction, frozen=True):
     """cudaEventRecord: the event is done when all that the stream holds now is done. ``{i%3}`` in its name, here and
     where it is waited for, takes three events in turn, by the turn of the innermost loop."""
 
@@ -129,8 +120,7 @@ class Record(Instruction):
     device: int = 0
 
 
-@dataclass(frozen=True)
-class WaitEvent(Instruction):
+class WaitEvent(Instruction, frozen=True):
     """cudaStreamWaitEvent: the stream, not the host, waits for the latest record. Never recorded: no wait."""
 
     event: str
@@ -138,16 +128,14 @@ class WaitEvent(Instruction):
     device: int = 0
 
 
-@dataclass(frozen=True)
-class NewStream(Instruction):
+class NewStream(Instruction, frozen=True):
     """cudaStreamCreate: from here on this thread means a new stream by the number. Its work before goes on where it
     was. The number is the thread's own: no other thread can name what it made."""
 
     stream: int
 
 
-@dataclass(frozen=True)
-class Alloc(Instruction):
+class Alloc(Instruction, frozen=True):
     """Memory (de)allocation; ``waits``: it waits first for all that the process runs on the device."""
 
     ns: int
@@ -156,38 +144,33 @@ class Alloc(Instruction):
     device: int = 0
 
 
-@dataclass(frozen=True)
-class Init(Instruction):
+class Init(Instruction, frozen=True):
     """Context creation, module load, JIT."""
 
     ns: int
     call: str = "cuLibraryLoadData"
 
 
-@dataclass(frozen=True)
-class Call(Instruction):
+class Call(Instruction, frozen=True):
     """Any other CUDA call: a query, an attribute."""
 
     ns: int = 1 * US
     name: str = "cudaStreamIsCapturing"
 
 
-@dataclass(frozen=True)
-class Signal(Instruction):
+class Signal(Instruction, frozen=True):
     """Hand over to whoever of the process awaits this name (a counting semaphore)."""
 
     name: str
 
 
-@dataclass(frozen=True)
-class Await(Instruction):
+class Await(Instruction, frozen=True):
     """Wait in the operating system for a ``Signal`` of this name; one that came before counts."""
 
     name: str
 
 
-@dataclass(frozen=True)
-class Range(Instruction):
+class Range(Instruction, frozen=True):
     """An NVTX push/pop range. ``{i}`` in the name is the turn of the innermost loop."""
 
     name: str
@@ -195,25 +178,23 @@ class Range(Instruction):
     domain: str | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "body", tuple(_flat(self.body)))
+        force_setattr(self, "body", tuple(_flat(self.body)))
 
 
-@dataclass(frozen=True)
-class Loop(Instruction):
+class Loop(Instruction, frozen=True):
     """The body, ``n`` times."""
 
     n: int
     body: Sequence[Instruction]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "body", tuple(_flat(self.body)))
+        force_setattr(self, "body", tuple(_flat(self.body)))
 
 
 INSTRUCTIONS: tuple[type[Instruction], ...] = tuple(Instruction.__subclasses__())
 
 
-@dataclass(frozen=True)
-class Thread:
+class Thread(Struct, frozen=True):
     """A host thread. ``delegate``: it works on behalf of the process's first annotated thread, as autograd's does,
     and its ranges lie inside the one open there. ``daemon``: it goes on until the last thread that is none has ended,
     wherever it is then. ``unseen``: the capture holds its CUDA calls and ranges, but no switch and no OS call of it."""
@@ -225,11 +206,10 @@ class Thread:
     unseen: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "body", tuple(_flat(self.body)))
+        force_setattr(self, "body", tuple(_flat(self.body)))
 
 
-@dataclass(frozen=True)
-class Process:
+class Process(Struct, frozen=True):
     """Threads that share streams, events and signals. The first is the main thread. ``traced``: False is somebody
     else's program on the same machine: no export shows it, and no change of the program changes it."""
 
@@ -238,11 +218,10 @@ class Process:
     traced: bool = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "threads", tuple(self.threads))
+        force_setattr(self, "threads", tuple(self.threads))
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(Struct, frozen=True):
     """Processes that start together and share the machine's devices."""
 
     processes: Sequence[Process]
@@ -250,8 +229,8 @@ class Program:
     command: Sequence[str] = ("python", "train.py")
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "processes", tuple(self.processes))
-        object.__setattr__(self, "command", tuple(self.command))
+        force_setattr(self, "processes", tuple(self.processes))
+        force_setattr(self, "command", tuple(self.command))
         for problem in _problems(self):
             raise ValueError(problem)
 

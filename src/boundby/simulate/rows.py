@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from boundby.simulate.schema import (
     COPY_KINDS,
@@ -39,8 +40,7 @@ _STREAM_WAIT = 3  # place in SYNC_CODES
 _SYNC_CALL = re.compile(r"(Event|Stream|Device|Ctx)Synchronize")
 
 
-@dataclass(frozen=True)
-class Thread:
+class Thread(Struct, frozen=True):
     pid: int
     tid: int
 
@@ -53,8 +53,7 @@ class Thread:
         return _MACHINE | self.pid << 24
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(Struct, frozen=True):
     """An API call: what GPU operations refer to."""
 
     thread: Thread

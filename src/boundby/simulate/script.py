@@ -8,9 +8,10 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from boundby.simulate.machine import Machine
 from boundby.simulate.program import (
@@ -139,8 +140,7 @@ class Step(NamedTuple):
     operation: Operation | None = None
 
 
-@dataclass(frozen=True)
-class ScriptThread:
+class ScriptThread(Struct, frozen=True):
     """The steps of one thread. ``number``: its place in its process. ``daemon``, ``traced``, ``unseen``: see
     ``Thread`` and ``Process``."""
 
@@ -154,8 +154,7 @@ class ScriptThread:
     unseen: bool = False
 
 
-@dataclass(frozen=True)
-class Script:
+class Script(Struct, frozen=True):
     """All threads of all processes. ``program`` and ``machine`` are what it was made from."""
 
     program: Program

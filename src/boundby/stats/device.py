@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.attribution.projection import project
 from boundby.attribution.regions import Regions
@@ -20,7 +21,6 @@ from boundby.model.arrays import (
     tally,
     unique,
 )
-from boundby.model.records import dataclass
 from boundby.results.report import Copies, Gaps
 from boundby.stats.spread import Grouped, intervals_in, sums
 from boundby.trace.tables import Direction, MemoryKind, OpKind
@@ -41,8 +41,7 @@ DIRECTION_KEY = {
 }
 
 
-@dataclass(frozen=True)
-class OperationSet:
+class OperationSet(Struct, frozen=True):
     """The operations that lie in the windows, with what is known of each."""
 
     rows: slice | npt.NDArray[np.integer]  # into Trace.operations
@@ -72,8 +71,7 @@ def operations_in_windows(timeline: Timeline, devices: Sequence[DeviceTimeline])
     return OperationSet(chosen, timeline.launch_region[chosen], joined(latencies), joined(depths))
 
 
-@dataclass(frozen=True)
-class KernelFigures:
+class KernelFigures(Struct, frozen=True):
     """Per region with descendants: kernels, and graphs traced as one operation each."""
 
     operations: Int  # of any kind
@@ -171,8 +169,7 @@ def _bytes_by_memory(
     return found
 
 
-@dataclass(frozen=True)
-class ProjectedFigures:
+class ProjectedFigures(Struct, frozen=True):
     """Per region, of its own instances: busy time and gaps inside their intervals, summed over devices."""
 
     projected_busy_ns: Int

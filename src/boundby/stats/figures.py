@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.attribution.segments import Segments
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import group_counts
 from boundby.model.causes import CAUSES
-from boundby.model.records import dataclass
 from boundby.results.report import (
     Copies,
     Counters,
@@ -53,8 +53,7 @@ from boundby.stats.work import works
 Int = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Figures:
+class Figures(Struct, frozen=True):
     """Arrays by region. ``exclusive`` and ``inclusive`` are the account, shape (regions, causes)."""
 
     exclusive: Int
@@ -85,8 +84,7 @@ class Figures:
     payloads: list[Payload | None]
 
 
-@dataclass(frozen=True)
-class Missing:
+class Missing(Struct, frozen=True):
     """What records are missing of, with descendants. Columns: by region; the first two also by cause, as the account
     would have it had nothing been lost: of the device's work, of the host's calls."""
 

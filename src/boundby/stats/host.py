@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.attribution.host_account import sample_period
 from boundby.attribution.segments import Segments
@@ -26,7 +27,6 @@ from boundby.model.arrays import (
 )
 from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, Coverage, IntervalSet, clip, complement, intersect, overlay, union
-from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.mpi import WAITING
@@ -35,8 +35,7 @@ from boundby.trace.vocabulary.os import HAND_OVER, SLEEPS, WAKE_LIMIT_NS
 Int = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class HostFigures:
+class HostFigures(Struct, frozen=True):
     """Arrays of one entry per region, descendants included, except ``cpu_ns``, ``cpu_of_ns`` and ``active_ns``,
     which are of the region's own instances (their host intervals hold their descendants')."""
 
@@ -259,8 +258,7 @@ def launching_thread(calls: Calls, device: DeviceTimeline) -> int | None:
     return int(launchers.argmax()) if len(launchers) else None
 
 
-@dataclass(frozen=True)
-class CallFigures:
+class CallFigures(Struct, frozen=True):
     count: int
     total_ns: int
     syncs: int

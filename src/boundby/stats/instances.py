@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import group_counts, in_order, into_groups, spread
-from boundby.model.records import dataclass
 from boundby.results.report import Instances
 
 Int = npt.NDArray[np.int64]
@@ -46,8 +46,7 @@ def lengths_of(host: Int, device: Int, over: Int) -> Int:
     return length
 
 
-@dataclass(frozen=True)
-class Series:
+class Series(Struct, frozen=True):
     """Durations grouped by region, in each group in order of start: region r has ``first[r]:first[r + 1]``."""
 
     duration_ns: Int

@@ -13,6 +13,8 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from boundby.attribution.gaps import LAUNCH_LIMIT_NS
 from boundby.attribution.timeline import DeviceTimeline, Timeline
@@ -20,7 +22,6 @@ from boundby.attribution.windows import step_region
 from boundby.model.arrays import Int64Array, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, complement, intersect, subtract, union
-from boundby.model.records import dataclass, replace
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
 from boundby.trace.vocabulary.serving import Kind, ServingStep, kind_of_attention, serving_step
@@ -29,8 +30,7 @@ from boundby.trace.vocabulary.serving import Kind, ServingStep, kind_of_attentio
 _OF_HOST = (Cause.SYNC, Cause.CUDA_API, Cause.INIT, Cause.CPU, Cause.HOST_BLOCKED)
 
 
-@dataclass(frozen=True)
-class MeasuredSteps:
+class MeasuredSteps(Struct, frozen=True, dict=True):
     """The steps of one process on one device, in order of time; columns of one row a step."""
 
     device: DeviceTimeline

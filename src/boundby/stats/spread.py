@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.attribution.regions import Regions
 from boundby.model.arrays import (
@@ -15,7 +16,6 @@ from boundby.model.arrays import (
 )
 from boundby.model.intervals import IntervalSet
 from boundby.model.library import int64, run
-from boundby.model.records import dataclass
 
 Float = npt.NDArray[np.float64]
 Int = npt.NDArray[np.int64]
@@ -80,8 +80,7 @@ def quantiles(
     return result
 
 
-@dataclass(frozen=True)
-class Spread:
+class Spread(Struct, frozen=True):
     """Distribution of instance durations per region (of the region's own instances, not its descendants')."""
 
     count: Int

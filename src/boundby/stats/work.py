@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import factorize, places
 from boundby.model.expressions import expression
 from boundby.model.gpus import Gpu, find_gpu
 from boundby.model.nesting import depths
-from boundby.model.records import replace
 from boundby.model.step_function import NOTHING
 from boundby.results.report import Counters, Work
 from boundby.trace.tables import OpKind, Trace

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from boundby.correlation.correlate import Calls
 from boundby.correlation.logical_threads import LogicalThreads
 from boundby.model.arrays import Int64Array, in_order, is_any, is_even, marked, median, pick, places, unique
 from boundby.model.intervals import IntervalSet, contains, union
-from boundby.model.records import replace
 from boundby.model.scale import A_FEW_LINES, HABIT, NOTABLE, SMALL
 from boundby.structure.loop_detection import LEAST_LAUNCHES, Loop, find_loop
 from boundby.structure.phases import find_changes

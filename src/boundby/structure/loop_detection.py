@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.model.arrays import median, places, ranked, sorted_distinct, unique
-from boundby.model.records import dataclass
 from boundby.model.scale import HABIT, HALF, HARDLY, LIST, MANY, MOST, NEARLY_ALL, QUARTER, SLIGHT
 
 Ints = npt.NDArray[np.int64]
@@ -93,8 +93,7 @@ class Grams:
         self._ids[size], self._order[size] = ids, order
 
 
-@dataclass(frozen=True)
-class Clocks:
+class Clocks(Struct, frozen=True):
     """Grams that come evenly, about as far apart and about as often as each other, ordered by their first place."""
 
     place: Ints  # places of the first clock, ascending, then of the second, ...
@@ -288,8 +287,7 @@ def cut_iterations(
     return begin, max(stop, int(begin[-1]) + 1)
 
 
-@dataclass(frozen=True)
-class Loop:
+class Loop(Struct, frozen=True):
     """Iteration ``i`` is launches ``begin[i]`` up to (not with) ``end[i]``.
 
     Each ends where the next begins unless other work lies between them.

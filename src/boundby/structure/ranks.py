@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.correlation.messages import other_ends
 from boundby.model import units
 from boundby.model.arrays import factorize, is_any, is_in, unique
-from boundby.model.records import dataclass
 from boundby.model.scale import A_FEW_LINES, NOTABLE
 from boundby.trace.facts import TraceWarning
 from boundby.trace.tables import Trace
@@ -23,8 +23,7 @@ STUCK_SHARE = NOTABLE
 MOST_TOLD = A_FEW_LINES
 
 
-@dataclass(frozen=True)
-class Unfinished:
+class Unfinished(Struct, frozen=True):
     """The last call of a rank that started MPI and never ended it. ``is_inside``: it never returned from it."""
 
     process: int  # index into Trace.processes

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Annotated
 
-from boundby.model.records import LATER, dataclass
+from msgspec import Struct
+
+from boundby.model.records import LATER
 
 #: The code of warnings about rows whose values cannot be right.
 BROKEN_ROWS = "broken-rows"
@@ -18,16 +20,14 @@ END_UNKNOWN = "end-unknown"
 PYTORCH = "pytorch-profiler"
 
 
-@dataclass(frozen=True)
-class TraceWarning:
+class TraceWarning(Struct, frozen=True):
     """Something about the trace that lowers certainty."""
 
     code: Annotated[str, "Stable slug."]  # with an anchor in the docs
     message: Annotated[str, "One sentence."]
 
 
-@dataclass(frozen=True)
-class UnreadTable:
+class UnreadTable(Struct, frozen=True):
     """A table of the report that boundby does not read."""
 
     name: Annotated[str, "Name."]
@@ -35,8 +35,7 @@ class UnreadTable:
     holds: Annotated[str, "What it holds."]
 
 
-@dataclass(frozen=True)
-class Cycle:
+class Cycle(Struct, frozen=True):
     """One of several stretches of a program that a schedule had recorded, between which nothing was: from the start of
     its first event to the end of its last one."""
 
@@ -53,8 +52,7 @@ class Cycle:
         return str(self.first_step) if self.steps == 1 else f"{self.first_step}-{self.last_step}"
 
 
-@dataclass(frozen=True)
-class GpuInfo:
+class GpuInfo(Struct, frozen=True):
     """One GPU that the report lists."""
 
     id: Annotated[int, "Device id, as used in the account."]
@@ -62,8 +60,7 @@ class GpuInfo:
     used: Annotated[bool, "Whether any work ran on it."] = True
 
 
-@dataclass(frozen=True)
-class ProcessGroup:
+class ProcessGroup(Struct, frozen=True):
     """A group of ranks that communicate."""
 
     name: str
@@ -71,8 +68,7 @@ class ProcessGroup:
     ranks: tuple[int, ...] = ()  # (): not told
 
 
-@dataclass(frozen=True)
-class Communicator:
+class Communicator(Struct, frozen=True):
     """A communicator of MPI as one process knows it. ``handle``: its own name for it, from ``since_ns`` on."""
 
     process: int  # index into Trace.processes
@@ -94,8 +90,7 @@ RANK_VARIABLES = (
 )
 
 
-@dataclass(frozen=True)
-class JobPlace:
+class JobPlace(Struct, frozen=True):
     """Which rank of a job a trace is of. None: not told."""
 
     rank: int | None = None
@@ -112,8 +107,7 @@ class JobPlace:
         return cls()
 
 
-@dataclass(frozen=True)
-class Written:
+class Written(Struct, frozen=True):
     """The end of what a process wrote to standard error or to standard output."""
 
     pid: int
@@ -129,16 +123,14 @@ class Severity(IntEnum):
     ERROR = 3
 
 
-@dataclass(frozen=True)
-class Diagnostic:
+class Diagnostic(Struct, frozen=True):
     """What the profiler noted of itself. ``severity`` is a `Severity`."""
 
     severity: int
     text: str
 
 
-@dataclass(frozen=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """What was recorded of the machine. None: not told."""
 
     cores: int | None = None
@@ -146,8 +138,7 @@ class Machine:
     name: str = ""
 
 
-@dataclass(frozen=True)
-class ProgramEnd:
+class ProgramEnd(Struct, frozen=True):
     """How the program ended, where it failed or was stopped."""
 
     ended: Annotated[str, "failed or interrupted."]
@@ -159,8 +150,7 @@ class ProgramEnd:
     lines: Annotated[tuple[str, ...], "The lines of its output that tell of it."] = ()
 
 
-@dataclass(frozen=True)
-class Captured:
+class Captured(Struct, frozen=True):
     """Which kinds of data the report holds."""
 
     kernels: Annotated[bool, "Kernels."] = False

@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import TypeVar
 
+from msgspec import Struct
+
 from boundby.model.arrays import unique
 from boundby.model.expressions import expression
-from boundby.model.records import dataclass
 from boundby.trace.stacks import file_name
 from boundby.trace.tables import Trace
 
@@ -30,8 +31,7 @@ class Kind(Enum):
     JULIA = "Julia"
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(Struct, frozen=True):
     """``library``: the array library whose kernels or ranges the trace shows (``torch``, ``jax``, ``cupy`` ...); empty:
     none is known."""
 

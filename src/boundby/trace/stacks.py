@@ -11,11 +11,11 @@ from functools import cache
 from pathlib import PurePath
 
 import numpy as np
+from msgspec import Struct
 
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array
 from boundby.model.errors import InputError, OutOfBoundsError
 from boundby.model.expressions import expression
-from boundby.model.records import dataclass
 
 #: The text of an NVTX mark that ``boundby profile`` writes of a thread's Python line begins so; JSON follows.
 LINE_MARK = "boundby.line "
@@ -30,8 +30,7 @@ class StackSource(IntEnum):
     PYTHON = 3  # a thread's Python stack: sampled, or taken at a CUDA call
 
 
-@dataclass(frozen=True)
-class Frames:
+class Frames(Struct, frozen=True):
     """Distinct frames. ``symbol`` and ``module`` index ``Backtraces.names``; a Python frame's module is its file."""
 
     symbol: Int32Array
@@ -44,8 +43,7 @@ class Frames:
         return len(self.symbol)
 
 
-@dataclass(frozen=True)
-class StackEvents:
+class StackEvents(Struct, frozen=True):
     """When which thread was seen with which stack, ordered by source, thread, time, stack."""
 
     start_ns: Int64Array  # of the sample, or of the call that the stack was taken of
@@ -57,8 +55,7 @@ class StackEvents:
         return len(self.start_ns)
 
 
-@dataclass(frozen=True)
-class Backtraces:
+class Backtraces(Struct, frozen=True):
     """All backtraces of a trace. Stack ``s`` is ``frame[first[s]:first[s + 1]]``, the innermost frame first."""
 
     events: StackEvents

@@ -8,13 +8,14 @@ processes are dense indexes into ``Trace.threads`` and ``Trace.processes``; name
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import field
 from enum import IntEnum
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
+from msgspec.structs import force_setattr, replace
 
 from boundby.model.arrays import (
     BoolArray,
@@ -36,7 +37,6 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.intervals import EMPTY, IntervalSet, union
-from boundby.model.records import dataclass, fields, replace
 from boundby.trace.facts import (
     BROKEN_ROWS,
     PYTORCH,
@@ -101,21 +101,20 @@ class Direction(IntEnum):
 TableT = TypeVar("TableT", bound="Table")
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(Struct, frozen=True):
     """Columns of equal length. ``take`` picks rows of every column at once."""
 
     # The columns that rows are ordered by ("-": descending), so that nothing depends on the order in a file.
     ORDER: ClassVar[tuple[str, ...]] = ()
 
     def __len__(self) -> int:
-        return len(getattr(self, fields(self)[0].name))
+        return len(getattr(self, self.__struct_fields__[0]))
 
     def take(self: TableT, rows: npt.NDArray[Any] | slice) -> TableT:
         """The table of the given rows (an index array, a boolean mask or a slice)."""
         if not isinstance(rows, slice) and rows.dtype == bool:
             rows = np.flatnonzero(rows)
-        return replace(self, **{column.name: taken(getattr(self, column.name), rows) for column in fields(self)})
+        return replace(self, **{column: taken(getattr(self, column), rows) for column in self.__struct_fields__})
 
     def rows_of(self, thread: int) -> slice:
         """The rows of one thread, in a table ordered by thread."""
@@ -158,14 +157,14 @@ class Table:
 
     def grown(self, columns: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
         """These columns behind the table's own, of the types that they are declared with."""
-        kinds = {column.name: _DTYPES[str(column.type)] for column in fields(self)}
+        kinds = {column: _DTYPES[self.__annotations__[column]] for column in self.__struct_fields__}
         return {
             name: np.concatenate((getattr(self, name), values)).astype(kinds[name]) for name, values in columns.items()
         }
 
     @classmethod
     def empty(cls: type[TableT]) -> TableT:
-        return cls(**{column.name: np.empty(0, _DTYPES[str(column.type)]) for column in fields(cls)})
+        return cls(**{column: np.empty(0, _DTYPES[cls.__annotations__[column]]) for column in cls.__struct_fields__})
 
 
 def _ascend(keys: Sequence[npt.NDArray[Any]]) -> bool:
@@ -200,8 +199,7 @@ def _text_ranks(name: Int32Array, names: Sequence[str]) -> Int64Array:
     return ranks[inverse]
 
 
-@dataclass(frozen=True)
-class Operations(Table):
+class Operations(Table, frozen=True, dict=True):
     """GPU operations, ordered by device, start, end and then every other column."""
 
     ORDER = ("device", "start_ns", "end_ns", "kind", "process", "stream", "correlation", "name", "bytes")
@@ -225,7 +223,7 @@ class Operations(Table):
     def __post_init__(self) -> None:
         for column in ("shape", "collective"):
             if len(getattr(self, column)) != len(self.start_ns):  # not given: none is known
-                object.__setattr__(self, column, spread(-1, len(self.start_ns), np.int32))
+                force_setattr(self, column, spread(-1, len(self.start_ns), np.int32))
 
     @cached_property
     def busy(self) -> IntervalSet:
@@ -243,8 +241,7 @@ class Operations(Table):
         return pageable
 
 
-@dataclass(frozen=True)
-class LaunchShapes(Table):
+class LaunchShapes(Table, frozen=True):
     """The distinct shapes in which kernels were launched."""
 
     blocks: Int64Array  # in the grid
@@ -255,11 +252,10 @@ class LaunchShapes(Table):
 
     def __post_init__(self) -> None:
         if len(self.occupancy_percent) != len(self.blocks):  # not given: not told
-            object.__setattr__(self, "occupancy_percent", spread(-1, len(self.blocks), np.int64))
+            force_setattr(self, "occupancy_percent", spread(-1, len(self.blocks), np.int64))
 
 
-@dataclass(frozen=True)
-class Collectives(Table):
+class Collectives(Table, frozen=True):
     """What is told of communication kernels, in no order: ``Operations.collective`` points here. -1: not told."""
 
     name: Int32Array  # of the collective ("_allgather_base"): index into Trace.names
@@ -274,17 +270,18 @@ class Collectives(Table):
 
     def __post_init__(self) -> None:
         if len(self.node) != len(self.name):  # not given: in none
-            object.__setattr__(self, "node", spread(-1, len(self.name), np.int64))
+            force_setattr(self, "node", spread(-1, len(self.name), np.int64))
 
     @classmethod
     def in_graphs(cls, node: Int64Array) -> Collectives:
         """Those of which nothing but their nodes is told."""
-        untold = {column.name: spread(-1, len(node), _DTYPES[str(column.type)]) for column in fields(cls)}
+        untold = {
+            column: spread(-1, len(node), _DTYPES[cls.__annotations__[column]]) for column in cls.__struct_fields__
+        }
         return cls(**{**untold, "node": node})
 
 
-@dataclass(frozen=True)
-class MemoryPoints(Table):
+class MemoryPoints(Table, frozen=True):
     """What a framework's allocator, or CUDA's in nsys reports, held after each allocation and release, ordered by
     device and time. Bytes."""
 
@@ -299,8 +296,7 @@ class MemoryPoints(Table):
     address: Int64Array  # -1: not told
 
 
-@dataclass(frozen=True)
-class MetricSamples(Table):
+class MetricSamples(Table, frozen=True):
     """What a GPU's counters say of one stretch of time after another, ordered by device and time: per cent of the most
     that it can do; -1: not told."""
 
@@ -322,8 +318,7 @@ class MetricSamples(Table):
     nvlink_send: Int8Array
 
 
-@dataclass(frozen=True)
-class GpuFacts:
+class GpuFacts(Struct, frozen=True):
     """What the export tells of a GPU's hardware. 0: not told."""
 
     multiprocessors: int = 0
@@ -333,8 +328,7 @@ class GpuFacts:
     shared_bytes_per_multiprocessor: int = 0
 
 
-@dataclass(frozen=True)
-class ApiCalls(Table):
+class ApiCalls(Table, frozen=True):
     """CUDA runtime and driver calls, ordered by thread, start, -end."""
 
     ORDER = ("thread", "start_ns", "-end_ns", "correlation", "name")
@@ -348,11 +342,10 @@ class ApiCalls(Table):
 
     def __post_init__(self) -> None:
         if len(self.has_failed) != len(self.start_ns):  # not told
-            object.__setattr__(self, "has_failed", np.zeros(len(self.start_ns), bool))
+            force_setattr(self, "has_failed", np.zeros(len(self.start_ns), bool))
 
 
-@dataclass(frozen=True)
-class Ranges(Table):
+class Ranges(Table, frozen=True):
     """NVTX ranges, ordered by thread, start, -end. Ranges left open end where the trace ends."""
 
     ORDER = ("thread", "start_ns", "-end_ns", "name", "domain")
@@ -372,7 +365,7 @@ class Ranges(Table):
     def __post_init__(self) -> None:
         for column, (kind, unknown) in _UNKNOWN.items():
             if len(getattr(self, column)) != len(self.start_ns):  # not given: none is known
-                object.__setattr__(self, column, spread(unknown, len(self.start_ns), kind))
+                force_setattr(self, column, spread(unknown, len(self.start_ns), kind))
 
     def and_more(self, columns: Mapping[str, npt.NDArray[Any]]) -> Ranges:
         """These ranges, and more behind them (out of order) of which only what the columns hold is known."""
@@ -425,8 +418,7 @@ _UNKNOWN: dict[str, tuple[Any, float]] = {
 }
 
 
-@dataclass(frozen=True)
-class OperatorArguments:
+class OperatorArguments(Struct, frozen=True):
     """What an operator was called with, as JSON lists of one place per input; "" where it is not told."""
 
     sizes: str  # [[16, 559], [], [[3, 4], [5, 6]]]: a tensor's, none for what is no tensor, a list of tensors'
@@ -435,8 +427,7 @@ class OperatorArguments:
     strides: str = ""  # [[559, 1], [], [[4, 1], [6, 1]]]: as the sizes, how far apart neighbours lie
 
 
-@dataclass(frozen=True)
-class Intervals(Table):
+class Intervals(Table, frozen=True):
     """Named host intervals: OS runtime calls, profiler overhead. Ordered by thread, start, -end."""
 
     ORDER = ("thread", "start_ns", "-end_ns", "name")
@@ -447,8 +438,7 @@ class Intervals(Table):
     name: Int32Array
 
 
-@dataclass(frozen=True)
-class FileAccesses(Table):
+class FileAccesses(Table, frozen=True):
     """Reads and writes of files, ordered by start."""
 
     ORDER = ("start_ns", "end_ns", "tid", "name", "bytes", "is_write")
@@ -461,8 +451,7 @@ class FileAccesses(Table):
     is_write: BoolArray
 
 
-@dataclass(frozen=True)
-class Messages(Table):
+class Messages(Table, frozen=True):
     """Calls of message passing (MPI, UCX), ordered by thread, start, -end. -1: not told. What each does its name says:
     ``Trace.message_kind``."""
 
@@ -480,8 +469,7 @@ class Messages(Table):
     is_open: BoolArray  # the recording, or the process, ended in it
 
 
-@dataclass(frozen=True)
-class Schedule(Table):
+class Schedule(Table, frozen=True, dict=True):
     """Context switches, ordered by thread and time."""
 
     ORDER = ("thread", "start_ns", "is_in")
@@ -496,8 +484,7 @@ class Schedule(Table):
         return int(self.start_ns.min())
 
 
-@dataclass(frozen=True)
-class Samples(Table):
+class Samples(Table, frozen=True):
     """CPU samples, ordered by thread and time. A thread is sampled only while it runs."""
 
     ORDER = ("thread", "start_ns")
@@ -506,8 +493,7 @@ class Samples(Table):
     thread: Int32Array
 
 
-@dataclass(frozen=True)
-class StreamPoints(Table):
+class StreamPoints(Table, frozen=True):
     """What calls say of streams and events: syncs, stream waits, event records. Ordered by process, correlation.
 
     A call is known by its process and correlation id, and what it does by its name.
@@ -534,8 +520,7 @@ class StreamRole(IntEnum):
     NULL = 3  # the null stream itself
 
 
-@dataclass(frozen=True)
-class Streams(Table):
+class Streams(Table, frozen=True):
     """What is told of the streams of each process, ordered by process and stream."""
 
     process: Int32Array
@@ -543,8 +528,7 @@ class Streams(Table):
     kind: Int8Array  # StreamRole
 
 
-@dataclass(frozen=True)
-class Thread:
+class Thread(Struct, frozen=True):
     """``pid`` and ``tid`` are the operating system's; ``process`` indexes Trace.processes."""
 
     pid: int
@@ -553,8 +537,7 @@ class Thread:
     name: str
 
 
-@dataclass(frozen=True)
-class Process:
+class Process(Struct, frozen=True):
     pid: int
     name: str
 
@@ -570,8 +553,7 @@ class Paging(IntEnum):
     READ_BACK = 5  # they move to the host because it touched them, or pages beside them
 
 
-@dataclass(frozen=True)
-class PageEvents(Table):
+class PageEvents(Table, frozen=True):
     """What is told of managed memory besides its migrations, which are operations: faults of GPUs (where captured), and
     why each migration came about. ``count``: faults of a group, else 1."""
 
@@ -591,8 +573,7 @@ _OF_EVENTS = ("operations", "api", "ranges", "os_calls", "overhead", "schedule",
 LONGEST_COMMAND = 60
 
 
-@dataclass(frozen=True)
-class Trace:
+class Trace(Struct, frozen=True, dict=True):
     """One report, read. Tables that were not captured are empty; ``captured`` tells which."""
 
     path: str

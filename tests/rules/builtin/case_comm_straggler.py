@@ -6,9 +6,8 @@ would have: until the late one has come, and then as long as that one takes.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from boundby.simulate.program import MS, US, Launch, Loop, Process, Program, Range, Sync, Thread, Work
 from boundby.trace.tables import Trace

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from boundby.simulate.program import US, Copy, Launch, Loop, Range, Work, program
 from boundby.trace.tables import OpKind, Trace

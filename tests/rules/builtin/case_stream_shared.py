@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from boundby.simulate.program import US, Launch, Loop, Range, Sync, Thread, Work, threads
 from boundby.trace.tables import GpuFacts, LaunchShapes, Trace

@@ -11,9 +11,11 @@ import importlib
 import random
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from boundby.api import Analysis
 from boundby.evidence.context import RuleContext
@@ -33,8 +35,7 @@ from boundby.trace.tables import Trace
 Change = Callable[[Trace], Trace]
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(Struct, frozen=True):
     """A trace to look at: a simulated program (or one that tests/support/program.py built), and what to change of what
     was read of it."""
 
@@ -50,8 +51,7 @@ class Source:
         return replace(self, change=change)
 
 
-@dataclass(frozen=True)
-class RuleCases:
+class RuleCases(Struct, frozen=True):
     """``positive``: the rule finds something. ``negative``: it looks and finds nothing. ``missing``: it says that it
     cannot check. ``also``: ids of rules that may find something in the positive case as well."""
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from boundby.results.report import Finding
 from boundby.simulate.program import MS, US, Copy, Launch, Loop, Sync, program

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from boundby.results.report import Finding
 from boundby.rules.builtin.host_wait import RULE

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from boundby.evidence.hotspots import PYTHON_CODE, short_symbol
 from boundby.evidence.launches import Launches

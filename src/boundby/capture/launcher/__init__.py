@@ -15,8 +15,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from boundby.model import door
 
@@ -25,8 +26,7 @@ WANTED_VARIABLE = "BOUNDBY_TORCH_RANGES"
 INJECTED = Path(__file__).parent / "inject"
 
 
-@dataclass(frozen=True)
-class Note:
+class Note(Struct, frozen=True):
     """What the launcher did in one process."""
 
     pid: int

@@ -10,8 +10,9 @@ from functools import cache
 from pathlib import Path
 from string import Template
 
+from msgspec import Struct
+
 from boundby.model.causes import REMOVABLE
-from boundby.model.records import dataclass
 from boundby.rules import remedies
 from boundby.rules.remedies import Remedy
 
@@ -49,8 +50,7 @@ ALIASES = {
 }
 
 
-@dataclass(frozen=True)
-class Pattern:
+class Pattern(Struct, frozen=True):
     """One page."""
 
     key: str

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from boundby.model.arrays import MISSING, Int32Array, Int64Array, factorize, median, unique
 from boundby.model.expressions import expression
-from boundby.model.records import dataclass, replace
 from boundby.model.scale import HALF
 from boundby.native.events import Events
 from boundby.readers.kineto import about, called_from
@@ -107,8 +108,7 @@ def holds_events(events: Events) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class _Hosts:
+class _Hosts(Struct, frozen=True):
     """The threads that have rows: shape (threads, 2), process and thread ids in ascending order."""
 
     ids: npt.NDArray[np.int64]

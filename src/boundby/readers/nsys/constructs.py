@@ -8,9 +8,9 @@ of any range. Sources: the schema that nsys documents for its SQLite exports, an
 from __future__ import annotations
 
 import numpy as np
+from msgspec.structs import replace
 
 from boundby.model.arrays import Int32Array, Int64Array, factorize, joined, unique
-from boundby.model.records import replace
 from boundby.readers.nsys.database import MISSING, Database
 from boundby.readers.nsys.identity import Indexes
 from boundby.trace.stacks import file_name

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec import Struct
 
 from boundby.model.arrays import Int32Array, Int64Array, is_even, translated, unique
-from boundby.model.records import dataclass
 from boundby.readers.nsys.database import MISSING, Database, as_text
 from boundby.readers.nsys.declared import Reads
 from boundby.readers.sanitize import LONGEST_NAME, bounded
@@ -31,8 +31,7 @@ def pid_of(key: int) -> int:
     return (key >> 24) & _LOW_24
 
 
-@dataclass(frozen=True)
-class Identities:
+class Identities(Struct, frozen=True):
     """Dense indexes for the global ids of one trace, in ascending order of the ids."""
 
     thread_ids: Int64Array
@@ -124,8 +123,7 @@ class NamePool:
         return tuple(self._index)
 
 
-@dataclass(frozen=True)
-class Indexes:
+class Indexes(Struct, frozen=True):
     """What turns the ids of an export into indexes, for the builders of all tables."""
 
     database: Database

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array, compact, is_in, joined, replaced, spread, unique
 from boundby.model.expressions import expression
-from boundby.model.records import replace
 from boundby.readers.nsys.database import MISSING, Database, as_text
 from boundby.readers.nsys.declared import Reads
 from boundby.readers.nsys.identity import Identities, Indexes

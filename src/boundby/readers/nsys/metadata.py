@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
 import numpy as np
+from msgspec import Struct
 
 from boundby.model.expressions import expression
-from boundby.model.records import dataclass
 from boundby.model.scale import LIST
 from boundby.readers.nsys import callchains, constructs
 from boundby.readers.nsys.database import Database
@@ -42,8 +42,7 @@ DECLARED = (
 )
 
 
-@dataclass(frozen=True)
-class Metadata:
+class Metadata(Struct, frozen=True):
     """Facts about capture and export. ``is_complete``: the exporter wrote its closing metadata (2022 on)."""
 
     nsys_version: str | None

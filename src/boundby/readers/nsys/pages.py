@@ -14,6 +14,7 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from boundby.model.arrays import (
     MISSING,
@@ -26,7 +27,6 @@ from boundby.model.arrays import (
     spread,
     unique,
 )
-from boundby.model.records import replace
 from boundby.native.pages import MOST_OUTPUTS, MOST_ROWS_OF_PAGE, NONE, At, Found, Leaves, empty_slots
 
 _LEAF, _INTERIOR = 13, 5

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+from msgspec.structs import replace
 
 from boundby.model.errors import InputError
-from boundby.model.records import replace
 from boundby.readers.files import export_again
 from boundby.readers.nsys import (
     allocations,

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from itertools import chain
 
+from msgspec import Struct
+
 from boundby.model.errors import UserError
-from boundby.model.records import dataclass
 from boundby.readers.nsys import (
     allocations,
     callchains,
@@ -106,8 +107,7 @@ UNKNOWN = "no table of nsys that boundby knows"
 _LABELS = "ENUM_*"
 
 
-@dataclass(frozen=True)
-class Registered:
+class Registered(Struct, frozen=True):
     """One row of the register."""
 
     table: str  # or a pattern of names

@@ -7,8 +7,9 @@ import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import Struct
 
 from boundby.document import sentences
 from boundby.document.text import clean, shorten
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True)
-class Look:
+class Look(Struct, frozen=True):
     """How large a figure is, in inches, and its text, in points. ``height_in`` None: what the content needs."""
 
     width_in: float = 7.0

@@ -13,8 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from boundby.model.errors import OutOfBoundsError
-from boundby.model.records import replace
 from boundby.render.html import environment
 from boundby.results.plot_data import PlotData
 from boundby.results.report import Report

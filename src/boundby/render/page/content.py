@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from boundby import __about__
 from boundby.claims import patterns
@@ -137,8 +138,7 @@ def _path_end(path: tuple[str, ...]) -> str:
     return name if len(name) <= LONG_PATH or len(path) <= 2 else f"…/{region_name(path[-2:])}"
 
 
-@dataclass(frozen=True)
-class RankedFinding:
+class RankedFinding(Struct, frozen=True):
     """A finding in its place."""
 
     rank: int

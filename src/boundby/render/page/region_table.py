@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from boundby.document import sentences
 from boundby.document.bars import Segment, segments
@@ -27,8 +28,7 @@ def path_in_domain(path: tuple[str, ...], domain: str) -> str:
     return region_name(path) + (f" [{clean(domain)}]" if domain not in ("", "default") else "")
 
 
-@dataclass(frozen=True)
-class TableRow:
+class TableRow(Struct, frozen=True):
     """A row of the view, with what the table sorts by and what unfolds below it."""
 
     number: int
@@ -72,8 +72,7 @@ class TableRow:
         ]
 
 
-@dataclass(frozen=True)
-class RegionRows:
+class RegionRows(Struct, frozen=True):
     rows: tuple[TableRow, ...]
     left_out: int
     outside: TableRow | None  # what no range owns

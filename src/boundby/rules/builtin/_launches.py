@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.evidence.code_lines import line_of_calls
 from boundby.evidence.context import MOST_EXAMPLES, Rows, RuleContext, SavingNs, once
@@ -12,7 +13,6 @@ from boundby.evidence.interruptions import held_up_ns
 from boundby.evidence.launches import Launches, Part, launches
 from boundby.model.arrays import as_rows, factorize, group_counts, largest, median, pick
 from boundby.model.causes import Cause
-from boundby.model.records import dataclass
 from boundby.model.units import percent
 from boundby.results.report import Example
 from boundby.rules.builtin._operations import MOSTLY_INSIDE, KernelSet
@@ -25,8 +25,7 @@ COUNT = Threshold("count", 100, "launches", "Fewer cannot take a share of the ti
 SHARE = Threshold("share_fraction", 0.3, "fraction of launches", "Fewer are what is left beside what repeats.")
 
 
-@dataclass(frozen=True)
-class LaunchSet:
+class LaunchSet(Struct, frozen=True):
     """The launches that a match is about: all of one part, at least one."""
 
     context: RuleContext

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.evidence.code_lines import line_of_calls
 from boundby.evidence.context import MOST_EXAMPLES, Int, Rows, RuleContext, SavingNs, once
@@ -25,7 +26,6 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.causes import Cause
-from boundby.model.records import dataclass
 from boundby.model.step_function import NOTHING
 from boundby.model.units import bandwidth, count, duration, percent, size
 from boundby.results.report import Example
@@ -50,8 +50,7 @@ def _labels_of_names(context: RuleContext) -> tuple[list[str], Int]:
     return list(places), of_name
 
 
-@dataclass(frozen=True, eq=False)
-class OperationSet:
+class OperationSet(Struct, frozen=True, eq=False, dict=True):
     """The operations that a match is about: ``rows`` of ``context.operations``."""
 
     context: RuleContext
@@ -154,8 +153,7 @@ class OperationSet:
         return Match(region, title, evidence, saving_ns, advice, examples, severity, instances, cost_ns, where=where)
 
 
-@dataclass(frozen=True, eq=False)
-class KernelSet(OperationSet):
+class KernelSet(OperationSet, frozen=True, eq=False, dict=True):
     """Kernels. ``name`` says what one is called as an example, where its label is not enough."""
 
     name: Callable[[int], str] | None = None
@@ -227,8 +225,7 @@ class KernelSet(OperationSet):
         }
 
 
-@dataclass(frozen=True)
-class CopySet(OperationSet):
+class CopySet(OperationSet, frozen=True):
     """Copies, or migrations of managed memory."""
 
     @property

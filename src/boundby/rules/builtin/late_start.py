@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec import Struct
 
 from boundby.evidence.context import RuleContext
 from boundby.model.arrays import unique
 from boundby.model.intervals import union
-from boundby.model.records import dataclass
 from boundby.model.scale import HALF, MOST
 from boundby.model.units import duration, percent, size
 from boundby.results.report import Example
@@ -22,8 +22,7 @@ _MOST = HALF
 _MODEL_BYTES = 50_000_000
 
 
-@dataclass(frozen=True)
-class _Covering:
+class _Covering(Struct, frozen=True):
     """A range open before the first GPU work: for how long of it."""
 
     row: int  # of ``trace.ranges``

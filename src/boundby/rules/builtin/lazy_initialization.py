@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from boundby.evidence.code_lines import line_of_calls
 from boundby.evidence.collectives import MESSAGE_NAME
@@ -24,7 +26,6 @@ from boundby.evidence.library_starts import libraries_of
 from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
-from boundby.model.records import dataclass, replace
 from boundby.model.scale import MOST, NOTABLE
 from boundby.model.units import count, duration, percent
 from boundby.results.report import Example
@@ -40,8 +41,7 @@ _ONCE_SHARE = MOST
 PAYS_AGAIN = NOTABLE
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(Struct, frozen=True):
     """Some of the calls, and of the idle pieces between them in which a library sets itself up."""
 
     rows: Rows  # of ``context.calls``

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec import Struct
 
 from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext
 from boundby.evidence.device_work import device_work, kernel_name
 from boundby.model.arrays import is_even, pick, ranked, unique
 from boundby.model.intervals import Coverage, union
-from boundby.model.records import dataclass
 from boundby.model.scale import HALF, NEGLIGIBLE
 from boundby.model.units import count, duration
 from boundby.results.report import Example
@@ -32,8 +32,7 @@ WAITS_SHARE = HALF
 _NEVER = np.iinfo(np.int64).min // 2
 
 
-@dataclass(frozen=True)
-class Held:
+class Held(Struct, frozen=True):
     """Operations that were launched and free to run on their own stream, and began when the other side ended."""
 
     rows: Rows

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
 
 import numpy as np
+from msgspec import Struct, field
 
 from boundby.attribution.regions import ROOT
 from boundby.evidence.code_lines import line_of_calls
@@ -16,7 +16,6 @@ from boundby.evidence.operator_syncs import EVERY
 from boundby.evidence.waits import Group, WaitKind, evidence, examples, groups, lines, savings, waits_of
 from boundby.model.arrays import pick, ranked
 from boundby.model.causes import Cause
-from boundby.model.records import dataclass
 from boundby.model.scale import HALF, LIST, NEARLY_ALL
 from boundby.model.step_function import NOTHING
 from boundby.model.units import duration, size
@@ -35,8 +34,7 @@ MOSTLY = HALF  # of the waits that were seen at a line
 NEEDS = ("cuda_api", "kernels")
 
 
-@dataclass(frozen=True)
-class Words:
+class Words(Struct, frozen=True):
     """What one rule says of a group of waits, beside what all say."""
 
     title: str

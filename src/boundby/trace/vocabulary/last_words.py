@@ -13,8 +13,9 @@ from enum import IntEnum
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from boundby.model.expressions import expression
-from boundby.model.records import dataclass
 from boundby.model.scale import LIST
 from boundby.trace.stacks import is_user_python
 
@@ -28,8 +29,7 @@ _SIGNALS = {one.value: one.name for one in signal.Signals}
 _BY_SIGNAL = 128  # and the signal's number: the exit status of whom a signal ended
 
 
-@dataclass(frozen=True)
-class LastWords:
+class LastWords(Struct, frozen=True):
     """How a program ended (`FAILED`, `INTERRUPTED`), by what it said: one line, the place in the user's code
     (``train.py:6``), and the lines that tell of it."""
 

@@ -15,8 +15,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+from msgspec import Struct
+
 from boundby.model.expressions import expression
-from boundby.model.records import dataclass
 
 Sizes = tuple[int, ...]
 _BYTES_OF = {
@@ -30,8 +31,7 @@ _MOST_SIZE = 1 << 40  # no tensor's dimension is longer; products stay far from 
 _MOST_WORK = 1 << 60
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(Struct, frozen=True):
     """What one call has to do. ``is_matmul``: its operations are those of matrix products, convolutions or attention,
     which tensor cores do. ``precision``: of its inputs ("" where it is not told). ``bytes`` None: not told."""
 
@@ -41,8 +41,7 @@ class Work:
     precision: str
 
 
-@dataclass(frozen=True)
-class _Call:
+class _Call(Struct, frozen=True):
     """Inputs by place: sizes of tensors (of a list of tensors, of each), their types, values of what is none."""
 
     sizes: tuple[tuple[Sizes, ...], ...]

@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from boundby.model.expressions import expression
-from boundby.model.records import dataclass
 from boundby.trace.facts import Diagnostic, Severity
 
 
-@dataclass(frozen=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """Why the profiler recorded no CUDA, and what helps. ``is_certain``: it then records none at all."""
 
     because: str

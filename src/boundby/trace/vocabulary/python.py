@@ -7,8 +7,9 @@ import re
 import sys
 from functools import cached_property, lru_cache
 
+from msgspec import Struct
+
 from boundby.model.expressions import expression
-from boundby.model.records import dataclass
 from boundby.trace.vocabulary.os import SLEEPS
 
 _PLACE = expression(r"^(.+?)\((\d+)\): (.+)$", re.DOTALL)
@@ -40,8 +41,7 @@ WAITS_FOR_WORKERS = expression(r"^enumerate\(DataLoader\)#_MultiProcessing")
 LOADER = expression(r"^enumerate\(DataLoader\)#")
 
 
-@dataclass(frozen=True)
-class Frame:
+class Frame(Struct, frozen=True, dict=True):
     """A Python function, or one of C that Python calls. ``line`` 0: of C, or not told."""
 
     function: str
