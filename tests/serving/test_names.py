@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from boundby.trace.vocabulary.ranges import Shapes, fold_name, is_step
-from boundby.trace.vocabulary.serving import serving_step
+from boundby.trace.vocabulary.serving import kind_of_attention, serving_step
 
 AMD = "execute_8192_context_9(sq8155sk8430sqsq7475785sqsk7671310)_generation_37(sq37sk34489sqsq37sqsk34489)"
 AMD_DECODE = "execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk32785sqsq32sqsk32785)"
@@ -55,6 +55,21 @@ def test_each_size_is_told_though_names_differ_in_numbers_only() -> None:
         "decode, 17-32 requests",
         "decode, 33-64 requests",
     ]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kind"),
+    [
+        ("void paged_attention_ll4mi_QKV_mfma16_kernel<__hip_bfloat16>", "decode"),
+        ("void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 128, 4>>", "decode"),
+        ("void flashinfer::BatchPrefillWithPagedKVCacheKernel<>", "prefill"),
+        ("_fwd_kernel_extend_attention", "prefill"),
+        ("void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>>", None),  # training, too
+        ("kernel_unified_attention_2d", None),
+    ],
+)
+def test_attention_tells_the_kind_where_it_serves_one(kernel: str, kind: str | None) -> None:
+    assert kind_of_attention(kernel) == kind
 
 
 @pytest.mark.parametrize(

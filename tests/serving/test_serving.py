@@ -15,7 +15,11 @@ import boundby
 from boundby.cli.main import main
 from boundby.results import saved
 from boundby.results.serving import ServingReport
+from boundby.simulate.engine import simulate
 from boundby.simulate.export import Capture, write_export
+from boundby.simulate.machine import Machine
+from boundby.simulate.program import GraphLaunch, Loop, Node, Range, Work, item, program
+from boundby.simulate.script import realise
 from tests.support.traces import trace_path
 
 BATCHES = [Batch(0, 0, 30), Batch(2, 512, 0), Batch(0, 0, 30), Batch(1, 64, 12), Batch(0, 0, 60)] * 5
@@ -80,6 +84,19 @@ def test_a_program_that_serves_nobody_is_told_so(tmp_path: Path, capsys: pytest.
     assert main(["simulate", "--pattern", "compute", "-o", str(path), "-q"]) == 0
     assert main(["serving", str(path), "-q"]) == 2
     assert "No steps of a server were found" in capsys.readouterr().err
+
+
+def test_steps_without_names_are_known_by_what_repeats_and_by_their_attention(tmp_path: Path) -> None:
+    layer = [Node("paged_attention_v2_kernel", 40_000), Node("gemm", 60_000)]
+    body = Range("step {i}", [Work(200_000), GraphLaunch(layer * 8), *item()])
+    run = simulate(realise(program(Loop(12, [body]), name="decode"), Machine(), 0))
+    found = boundby.serving(write_export(run, tmp_path / "decode.sqlite", capture=Capture(graph_nodes=True)))
+    (one,) = found.steps
+    assert (found.named, found.engine, one.kind, one.requests, one.tokens, one.count) == (
+        *(False, "", "decode", None, None, 12),
+    )
+    assert one.graph_fraction > 0.9
+    assert found.generated_per_s is None
 
 
 def _events(path: Path) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ def serving_report(path: str, timeline: Timeline, regions: Sequence[RegionReport
     if steps is None or not any(steps.kinds):
         raise SelectionError(
             "No steps of a server were found: no range is named as vLLM, SGLang and TensorRT-LLM name theirs, and no"
-            " attention of prompts or of decoding repeats.",
+            " kernel of attention serves prompts or decoding alone.",
             "docs/serving.md says how to record them; boundby analyze takes any program.",
         )
     groups = _groups(timeline, steps)

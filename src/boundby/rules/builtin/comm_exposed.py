@@ -6,14 +6,18 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from boundby.attribution.windows import step_region
 from boundby.evidence.collectives import waited_ns
 from boundby.evidence.context import Rows, RuleContext
 from boundby.evidence.device_work import device_work
+from boundby.model.arrays import median
 from boundby.model.causes import Cause
-from boundby.model.units import counted, duration, percent
+from boundby.model.units import count, counted, duration, percent
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.rule import Match, Rule, Threshold
 
+_BUCKETS = "Send them in buckets, not one by one: each collective has a fixed cost, and all ranks meet in each"
+_BUCKETS_OF_TORCH = f"{_BUCKETS} (DDP: bucket_cap_mb; FSDP: wrap whole layers; DeepSpeed: reduce_bucket_size)"
 _BALANCE = (
     "Balance what ranks exchange: all wait for the one with most (experts: a capacity, an auxiliary loss, or experts "
     "placed by their load)",
@@ -28,6 +32,15 @@ def _largest_split(context: RuleContext, rows: Rows) -> float | None:
     length_ns = (context.operations.end_ns - context.operations.start_ns)[told]
     split = uneven > 0
     return float(np.average(uneven[split], weights=np.maximum(length_ns[split], 1))) / 100 if split.any() else None
+
+
+def _of_a_step(context: RuleContext, count: int) -> int | None:
+    """How many of so many collectives a step has on each device; None: there are no steps."""
+    step = step_region(context.timeline)
+    if step is None:
+        return None
+    steps = int((context.timeline.ownership.regions.of_range == step).sum())
+    return count // max(steps, 1)
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
@@ -51,6 +64,11 @@ def _check(context: RuleContext) -> Iterator[Match]:
     title = f"communication runs for {duration(runs_ns)}{each}, {share} of the window: {kernels}"
     if is_uneven := uneven is not None and uneven >= RULE.threshold(context, "uneven"):
         title += f"; the largest part that a rank exchanges is {uneven:.1f} times the mean"
+    of_a_step = _of_a_step(context, len(collectives))
+    is_many = of_a_step is not None and of_a_step >= RULE.threshold(context, "many_a_step")
+    if is_many:
+        usual = median(context.operations.end_ns[rows] - context.operations.start_ns[rows])
+        title += f", in {count(of_a_step)} collectives of {duration(usual)} (median) in each step"
     yield collectives.match(
         title,
         {
@@ -60,11 +78,13 @@ def _check(context: RuleContext) -> Iterator[Match]:
             "count": len(collectives),
             "devices": devices,
             "kernels": collectives.named(),
+            "of_a_step": of_a_step,
             "largest_split_of_mean": None if uneven is None else round(uneven, 2),
         },
         collectives.saving_without(Cause.GPU_COMM, RULE.threshold(context, "hidden_least")),
         (
             *(_BALANCE if is_uneven else ()),
+            *(context.program.pick((_BUCKETS,), torch=(_BUCKETS_OF_TORCH,)) if is_many else ()),
             *context.program.pick(
                 (
                     "Start each collective as soon as its data are ready, on a stream of its own, while other kernels "
@@ -94,6 +114,7 @@ RULE = Rule(
         Threshold(
             "share_fraction", 0.03, "fraction of the window", "Little communication is always exposed at the end."
         ),
+        Threshold("many_a_step", 100, "", "A model of a hundred layers that sends one bucket a layer."),
         Threshold("uneven", 1.5, "times the mean", "Batches of tokens are never quite even."),
         Threshold("hidden_least", 0.5, "fraction", "The last bucket, and what has no compute beside it, stays."),
     ),

@@ -28,11 +28,11 @@ _MODULE = expression(r"""^\{.*?['"][Mm]odule['"]\s*:\s*['"]([^'"]+)['"]""")
 _NUMBERED = expression(r"(?<=\.)\d+(?=\.|$)")
 _LABEL = expression(r"^(?:prefill|decode|mixed), (?:\d+-)?\d+ (?:requests?|tokens?)$")
 
-# Kernels of attention that serve one kind of step alone.
-_DECODES = expression(r"paged_attention|decod|split_?kv|unified_attention_3d", re.IGNORECASE)
-_PREFILLS = expression(
-    r"prefill|context_attention|flash_fwd_kernel|extend_attention|unified_attention_2d", re.IGNORECASE
+# Kernels of attention that serve one kind of step alone: those of training, and of both kinds, tell nothing.
+_DECODES = expression(
+    r"paged_attention|batch_?decode|mla_decode|decode_attention|flash_fwd_split_?kv|unified_attention_3d", re.IGNORECASE
 )
+_PREFILLS = expression(r"batch_?prefill|prefill_attention|context_attention_fwd|extend_attention", re.IGNORECASE)
 
 
 class ServingStep(NamedTuple):
