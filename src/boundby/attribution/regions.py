@@ -15,7 +15,7 @@ from boundby.model.nesting import depths, latest_open, nest
 from boundby.model.step_function import CONSTANT_NOTHING, NOTHING, StepFunction, otherwise
 from boundby.trace.tables import Trace
 
-ROOT = 0
+ROOT = 0  # the region that holds all others: number 0
 #: Ranges that lie deeper, or in so many of their own name, count to the range that they lie in: recursion makes no
 #: longer paths, and no program is annotated by hand to such a depth.
 MOST_DEPTH, MOST_RECURSION = 64, 3

@@ -25,7 +25,7 @@ from boundby.model.causes import CAUSES, Cause
 from boundby.model.library import int64
 from boundby.native.account import woven
 
-NO_THREAD = -1
+NO_THREAD = -1  # in a column of threads: none
 
 
 class Segments(Struct, frozen=True, dict=True):

@@ -54,7 +54,7 @@ class Wholes(Struct, frozen=True):
     by_device: Mapping[int, Mapping[str, Saving]]
     explained_ns: Mapping[int, int]  # of each device's window: what is not unattributed
     of_region: Mapping[Path, int]
-    is_told: bool = True  # False: no verdict could be given
+    is_told: bool = True  # False: no verdict names a cause
 
     @property
     def longest_ns(self) -> int:
@@ -96,7 +96,7 @@ class Wholes(Struct, frozen=True):
         return tuple(sorted(kept, key=rank))
 
     def _severity(self, item: Finding, saving: Saving) -> str:
-        """That of the finding, or of what is left of its saving; never high where no verdict can be given."""
+        """That of the finding, or of what is left of its saving; never high where no verdict names a cause."""
         least = severity_of(saving, self.longest_ns) if saving != item.saving_ns else item.severity
         if least == SEVERITIES[0] and not self.is_told:
             least = SEVERITIES[1]
@@ -116,7 +116,7 @@ def wholes(devices: Sequence[DeviceReport], what_if: Iterable[WhatIf], regions: 
         found["device_wait"] = Saving(0, device.time.get("device_wait", 0))
     explained_ns = {device.id: device.window_ns - device.time.get("unattributed", 0) for device in devices}
     most_ns = {region.path: region.max_saving_ns for region in regions if region.path}
-    is_told = any(device.verdict.why_not is None for device in devices)
+    is_told = any(device.verdict.bound != "unknown" for device in devices)
     return Wholes(by_device, explained_ns, {path: ns for path, ns in most_ns.items() if ns is not None}, is_told)
 
 

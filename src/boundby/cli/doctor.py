@@ -41,18 +41,30 @@ Exit codes:
     help="The Python of the programs to be profiled, whose packages are checked. [the one that runs boundby]",
 )
 @click.option("--nsys", metavar="PATH", type=FILE, help="The nsys to check.")
+@click.option("--numbers", is_flag=True, help="List the numbers by which boundby decides, with units and reasons.")
 @click.option("--quick", is_flag=True, help="Skip the recording of one second.")
 @click.option("--format", "format_name", type=click.Choice(FORMATS), default="terminal", help="A table, or JSON.")
 @output_option
 @view_options(*PLAIN)
 def doctor(
-    python: Path | None, nsys: Path | None, quick: bool, format_name: str, output: Path | None, view: View
+    python: Path | None,
+    nsys: Path | None,
+    numbers: bool,
+    quick: bool,
+    format_name: str,
+    output: Path | None,
+    view: View,
 ) -> int:
     """Check whether recording works here, and say what to do if it does not.
 
     Looks at nsys, and records a second with it; at the nvtx package, at what kernel, container and driver permit, at
     the GPU, torch and the disk. Nothing is changed.
     """
+    is_json = format_name == "json" or (output is not None and output.suffix == ".json")
+    if numbers:
+        told = _numbers_json() if is_json else _numbers(view.surface() if output is None else view.plain())
+        console.deliver(told, output, view, utf8=is_json)
+        return Exit.OK
     from boundby.capture.doctor import Diagnosis, examine
 
     with view.progress() as update:
@@ -64,11 +76,37 @@ def doctor(
             if update is not None:
                 update(f"checking: {check.name} done", None)
     diagnosis = Diagnosis(tuple(checks))
-    if format_name == "json" or (output is not None and output.suffix == ".json"):
+    if is_json:
         console.deliver(_json(diagnosis), output, view, utf8=True)
     else:
         console.deliver(_table(diagnosis, view.surface() if output is None else view.plain()), output, view)
     return Exit.GATE_FAILED if diagnosis.status == "failed" else Exit.OK
+
+
+def _numbers(surface: Surface) -> str:
+    """Every number of the register, module by module."""
+    from rich.table import Table
+
+    from boundby.model.numbers import register
+
+    table = Table(box=None, show_header=True, pad_edge=False, padding=(0, 2, 0, 0))
+    for head in ("NUMBER", "VALUE", "UNIT", "WHY"):
+        table.add_column(head, overflow="fold")
+    rows = list(register())
+    for one in rows:
+        table.add_row(*map(_cell, (f"{one.module}.{one.name}", one.value, one.unit, one.why)))
+    return console.painted(
+        table, "", _cell(f"{len(rows)} numbers. docs/numbers.md says what each decides."), surface=surface
+    )
+
+
+def _numbers_json() -> str:
+    import json
+
+    from boundby.model.numbers import register
+
+    data = {"format_version": FORMAT_VERSION, "numbers": [one._asdict() for one in register()]}
+    return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
 
 
 def _json(diagnosis: Diagnosis) -> str:

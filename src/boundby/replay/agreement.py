@@ -18,7 +18,7 @@ from boundby.model.library import int64, integers, run
 
 # What the account says of a thread between its calls; all else is the device's, a call's, or debited to a wait.
 _BETWEEN_CALLS = (Cause.CPU, Cause.HOST_BLOCKED, Cause.INIT, Cause.UNATTRIBUTED)
-NONE = -1
+NONE = -1  # in a column of rows: none
 
 
 class Disagreement(Struct, frozen=True):

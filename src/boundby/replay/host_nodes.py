@@ -42,7 +42,7 @@ from boundby.replay.wakeups import NO_WAKEUPS, Wakeups, find_hand_overs, find_wa
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
 
-NONE = -1
+NONE = -1  # in a column of rows: none
 # Two threads take turns if for no more than this part of the time both sleep or neither does.
 ALTERNATE_FRACTION = SMALL
 

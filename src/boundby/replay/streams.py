@@ -20,7 +20,7 @@ from boundby.model.arrays import (
 )
 from boundby.trace.tables import Operations
 
-NONE = -1
+NONE = -1  # in a column of rows: none
 
 # An operation that starts this soon after what it waited for was held up by that.
 SWITCH_LIMIT_NS = 6_000

@@ -15,7 +15,7 @@ from boundby.model.scale import HABIT, HALF, LIST
 
 Ints = npt.NDArray[np.int64]
 
-PORTIONS = 64
+PORTIONS = 64  # pieces of the trace of which each has a rate of launches
 LEAST_PER_PORTION = LIST  # launches: fewer say little about a mix
 LEAST_PORTIONS = HABIT  # a phase is at least that long
 # Two mixes differ by so much of their launches (half the sum of absolute differences of the shares).

@@ -1,0 +1,393 @@
+"""What does each number decide? Each is moved by x0.7 and x1.4, and every trace is judged again.
+
+    python -m benchmarks.numbers FOLDER [--simulated 12] [--damaged 12] [--rooms claims,rules] [--most 16]
+        [--write FILE]
+
+A number is one of `boundby.model.numbers.register`, or a threshold of a rule. What follows from it follows when it
+is moved: numbers that are worked out of it, and modules that import it. A trace is judged again only if a function
+that reads the number ran on it. Rooms that decide nothing about a trace (reading, drawing, recording, measuring) are
+left out.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import os
+import pickle
+import sys
+import tempfile
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import CodeType, FrameType, ModuleType
+from typing import Any
+
+from benchmarks import damage
+from benchmarks.simulated.generate import generate
+from boundby.api import Analysis
+from boundby.model.errors import UserError
+from boundby.model.numbers import Number, register
+from boundby.options import AnalysisOptions
+from boundby.render import terminal
+from boundby.results.report import DeviceReport, Report, ThreadReport
+from boundby.rules.builtin import builtin
+from boundby.trace.tables import Trace
+
+FACTORS = (0.7, 1.4)
+#: Rooms whose numbers decide what is said of a trace.
+ROOMS = (
+    "correlation",
+    "structure",
+    "attribution",
+    "stats",
+    "replay",
+    "evidence",
+    "rules",
+    "claims",
+    "document",
+    "model",
+)
+#: Of these only what comes after the replay is worked out again.
+LATE = frozenset(("evidence", "rules", "claims", "document"))
+#: What a number changes, the weightiest first.
+EFFECTS = ("verdict", "confidence", "region", "finding", "first", "saving", "words")
+#: A saving counts as another from this part of the window on.
+OTHER_SAVING = 0.01
+#: Larger traces are left out: each is judged hundreds of times.
+MOST_BYTES = 12_000_000
+MOST_OPERATIONS = 8_000
+
+
+def said(report: Report) -> dict[str, Any]:
+    """What a report says, by what a number may change of it."""
+    window = max((device.window_ns for device in report.devices), default=1)
+    savings = [
+        *(saving for device in report.devices for saving in (device.verdict.saving_ns,)),
+        *(end for finding in report.findings for end in finding.saving_ns or ()),
+        *(end for item in report.what_if for end in (item.low_ns, item.predicted_ns, item.high_ns)),
+    ]
+    parts: list[DeviceReport | ThreadReport] = [*report.devices, *report.threads]
+    return {
+        "verdict": [(part.verdict.bound, part.verdict.mixed_of) for part in parts],
+        "confidence": [part.verdict.confidence for part in parts],
+        "region": [
+            (one.path, one.verdict.bound, one.verdict.mixed_of, one.verdict.confidence) for one in report.regions
+        ],
+        "finding": sorted((one.rule, one.region or (), one.severity) for one in report.findings),
+        "first": [[one.id for one in part.first_responses] for part in parts],
+        "saving": [round((saving or 0) / window / OTHER_SAVING) for saving in savings],
+        "words": terminal.render(report, width=120),
+    }
+
+
+@dataclass
+class Case:
+    """A trace, judged as the numbers stand."""
+
+    name: str
+    source: Path | Trace
+    ran: set[str] = field(default_factory=set)  # functions, by module and line
+
+    def analysis(self, **changes: Any) -> Analysis:
+        """Anew."""
+        return Analysis(
+            self.source if isinstance(self.source, Path) else copy.copy(self.source), AnalysisOptions(**changes)
+        )
+
+    @cached_property
+    def whole(self) -> dict[str, Any]:
+        """What is said."""
+        return said(self.analysis().report)
+
+    @cached_property
+    def replayed(self) -> Analysis:
+        """Up to the replay."""
+        made = self.analysis()
+        _ = made.replayed, made.stats, made.no_gpu_work
+        return made
+
+    def again(self, *, late: bool, thresholds: Mapping[str, Mapping[str, float]] | None = None) -> dict[str, Any]:
+        """What is said with a number moved; ``late``: from the replay on."""
+        if not late:
+            return said(self.analysis().report)
+        made = copy.copy(self.replayed)
+        made.options = AnalysisOptions(thresholds=thresholds or {})
+        return said(made.report)
+
+    def watch(self) -> None:
+        """Which functions run on it."""
+
+        def entered(frame: FrameType, event: str, _: object) -> None:
+            if event == "call" and "boundby" in frame.f_code.co_filename:
+                self.ran.add(_key(frame.f_code))
+
+        sys.setprofile(entered)
+        try:
+            said(self.analysis().report)
+        finally:
+            sys.setprofile(None)
+
+
+def _key(code: CodeType) -> str:
+    return f"{code.co_filename}:{code.co_firstlineno}"
+
+
+class Sources:
+    """All modules of boundby: who imports what, what is worked out of what, who reads a name."""
+
+    def __init__(self) -> None:
+        self.modules = {
+            name.removeprefix("boundby."): module
+            for name, module in sys.modules.items()
+            if name.startswith("boundby.") and getattr(module, "__file__", None)
+        }
+        self.imports: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
+        self.worked_out: dict[tuple[str, str], list[tuple[str, ast.Assign | ast.AnnAssign]]] = defaultdict(list)
+        self.readers: dict[tuple[str, str], set[str]] = defaultdict(set)
+        for name, module in self.modules.items():
+            self._read(name, module)
+
+    def _read(self, name: str, module: ModuleType) -> None:
+        text = Path(str(module.__file__)).read_text(encoding="utf-8")
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("boundby."):
+                for alias in node.names:
+                    origin = str(node.module).removeprefix("boundby."), alias.name
+                    self.imports[origin].append((name, alias.asname or alias.name))
+            elif (
+                isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None and _is_arithmetic(node.value)
+            ):
+                for word in {part.id for part in ast.walk(node.value) if isinstance(part, ast.Name)}:
+                    self.worked_out[name, word].append((name, node))
+        for code in _codes(compile(text, str(module.__file__), "exec")):
+            for word in code.co_names:
+                self.readers[name, word].add(_key(code) if code.co_name != "<module>" else "<module>")
+
+    def move(self, module: str, name: str, value: object) -> tuple[set[str], set[str]]:
+        """Give a name another value, wherever it is known and whatever is worked out of it. Returns the functions that
+        read any of it, and their rooms."""
+        pending, functions, rooms = [(module, name, value)], set[str](), set[str]()
+        while pending:
+            module, name, value = pending.pop()
+            setattr(self.modules[module], name, value)
+            rooms.add(module.partition(".")[0])
+            functions |= self.readers.get((module, name), set())
+            pending += [(other, alias, value) for other, alias in self.imports.get((module, name), ())]
+            for other, node in self.worked_out.get((module, name), ()):
+                space = vars(self.modules[other])
+                assert node.value is not None
+                result = eval(compile(ast.Expression(node.value), "<moved>", "eval"), space)
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                for target in targets:
+                    names = target.elts if isinstance(target, ast.Tuple) else [target]
+                    values = result if isinstance(target, ast.Tuple) else [result]
+                    pending += [
+                        (other, one.id, each)
+                        for one, each in zip(names, values, strict=True)
+                        if isinstance(one, ast.Name) and getattr(self.modules[other], one.id, None) != each
+                    ]
+        return functions, rooms
+
+
+def _is_arithmetic(node: ast.AST) -> bool:
+    kinds = (ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Tuple, ast.operator, ast.unaryop, ast.expr_context)
+    return all(isinstance(part, kinds) for part in ast.walk(node))
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+def _scaled(value: Any, factor: float) -> Any:
+    """A whole number stays one, and moves by one at least."""
+    if isinstance(value, tuple):
+        return tuple(_scaled(one, factor) for one in value)
+    if isinstance(value, float):
+        return value * factor
+    moved = round(value * factor)
+    return moved if moved != value else value + (1 if factor > 1 else -1)
+
+
+def in_child(do: Callable[[], Any]) -> Any:
+    """What it returns, worked out in a process of its own; None: it died."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(read)
+        try:
+            answer: Any = do()
+        except Exception as error:
+            answer = f"fails: {type(error).__name__}: {error}"
+        with os.fdopen(write, "wb") as pipe:
+            pickle.dump(answer, pipe)
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        got = pipe.read()
+    os.waitpid(child, 0)
+    return pickle.loads(got) if got else None
+
+
+def effects(cases: Sequence[Case], again: Callable[[Case], dict[str, Any]]) -> Counter[str]:
+    """On how many traces a move changes what, each by the weightiest."""
+    found: Counter[str] = Counter()
+    for case in cases:
+        with suppress(UserError):
+            now = again(case)
+            found[next((what for what in EFFECTS if now[what] != case.whole[what]), "nothing")] += 1
+    return found
+
+
+def move_number(sources: Sources, number: Number, cases: Sequence[Case], most: int) -> Counter[str] | str:
+    """What both moves of a constant change."""
+    name, total = number.name, Counter[str]()
+    if not hasattr(sources.modules.get(number.module), name):
+        return "not loaded"
+    value = getattr(sources.modules[number.module], name)
+    for factor in FACTORS:
+
+        def moved(factor: float = factor) -> Counter[str]:
+            functions, rooms = sources.move(number.module, name, _scaled(value, factor))
+            is_late = rooms <= LATE
+            told = [case for case in cases if "<module>" in functions or functions & case.ran]
+            return effects(told[:: max(len(told) // most, 1)][:most], lambda case: case.again(late=is_late))
+
+        answer = in_child(moved)
+        if not isinstance(answer, Counter):
+            return str(answer)
+        total += answer
+    return total
+
+
+def move_threshold(rule: str, name: str, value: float, cases: Sequence[Case], most: int) -> Counter[str] | str:
+    """What both moves of a rule's threshold change."""
+    total = Counter[str]()
+    for factor in FACTORS:
+
+        def moved(factor: float = factor) -> Counter[str]:
+            chosen = {rule: {name: value * factor}}
+            step = max(len(cases) // most, 1)
+            return effects(cases[::step][:most], lambda case: case.again(late=True, thresholds=chosen))
+
+        answer = in_child(moved)
+        if not isinstance(answer, Counter):
+            return str(answer)
+        total += answer
+    return total
+
+
+def traces(arguments: Namespace) -> Iterator[Case]:
+    """Real ones, simulated programs, damaged copies."""
+    place = Path(arguments.place)
+    files = [*arguments.folder.rglob("*.sqlite"), *arguments.folder.rglob("*.json.gz")]
+    for file in sorted(files):
+        if file.stat().st_size < MOST_BYTES:
+            with suppress(UserError):
+                case = Case(file.name, file)
+                if len(case.analysis().trace.operations) <= MOST_OPERATIONS:
+                    yield case
+    for seed in range(arguments.simulated):
+        yield Case(f"simulated {seed}", generate(seed).export().write(place / f"{seed}.sqlite", "2023"))
+    sources = damage.Sources(arguments.folder, place, 40)
+    number = done = 0
+    while done < arguments.damaged:
+        number += 1
+        made = damage.damaged(sources, number, sorted(damage.DAMAGES))
+        if made is not None:
+            done += 1
+            yield Case(f"{made[0].kind} of {made[0].source}", made[1].trace)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--simulated", type=int, default=12)
+    parser.add_argument("--damaged", type=int, default=12)
+    parser.add_argument("--rooms", default=",".join(ROOMS))
+    parser.add_argument("--most", type=int, default=16, help="traces that a number is moved on")
+    parser.add_argument("--write", type=Path, help="the table, as Markdown")
+    given = parser.parse_args(arguments)
+    rooms = given.rooms.split(",")
+    with tempfile.TemporaryDirectory() as place:
+        given.place = place
+        cases = []
+        for case in traces(given):
+            with suppress(UserError):
+                _ = case.whole, case.replayed
+                case.watch()
+                cases.append(case)
+        sources = Sources()
+        rows: list[tuple[str, str, str, str, Counter[str] | str]] = []
+        for number in register():
+            room = number.module.partition(".")[0]
+            if room in rooms and not number.is_threshold:
+                answer = move_number(sources, number, cases, given.most)
+                rows.append((room, f"{number.module}.{number.name}", number.value, number.why, answer))
+                print(*rows[-1][:3], _told(answer), sep="\t", flush=True)
+        for rule in builtin() if "rules" in rooms else ():
+            for one in rule.thresholds:
+                answer = move_threshold(rule.id, one.name, one.value, cases, given.most)
+                rows.append(("rules", f"{rule.id}.{one.name}", f"{one.value:g}", one.reason, answer))
+                print(*rows[-1][:3], _told(answer), sep="\t", flush=True)
+    if given.write is not None:
+        given.write.write_text(_page(rows, len(cases), given), encoding="utf-8")
+    return 0
+
+
+def _told(answer: Counter[str] | str) -> str:
+    if isinstance(answer, str):
+        return answer
+    changed = [f"{what} {answer[what]}" for what in EFFECTS if answer[what]]
+    return f"{', '.join(changed) or 'nothing'} (of {answer.total()})"
+
+
+def _page(rows: Sequence[tuple[str, str, str, str, Counter[str] | str]], count: int, given: Namespace) -> str:
+    """The table: by room, then number by number, those that decide most first."""
+    weight = {what: place for place, what in enumerate((*EFFECTS, "nothing"))}
+
+    def strongest(answer: Counter[str] | str) -> str:
+        return "nothing" if isinstance(answer, str) else next((what for what in EFFECTS if answer[what]), "nothing")
+
+    by_room: dict[str, Counter[str]] = defaultdict(Counter)
+    for room, *_, answer in rows:
+        by_room[room][strongest(answer)] += 1
+    heads = (*EFFECTS, "nothing")
+    lines = [
+        "# What each number decides",
+        "",
+        "`boundby doctor --numbers` lists every number with its unit and its reason. Here each of the "
+        f"{len(rows)} that decide what is said of a trace was moved by x{FACTORS[0]:g} and x{FACTORS[1]:g}, and up to "
+        f"{given.most} of {count} traces on which the code that reads it runs (real ones, {given.simulated} simulated "
+        f"programs, {given.damaged} damaged copies) were judged again. What changed at most:",
+        "",
+        f"| room | {' | '.join(heads)} |",
+        f"| --- |{' --- |' * len(heads)}",
+        *(
+            f"| `{room}` | {' | '.join(str(found[what]) for what in heads)} |"
+            for room, found in sorted(by_room.items())
+        ),
+        "",
+        "`python -m benchmarks.numbers FOLDER --write docs/numbers.md` writes this page.",
+        "",
+        "| number | value | changes (of moves) | why |",
+        "| --- | --- | --- | --- |",
+    ]
+    ranked = sorted(rows, key=lambda row: (weight[strongest(row[-1])], row[1]))
+    lines += [f"| `{name}` | `{value}` | {_told(answer)} | {_cell(why)} |" for _, name, value, why, answer in ranked]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;").strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

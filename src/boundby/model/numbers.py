@@ -1,0 +1,129 @@
+"""The register of numbers: every number that stands at the top of a module, with its unit and its reason.
+
+A number is registered by standing there, so that none can be forgotten: the register reads the modules themselves. Its
+reason is the comment beside it or above it, its unit what its name ends in; a rule's threshold states both.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+#: What a name ends in, and the unit that it says.
+_UNITS = {
+    "NS": "ns",
+    "S": "s",
+    "MS": "ms",
+    "BYTES": "bytes",
+    "SHARE": "fraction",
+    "FRACTION": "fraction",
+    "FACTOR": "times",
+    "HZ": "Hz",
+    "PT": "points",
+}
+_SOURCES = Path(__file__).parents[1]
+_THRESHOLD = "Threshold"
+
+
+class Number(NamedTuple):
+    """One number. ``module``: dotted, without the package; ``name``: of a threshold with its rule's file."""
+
+    module: str
+    line: int
+    name: str
+    value: str  # as it is written
+    unit: str
+    why: str
+
+    @property
+    def is_threshold(self) -> bool:
+        """Whether users may change it."""
+        return "." in self.name
+
+
+def register(sources: Path = _SOURCES) -> Iterator[Number]:
+    """All numbers, module by module."""
+    for path in sorted(sources.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        module = ".".join(path.relative_to(sources).with_suffix("").parts).removesuffix(".__init__")
+        tree = ast.parse(text)
+        comments = _comments(text)
+        yield from _constants(tree, comments, module)
+        yield from _thresholds(tree, module)
+
+
+def _constants(tree: ast.Module, comments: Mapping[int, str], module: str) -> Iterator[Number]:
+    before, said = 0, ""
+    for node in tree.body:
+        if not isinstance(node, (ast.Assign, ast.AnnAssign)):
+            continue
+        told = comments.get(node.lineno, "") or _above(comments, node.lineno)
+        said = told or (said if node.lineno == before + 1 else "")  # those below each other share one
+        before, value = node.end_lineno or node.lineno, node.value
+        if value is None or not is_number(value):
+            continue
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        for target in targets:
+            names = target.elts if isinstance(target, ast.Tuple) else [target]
+            values = (
+                value.elts if isinstance(value, ast.Tuple) and len(value.elts) == len(names) else [value] * len(names)
+            )
+            for name, one in zip(names, values, strict=True):
+                word = ast.unparse(name)
+                yield Number(module, node.lineno, word, ast.unparse(one), _unit(word, one), said)
+
+
+def _thresholds(tree: ast.Module, module: str) -> Iterator[Number]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == _THRESHOLD:
+            told = dict(zip(("name", "value", "unit", "reason"), node.args, strict=False))
+            told |= {word.arg: word.value for word in node.keywords if word.arg}
+            words = {
+                key: str(one.value) if isinstance(one, ast.Constant) else ast.unparse(one) for key, one in told.items()
+            }
+            name = f"{module.rpartition('.')[2]}.{words['name']}"
+            yield Number(module, node.lineno, name, words["value"], words["unit"], words["reason"])
+
+
+def is_number(node: ast.AST) -> bool:
+    """Whether an expression is made of numbers alone."""
+    match node:
+        case ast.Constant(value=value):
+            return isinstance(value, (int, float)) and not isinstance(value, bool)
+        case ast.UnaryOp(operand=operand):
+            return is_number(operand)
+        case ast.BinOp(left=left, right=right):
+            return is_number(left) and is_number(right)
+        case ast.Tuple(elts=parts):
+            return bool(parts) and all(map(is_number, parts))
+    return False
+
+
+def _unit(name: str, value: ast.AST) -> str:
+    rest, _, last = name.rpartition("_")
+    if last in _UNITS:
+        return f"per {_UNITS[last]}" if rest.endswith("_PER") else _UNITS[last]
+    is_whole = not any(isinstance(node, ast.Constant) and isinstance(node.value, float) for node in ast.walk(value))
+    return "count" if is_whole else "ratio"
+
+
+def _comments(text: str) -> dict[int, str]:
+    """By line; those that stand alone begin with a newline."""
+    found = {}
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            alone = "\n" if not token.line[: token.start[1]].strip() else ""
+            found[token.start[0]] = alone + token.string.lstrip("#:").strip()
+    return found
+
+
+def _above(comments: Mapping[int, str], line: int) -> str:
+    """The comment that stands alone right above a line."""
+    lines: list[str] = []
+    while (text := comments.get(line := line - 1, "")).startswith("\n"):
+        lines.insert(0, text.strip())
+    return " ".join(lines)
