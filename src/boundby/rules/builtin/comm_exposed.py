@@ -114,7 +114,7 @@ RULE = Rule(
         Threshold(
             "share_fraction", 0.03, "fraction of the window", "Little communication is always exposed at the end."
         ),
-        Threshold("many_a_step", 100, "", "A model of a hundred layers that sends one bucket a layer."),
+        Threshold("many_a_step", 100, "collectives", "A model of a hundred layers that sends one bucket a layer."),
         Threshold("uneven", 1.5, "times the mean", "Batches of tokens are never quite even."),
         Threshold("hidden_least", 0.5, "fraction", "The last bucket, and what has no compute beside it, stays."),
     ),
