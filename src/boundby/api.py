@@ -41,7 +41,7 @@ from boundby.results.report import (
 )
 from boundby.stats.figures import Figures, exclusive_account, measure
 from boundby.trace.facts import ProgramEnd, TraceWarning
-from boundby.trace.program_end import program_end
+from boundby.trace.program import program_end
 from boundby.trace.tables import OpKind, Trace
 
 if TYPE_CHECKING:  # each step loads what it needs: an account alone takes no replay, no rules and no verdict

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boundby.document.bars import FOLD_BELOW, cells, letters, segments
+from boundby.document.blocks import FOLD_BELOW, cells, letters, segments
 from boundby.model.causes import CAUSE_INFO, CAUSE_KEYS, OTHER
 from tests.support.reports import account
 

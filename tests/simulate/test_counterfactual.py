@@ -14,7 +14,16 @@ from boundby.attribution.host_state import DISPATCH_LIMIT_NS as ACCOUNT_LIMIT_NS
 from boundby.simulate import counterfactual as counterfactual_module
 from boundby.simulate import program as program_module
 from boundby.simulate.case import Case
-from boundby.simulate.counterfactual import CAUSES, DISPATCH_LIMIT_NS, EVERYTHING, SCENARIOS, Removal, Truths, without
+from boundby.simulate.counterfactual import (
+    CAUSES,
+    DISPATCH_LIMIT_NS,
+    EVERYTHING,
+    SCENARIOS,
+    Removal,
+    Truths,
+    window_ns,
+    without,
+)
 from boundby.simulate.engine import simulate
 from boundby.simulate.machine import Machine
 from boundby.simulate.program import (
@@ -41,7 +50,6 @@ from boundby.simulate.program import (
     program,
     threads,
 )
-from boundby.simulate.window import window_ns
 from tests.simulate.small import SMALL
 
 NCCL = "ncclDevKernel_AllReduce"

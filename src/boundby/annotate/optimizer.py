@@ -5,8 +5,7 @@ from __future__ import annotations
 import types
 from typing import Any
 
-from boundby.annotate.decorate import decorate
-from boundby.annotate.ranges import nvtx_range
+from boundby.annotate.ranges import decorate, nvtx_range
 
 
 class OptimizerRanges:

@@ -9,11 +9,10 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from boundby.correlation.compiling import Compilations
 from boundby.correlation.correlate import Calls
 from boundby.correlation.cpu_evidence import CpuEvidence, gather_evidence, lifetime
 from boundby.correlation.logical_threads import LogicalThreads
-from boundby.correlation.starting import LibraryStarts
+from boundby.correlation.starting import Compilations, LibraryStarts
 from boundby.model.arrays import (
     BoolArray,
     Int32Array,

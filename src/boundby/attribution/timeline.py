@@ -11,10 +11,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from boundby.attribution import segments
-from boundby.attribution.account import account_device
+from boundby.attribution.account import ThreadAccount, account_device, account_threads
 from boundby.attribution.context import DeviceOperations, TraceContext, operations_of
 from boundby.attribution.gaps import Gaps, account_gaps
-from boundby.attribution.host_account import ThreadAccount, account_threads
 from boundby.attribution.host_state import HostState
 from boundby.attribution.losses import Losses, Withheld, find_losses, unsure_ns
 from boundby.attribution.projection import project

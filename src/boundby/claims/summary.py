@@ -12,7 +12,7 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from boundby.attribution.host_account import ThreadAccount
+from boundby.attribution.account import ThreadAccount
 from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.attribution.windows import region_matches

@@ -335,7 +335,7 @@ def stages(target: str, passes: int, synchronise: bool, no_warmup: bool, device:
     TARGET returns a callable and its inputs; the callable's first argument is the recorder, for the blocks that are
     stages: with stage("decode"): ...
     """
-    from boundby.measure.errors import TargetError
+    from boundby.measure.results import TargetError
     from boundby.measure.stage_times import pipeline
 
     show.ready()
@@ -360,7 +360,7 @@ def _target(place: str, device: str | None) -> Target:
 
 
 def _factory(place: str, device: str | None) -> Target:
-    from boundby.measure.errors import TargetError
+    from boundby.measure.results import TargetError
 
     found = _target(place, device)
     if found.first_call_ns is not None or found.kwargs is not None:
@@ -396,7 +396,7 @@ def _compare(pair: Sequence[str], options: dict[str, Any]) -> Comparison:
 
 
 def _measurable(name: str, options: dict[str, Any]) -> Measurable:
-    from boundby.measure.options import Options
+    from boundby.measure.target import Options
 
     found = _target(name, options.get("device"))
     return found.fn, found.inputs, Options(**options, name=found.name, kwargs=found.kwargs)

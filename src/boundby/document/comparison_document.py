@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from boundby.document.bars import FOLD_BELOW, segments
 from boundby.document.blocks import (
+    FOLD_BELOW,
     Bar,
     Bars,
     Column,
@@ -24,6 +24,7 @@ from boundby.document.blocks import (
     Span,
     Table,
     section,
+    segments,
 )
 from boundby.document.findings import NOTE, saves_range
 from boundby.document.gate_document import limits, told_first

@@ -7,7 +7,7 @@ import re
 from msgspec import Struct
 
 from boundby.document import sentences
-from boundby.document.bars import FOLD_BELOW
+from boundby.document.blocks import FOLD_BELOW
 from boundby.model.causes import CAUSE_INFO, HOST_MEANING
 from boundby.results.report import Report
 

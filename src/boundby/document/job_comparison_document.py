@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from boundby.document.bars import Segment
 from boundby.document.blocks import (
     Bar,
     Bars,
@@ -16,6 +15,7 @@ from boundby.document.blocks import (
     Heading,
     Paragraph,
     Role,
+    Segment,
     Span,
     Table,
     section,

@@ -8,7 +8,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from boundby.document.bars import Segment
 from boundby.document.blocks import (
     Bar,
     Bars,
@@ -20,6 +19,7 @@ from boundby.document.blocks import (
     Legend,
     Only,
     Paragraph,
+    Segment,
     Span,
     Table,
     entries,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from boundby.document import counters, sentences
-from boundby.document.bars import FOLD_BELOW, Segment, segments
+from boundby.document.blocks import FOLD_BELOW, Segment, segments
 from boundby.document.text import clean, part_name
 from boundby.model import units
 from boundby.model.causes import HOST_MEANING, LETTER

@@ -25,8 +25,7 @@ from boundby.model.arrays import Int32Array, Int64Array, compact, factorize, uni
 from boundby.model.expressions import expression
 from boundby.model.step_function import NOTHING
 from boundby.results.report import CodeLine
-from boundby.trace.frames import own_first
-from boundby.trace.stacks import Backtraces, StackSource, describe_frame, is_plumbing, is_user_python
+from boundby.trace.stacks import Backtraces, StackSource, describe_frame, is_plumbing, is_user_python, own_first
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.python import Frame
 from boundby.trace.vocabulary.ranges import fold_name, fold_names

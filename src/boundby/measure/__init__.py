@@ -17,26 +17,28 @@ from __future__ import annotations
 from boundby.measure.batches import throughput
 from boundby.measure.comparison import compare, compare_in_turns
 from boundby.measure.crossover import devices
-from boundby.measure.errors import DeviceError, MeasureError, TargetError
 from boundby.measure.latencies import latency, methods
-from boundby.measure.options import Options
 from boundby.measure.results import (
     BatchPoint,
     Comparison,
+    DeviceError,
     Devices,
     DeviceState,
     Interval,
     Latency,
+    MeasureError,
     Methods,
     Mistake,
     SizePoint,
     StagesResult,
     StageTimes,
+    TargetError,
     Throughput,
     load,
     save,
 )
 from boundby.measure.stage_times import Stages, pipeline, stages
+from boundby.measure.target import Options
 
 __all__ = [
     "BatchPoint",

@@ -14,10 +14,19 @@ from boundby.annotate import nvtx_range
 from boundby.measure import device as devices
 from boundby.measure import values
 from boundby.measure.device import Device
-from boundby.measure.errors import MeasureError, TargetError
 from boundby.measure.latencies import Run, machine, title_of
-from boundby.measure.options import Options
-from boundby.measure.results import METHOD_MEANING, SYNCHRONISED, WALL, BatchPoint, Machine, Mistake, Throughput
+from boundby.measure.results import (
+    METHOD_MEANING,
+    SYNCHRONISED,
+    WALL,
+    BatchPoint,
+    Machine,
+    MeasureError,
+    Mistake,
+    TargetError,
+    Throughput,
+)
+from boundby.measure.target import Options
 from boundby.model.scale import HABIT, NOTABLE
 from boundby.model.units import duration
 

@@ -8,10 +8,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from boundby.measure.errors import MeasureError
 from boundby.measure.latencies import Run
-from boundby.measure.options import Options
-from boundby.measure.results import Comparison, Latency, Methods, Mistake, Result
+from boundby.measure.results import Comparison, Latency, MeasureError, Methods, Mistake, Result
+from boundby.measure.target import Options
 from boundby.model import statistics, units
 
 #: Resamples of the bootstrap: the ends of a 95 % interval then wobble by about a tenth of its width.

@@ -11,11 +11,9 @@ from boundby.annotate import nvtx_range
 from boundby.measure import device as device_module
 from boundby.measure import torch_modes, values
 from boundby.measure.device import Device, HostDevice
-from boundby.measure.errors import MeasureError, TargetError
 from boundby.measure.latencies import failure, machine, measured, title_of
-from boundby.measure.options import Options
-from boundby.measure.results import SYNCHRONISED, Devices, Latency, Mistake, SizePoint
-from boundby.measure.target import factory
+from boundby.measure.results import SYNCHRONISED, Devices, Latency, MeasureError, Mistake, SizePoint, TargetError
+from boundby.measure.target import Options, factory
 from boundby.model.errors import UserError
 
 #: Default sizes: powers of this, until a call on the CPU takes too long.

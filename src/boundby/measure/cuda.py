@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from boundby.measure import nvml
-from boundby.measure.errors import DeviceError, MeasureError
-from boundby.measure.results import DeviceState
+from boundby.measure.results import DeviceError, DeviceState, MeasureError
 
 #: Written through to flush L2: larger than that of any GPU so far (126 MB on a B200).
 FLUSH_BYTES = 256 * 1024 * 1024

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from boundby.measure import values
-from boundby.measure.errors import DeviceError
-from boundby.measure.results import DeviceState
+from boundby.measure.results import DeviceError, DeviceState
 from boundby.model import door
 
 #: A device's event, recorded on its current stream. Only the device that made it knows what is in it.

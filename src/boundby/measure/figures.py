@@ -9,8 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from boundby.measure.errors import MeasureError
-from boundby.measure.results import Comparison, Devices, Latency, Methods, Result, StagesResult, Throughput
+from boundby.measure.results import (
+    Comparison,
+    Devices,
+    Latency,
+    MeasureError,
+    Methods,
+    Result,
+    StagesResult,
+    Throughput,
+)
 from boundby.model.units import duration
 from boundby.results.write import check, open_whole
 

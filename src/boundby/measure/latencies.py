@@ -16,8 +16,6 @@ from boundby.annotate import nvtx_range
 from boundby.measure import cuda, mistakes, sampling, torch_modes, values
 from boundby.measure import device as devices
 from boundby.measure.device import Device
-from boundby.measure.errors import DeviceError, MeasureError, TargetError, next_step
-from boundby.measure.options import Options
 from boundby.measure.results import (
     EVENT,
     METHOD_MEANING,
@@ -25,12 +23,17 @@ from boundby.measure.results import (
     NAIVE,
     SYNCHRONISED,
     WALL,
+    DeviceError,
     Latency,
     Machine,
+    MeasureError,
     Methods,
     Mistake,
+    TargetError,
+    next_step,
 )
 from boundby.measure.sampling import Call, Sampler
+from boundby.measure.target import Options
 from boundby.model.errors import UserError
 
 T = TypeVar("T")

@@ -14,8 +14,7 @@ from boundby.annotate import nvtx_range
 from boundby.measure import cuda
 from boundby.measure import device as device_module
 from boundby.measure.device import Device, HostDevice
-from boundby.measure.errors import MeasureError, TargetError
-from boundby.measure.results import EVENT, METHOD_MEANING, WALL, StagesResult, StageTimes
+from boundby.measure.results import EVENT, METHOD_MEANING, WALL, MeasureError, StagesResult, StageTimes, TargetError
 from boundby.measure.steady import steady_from
 from boundby.model.errors import UserError
 

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from boundby.measure import values
-from boundby.measure.errors import MeasureError, TargetError
-from boundby.measure.results import Mistake
+from boundby.measure.results import MeasureError, Mistake, TargetError
 
 INFERENCE, TRAINING = "inference", "training"
 MODES = (INFERENCE, TRAINING)

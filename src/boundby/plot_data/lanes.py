@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from boundby.attribution.host_account import ThreadAccount, sample_period
+from boundby.attribution.account import ThreadAccount, sample_period
 from boundby.attribution.segments import Segments
 from boundby.attribution.timeline import Timeline
 from boundby.correlation.cpu_evidence import CpuEvidence

@@ -76,7 +76,7 @@ def environment() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup, escape
 
-    from boundby.document.bars import segments
+    from boundby.document.blocks import segments
     from boundby.document.text import clean
     from boundby.model import units
     from boundby.model.causes import info

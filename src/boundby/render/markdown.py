@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from boundby.document import findings, report_document, sentences, view
-from boundby.document.bars import letters, segments
+from boundby.document.blocks import letters, segments
 from boundby.document.text import region_name
 from boundby.document.view import Account
 from boundby.model import units

@@ -23,7 +23,7 @@ from boundby.trace.tables import NO_CORRELATION, NO_STREAM, Direction, MemoryKin
 from boundby.trace.vocabulary.metrics import WORDS as METRIC_WORDS
 
 if TYPE_CHECKING:
-    from boundby.attribution.host_account import ThreadAccount
+    from boundby.attribution.account import ThreadAccount
     from boundby.attribution.timeline import DeviceTimeline, Timeline
     from boundby.results.plot_data import AccountLane, PlotData
     from boundby.results.report import Report, Verdict

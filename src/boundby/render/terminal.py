@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from rich.text import Text
 
 from boundby.document import findings, glossary, report_document, sentences, view
-from boundby.document.bars import cells, segments
+from boundby.document.blocks import cells, segments
 from boundby.document.text import clean, region_name
 from boundby.document.view import Account, Row
 from boundby.model import units

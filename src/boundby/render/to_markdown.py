@@ -5,8 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from boundby.document import blocks
-from boundby.document.bars import letters
-from boundby.document.blocks import Bar, Bars, Cell, Document, Entries, Facts, Inline, Legend, Paragraph, Section, Table
+from boundby.document.blocks import (
+    Bar,
+    Bars,
+    Cell,
+    Document,
+    Entries,
+    Facts,
+    Inline,
+    Legend,
+    Paragraph,
+    Section,
+    Table,
+    letters,
+)
 from boundby.document.text import clean, shorten
 from boundby.model.causes import info
 from boundby.model.expressions import expression

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from boundby.attribution.host_account import sample_period
+from boundby.attribution.account import sample_period
 from boundby.attribution.segments import Segments
 from boundby.attribution.timeline import DeviceTimeline, Span, Timeline
 from boundby.correlation.correlate import Calls

@@ -53,8 +53,7 @@ from boundby.trace.facts import (
     UnreadTable,
     Written,
 )
-from boundby.trace.frames import ROUNDED_NS, FrameStacks
-from boundby.trace.stacks import NO_BACKTRACES, LazyBacktraces
+from boundby.trace.stacks import NO_BACKTRACES, ROUNDED_NS, FrameStacks, LazyBacktraces
 from boundby.trace.vocabulary.cuda import CallClass, OverheadClass, classify_call, classify_overhead
 from boundby.trace.vocabulary.kernels import KernelKind, kind_of_kernel
 from boundby.trace.vocabulary.last_words import LastWords

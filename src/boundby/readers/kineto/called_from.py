@@ -17,8 +17,7 @@ from boundby.model.nesting import nest
 from boundby.model.step_function import NOTHING
 from boundby.readers.kineto.columns import FRAME, Columns
 from boundby.readers.sanitize import Raw, bounded
-from boundby.trace.frames import ROUNDED_NS
-from boundby.trace.stacks import Backtraces, Frames, StackEvents, StackSource
+from boundby.trace.stacks import ROUNDED_NS, Backtraces, Frames, StackEvents, StackSource
 from boundby.trace.tables import ApiCalls
 from boundby.trace.vocabulary.python import read_frame
 

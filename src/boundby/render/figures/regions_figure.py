@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from boundby.document.bars import FOLD_BELOW, segments
+from boundby.document.blocks import FOLD_BELOW, segments
 from boundby.document.view import Row, Selection, select
 from boundby.model import units
 from boundby.model.causes import CAUSE_KEYS, info

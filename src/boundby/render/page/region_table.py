@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from boundby.document import sentences
-from boundby.document.bars import Segment, segments
+from boundby.document.blocks import Segment, segments
 from boundby.document.text import clean, region_name
 from boundby.document.view import Row, select, window_total
 from boundby.model import units

@@ -15,7 +15,7 @@ from boundby.annotate import backends, open_ranges
 from boundby.annotate import modules as annotated
 from boundby.annotate.backends import Label
 from boundby.annotate.backward import BackwardRanges, Call, Names, current_task
-from boundby.annotate.module_names import named_ranges
+from boundby.annotate.modules import named_ranges
 
 from .operators import Operators
 
