@@ -52,7 +52,7 @@ def test_its_texts_are_there(rule: Rule) -> None:
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule.id)
     assert rule.group in GROUPS
     assert rule.title.strip()
-    assert set(rule.needs) <= set(Captured.__dataclass_fields__)
+    assert set(rule.needs) <= set(Captured.__struct_fields__)
     assert all(threshold.reason.strip() and threshold.unit for threshold in rule.thresholds)
     assert len({threshold.name for threshold in rule.thresholds}) == len(rule.thresholds)
 
