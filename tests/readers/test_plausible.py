@@ -127,6 +127,19 @@ def test_an_operation_that_outlasts_a_wait_for_its_stream_is_left_out(tmp_path: 
     assert left == {50: 120, 5_000_000: 119}
 
 
+def test_an_operation_that_begins_before_its_launch_and_the_one_before_it_is_left_out(tmp_path: Path) -> None:
+    left = {}
+    for early in (0, 16_000):
+        export = Export()
+        main = export.thread()
+        for number in range(120):
+            at = 12_000 * number
+            call = export.api(main, at, at + 8_000, "cudaLaunchKernel")
+            export.kernel(call, at + 11_000 - (early if number == 70 else 0), at + 14_000)
+        left[early] = len(read_trace(export.write(tmp_path / "report.sqlite")).operations)
+    assert left == {0: 120, 16_000: 119}
+
+
 def test_a_migration_that_outlasts_those_which_began_later_is_left_out(tmp_path: Path) -> None:
     """A link carries one in each direction at a time: what lies between two of the other direction contradicts none."""
     left = {}

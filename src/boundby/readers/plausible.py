@@ -136,7 +136,7 @@ def broken_operations(trace: Trace) -> BoolArray | None:
         # The ids of several threads need not follow one another: when each was launched then tells.
         rank = np.zeros(len(calls) + 1, np.int64)  # the last: of no call
         rank[np.argsort(calls.start_ns, kind="stable")] = np.arange(1, len(calls) + 1)
-        broken = _broken(table, stream, rank[call])
+        broken = _either(_broken(table, stream, rank[call]), _single(_overtaking(trace, stream, rank[call], call)))
     begun = np.where(table.kind == OpKind.MIGRATION, _since_first(table.start_ns), NO_CORRELATION)
     migrations = _broken(table, (table.device, table.process, table.direction), begun)
     return _either(broken, migrations, _single(_before_launch(trace, call)), _single(_after_waits(trace, call)))
@@ -184,6 +184,18 @@ def _calls_of(trace: Trace, process: npt.NDArray[Any], correlation: Int64Array) 
 def _before_launch(trace: Trace, call: npt.NDArray[np.intp]) -> BoolArray:
     begin = pick(trace.api.start_ns, call, np.iinfo(np.int64).min)
     return (call >= 0) & (trace.operations.start_ns < begin - CLOCK_ERROR_NS)
+
+
+def _overtaking(trace: Trace, stream: _Columns, rank: npt.NDArray[Any], call: npt.NDArray[np.intp]) -> BoolArray:
+    """Operations that begin before the one of their stream that was launched before them, and before their own launch:
+    by the one alone, either of the two may be wrong, and clocks may be apart by the other."""
+    start_ns, found = trace.operations.start_ns, np.zeros(len(rank), bool)
+    order = in_order(*stream, rank)
+    rows = np.arange(len(rank))[order]
+    begin = pick(trace.api.start_ns, call, np.iinfo(np.int64).min)
+    same = np.all([column[rows[1:]] == column[rows[:-1]] for column in (*stream, call >= 0)], axis=0)
+    found[rows[1:]] = same & (start_ns[rows[1:]] < np.minimum(start_ns[rows[:-1]], begin[rows[1:]]))
+    return found
 
 
 def _after_waits(trace: Trace, call: npt.NDArray[np.intp]) -> BoolArray:
