@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from os import PathLike
@@ -21,10 +22,10 @@ from boundby.capture.folder import (
     rank_of,
     tells_end,
 )
-from boundby.model.errors import UserError
+from boundby.model.errors import InputError, UserError
 from boundby.model.inputs import input_kind
-from boundby.readers import read_trace
-from boundby.readers.files import first_bytes
+from boundby.readers import HEADER, READERS, read_trace
+from boundby.readers.files import first_bytes, no_report
 from boundby.readers.nsys import export_kind
 from boundby.readers.room import Room
 from boundby.results.write import SQLITE_MAGIC
@@ -68,15 +69,29 @@ def open_trace(
 
 
 def _from_standard_input(progress: Progress, room: Room | None) -> Trace:
-    """SQLite and the passes over a trace need a file: what comes is kept in one until it has been read."""
+    """SQLite and the passes over a trace need a file: what comes is kept in one until it has been read. What no reader
+    takes is not, however much may come."""
     import shutil
     import tempfile
 
+    name, source = "(standard input)", sys.stdin.buffer
+    header = source.read(HEADER)
+    if not header:
+        raise InputError("Standard input is empty.", "Give a report, or pipe one into: boundby analyze -")
+    if not any(package.sniff(header) for package in READERS):
+        raise no_report(Path(name), header)
     with tempfile.TemporaryDirectory(prefix="boundby-") as folder:
         file = Path(folder) / "stdin"
-        with file.open("wb") as kept:
-            shutil.copyfileobj(sys.stdin.buffer, kept)
-        trace = read_trace(file, name="(standard input)", progress=progress, room=room)
+        try:
+            with file.open("wb") as kept:
+                kept.write(header)
+                shutil.copyfileobj(source, kept)
+        except OSError as error:
+            text = f"Standard input cannot be copied to {Path(folder).parent} ({os.strerror(error.errno or 0)})."
+            raise InputError(
+                text, "Free some space there, set TMPDIR to a folder with room, or name a file."
+            ) from error
+        trace = read_trace(file, name=name, progress=progress, room=room)
         trace.backtraces.load()
     return trace
 

@@ -27,6 +27,11 @@ from boundby.render import store
 from boundby.rules import builtin
 
 SAMPLE = Path(__file__).parents[2] / "sample_reports" / "simulated_sync.sqlite"
+ANALYZE_INPUT = [
+    sys.executable,
+    "-c",
+    "import sys; from boundby.cli.main import main; sys.exit(main(['analyze', '-']))",
+]
 NOW = datetime(2026, 1, 1)
 
 
@@ -182,3 +187,20 @@ sys.exit(main(["check", {str(SAMPLE)!r}, "-l", "time < 1 s"]))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == Exit.USER_ERROR
     assert done.stderr.startswith("boundby: There is not enough memory")
+
+
+@pytest.mark.parametrize("report", ["simulated_sync.sqlite", "simulated_sync.pt.trace.json.gz"])
+def test_a_report_comes_from_standard_input(report: str) -> None:
+    with SAMPLE.with_name(report).open("rb") as piped:
+        done = subprocess.run(ANALYZE_INPUT, stdin=piped, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"(standard input)" in done.stdout
+
+
+@pytest.mark.parametrize("source", ["/dev/null", "/dev/zero"])
+def test_what_is_no_report_is_not_copied_from_standard_input(source: str) -> None:
+    """However much of it there may be."""
+    with Path(source).open("rb") as piped:
+        done = subprocess.run(ANALYZE_INPUT, stdin=piped, capture_output=True, check=False, timeout=60)
+    assert done.returncode == Exit.USER_ERROR
+    assert b"tandard input" in done.stderr

@@ -21,7 +21,8 @@ from boundby.trace.tables import Trace
 Progress = Callable[[str, float | None], None]
 
 
-_HEADER = 1_000  # bytes: compressed text shows itself only in so many
+#: Bytes: compressed text shows itself only in so many.
+HEADER = 1_000
 
 #: Each has ``sniff(header)``: whether a file that begins with these bytes is of its kind; and in its module ``reader``
 #: ``read(path, *, name, source, progress, room)``: the trace in such a file.
@@ -50,7 +51,7 @@ def read_trace(
     if kind := nsys.export_kind(location):
         package, source = nsys, kind
     else:
-        header = first_bytes(location, _HEADER)
+        header = first_bytes(location, HEADER)
         package = next((package for package in READERS if package.sniff(header)), None)
     if package is None:
         raise no_report(location, header)
@@ -65,4 +66,4 @@ def _silent(stage: str, fraction: float | None) -> None:
     """No progress is shown."""
 
 
-__all__ = ["READERS", "holds_trace", "read_trace"]
+__all__ = ["HEADER", "READERS", "holds_trace", "read_trace"]

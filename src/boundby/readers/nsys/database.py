@@ -49,6 +49,7 @@ class Connection(sqlite3.Connection):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.file: BinaryIO | None = None  # the same bytes, for `PageReader`
+        self.most_rows = 0  # that a file of this size can hold of a table
         self._queries: weakref.WeakSet[sqlite3.Cursor] = weakref.WeakSet()
 
     def execute(self, *arguments: Any) -> sqlite3.Cursor:
@@ -90,6 +91,7 @@ def open_readonly(path: Path) -> Iterator[Connection]:
             _harden(connection)
             connection.execute("BEGIN")
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            connection.most_rows = path.stat().st_size // _LEAST_ROW_BYTES
             connection.file = None if query == "mode=rw" else file  # what stands in a log does not stand in the file
         except SQLITE_ERRORS as error:
             raise explain(path, error) from error
@@ -274,7 +276,7 @@ class Database:
         if not self.has_row_numbers(table) or next(keys, None):  # a key may number them in its own way
             return False
         ((last,),) = self.rows(f"SELECT max(_rowid_) FROM {_quoted(table)}")
-        return last is None or (isinstance(last, int) and 0 < last <= self.path.stat().st_size // _LEAST_ROW_BYTES)
+        return last is None or (isinstance(last, int) and 0 < last <= self._connection.most_rows)
 
     def columns(self, table: str, wanted: Sequence[str], *, only: Only | None = None) -> dict[str, Int64Array]:
         """Integer columns of a table, in row order, of the rows that are wanted.
