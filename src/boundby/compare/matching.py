@@ -24,7 +24,7 @@ from boundby.trace.vocabulary.ranges import fold_name
 Path = tuple[str, ...]
 
 
-class Part(Struct, eq=False):
+class Part(Struct, eq=False, dict=True):
     """A region, or those that share its folded path; with the parts that lie in it, in the report's order."""
 
     path: Path

@@ -103,7 +103,7 @@ def throughput(
         return search.run(start)
 
 
-class _Search(Struct):
+class _Search(Struct, dict=True):
     fn: Callable[..., object]
     make: Callable[[int], Any]
     options: Options

@@ -76,7 +76,7 @@ class Warmup(Struct):
     is_steady: bool | None = None
 
 
-class Sampler(Struct):
+class Sampler(Struct, dict=True):
     """Times blocks of one call on one device. ``compiled`` counts torch.compile's graphs; a block in which one was
     made belongs to warm-up."""
 
