@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from boundby import api
-from boundby.cli.main import main
+from boundby.cli.main import COMMANDS, main
 from boundby.model.scenarios import SCENARIOS
 from boundby.render import brief
 from boundby.results.report import Report
@@ -25,7 +25,7 @@ ANSWERS = {
     "openmp_heat_before.sqlite": ("gpu_copy", "", "copies", "keep-on-device", 0.50),
     "pair_chunks_of_1000.sqlite": ("cuda_api", "iteration", "launches", "larger-chunks", 0.20),
     "transformer_2_7b_nvtx.sqlite": ("gpu_compute", "benchmark_loop", "kernels", "lower-precision", 0.10),
-    "openacc_mpi_4_processes_4_gpus.sqlite": ("init", "iteration", "allocation or pinning", "runtime-start", 0.0),
+    "openacc_mpi_4_processes_4_gpus.sqlite": ("init", "iteration", "allocated or pinned", "runtime-start", 0.0),
 }
 
 
@@ -83,6 +83,25 @@ def test_the_brief_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> No
     assert "Did you mean analyze?" in capsys.readouterr().err
 
 
+def test_the_guide_names_commands_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["agent-guide"]) == 0
+    guide = capsys.readouterr().out
+    named = set(re.findall(r"^    boundby ([a-z-]+)", guide, re.MULTILINE))
+    assert {"profile", "analyze", "explain", "what-if", "compare", "check", "job", "mcp"} <= named <= {*COMMANDS}
+    assert all(f"`{key}" in guide for key in ("verdicts", "first", "findings", "not_told"))
+
+
+def test_items_are_one_for_each_finding(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(SAMPLE), "--format", "items", "-q"]) == 0
+    items = json.loads(capsys.readouterr().out)["items"]
+    found = api.analyze(SAMPLE).findings
+    assert [one["id"] for one in items] == [item.id for item in found]
+    for one, item in zip(items, found, strict=True):
+        assert one["magnitudeMs"] * 1e6 == pytest.approx((item.saving_ns or (0, 0))[1], abs=100)
+        assert (one["status"] == "note") == (item.severity == "note")
+        assert all(one[key] for key in ("boundingResource", "headroomVerdict", "evidence"))
+
+
 def test_tools_of_mcp() -> None:
     pytest.importorskip("mcp")
     from boundby.cli.mcp import MOST_CHARACTERS, server, what_if
@@ -91,7 +110,7 @@ def test_tools_of_mcp() -> None:
 
     made = server()
     assert [tool.name for tool in asyncio.run(made.list_tools())] == [
-        *("analyze", "region", "finding", "what_if", "compare", "instances", "serving")
+        *("analyze", "region", "finding", "explain", "what_if", "compare", "check", "job", "serving", "instances")
     ]
 
     def call(name: str, **arguments: Any) -> str:
@@ -107,6 +126,11 @@ def test_tools_of_mcp() -> None:
     assert json.loads(call("finding", id=told["findings"][0]["id"]))["found"][0]["advice"]
     assert json.loads(call("what_if", scenario="no_sync"))["found"][1]["predicted_ns"] > 0
     assert json.loads(call("instances", path=told["regions"][0]["path"]))["found"][0]["host_ns"]
+
+    assert "kept" in call("check", limits=["step.time < 1 s"])
+    for word in (told["first"][0]["id"], told["findings"][0]["id"], "host code"):
+        (page,) = asyncio.run(made.call_tool("explain", {"word": word})).content  # type: ignore[union-attr]
+        assert page.text.startswith("# ")  # type: ignore[union-attr]
 
     near = told["regions"][0]["path"][:-1]
     assert json.loads(call("region", path=near))["hint"].startswith("Did you mean ")

@@ -30,7 +30,7 @@ def test_rules_are_listed_by_group(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0
     for rule in builtin():
         assert rule.id in out
-    assert out.index("SYNCHRONIZATION") < out.index("sync-operator") < out.index("QUALITY OF THE TRACE")
+    assert out.index("SYNC\n") < out.index("sync-operator") < out.index("QUALITY OF THE TRACE")
 
 
 def test_one_group_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,6 +70,20 @@ def test_an_unknown_rule_gets_the_nearest(capsys: pytest.CaptureFixture[str]) ->
     assert code == 2
     assert "There is no pattern or rule 'sync-operatr'" in err
     assert "Did you mean sync-operator" in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("mixed", "no dominant cause", "cannot tell", "not recorded", "device wait", "profiler", "overlapped"),
+        *("launch overhead", "host code", "waiting for input", "blocked on the host", "compute bound", "Sync?"),
+    ],
+)
+def test_whatever_a_screen_says_is_explained(capsys: pytest.CaptureFixture[str], words: str) -> None:
+    code, out, _ = run(capsys, "explain", *words.split(), "--markdown")
+    assert code == 0
+    assert out.startswith("# ")
+    assert "## " in out
 
 
 def test_a_rule_can_be_left_out(capsys: pytest.CaptureFixture[str], report: Path) -> None:

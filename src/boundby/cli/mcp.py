@@ -34,8 +34,8 @@ NOTICE = (
 def mcp() -> int:
     """Serve analyses to an agent over the Model Context Protocol.
 
-    Needs the package mcp: pip install 'mcp>=2'. Tools: analyze, region, finding, what_if, compare, instances,
-    serving. They read reports and write nothing.
+    Needs the package mcp: pip install 'mcp>=2'. Tools: analyze, region, finding, explain, what_if,
+    compare, check, job, serving, instances. They read reports and write nothing.
 
     \b
     boundby mcp
@@ -57,7 +57,7 @@ def server() -> MCPServer[Any]:
         instructions="Says what a GPU program is bound by, where, why, and what to change, from profiler reports. "
         f"Begin with analyze(report); ask region, finding and what_if for more. {NOTICE}",
     )
-    for tool in (analyze, region, finding, what_if, compare, instances, serving):
+    for tool in (analyze, region, finding, explain, what_if, compare, check, job, serving, instances):
         made.tool()(_answering(tool))
     return made
 
@@ -127,9 +127,38 @@ def compare(before: str, after: str) -> str:
     from boundby.render import to_markdown
 
     found = api.compare_runs(_examined(before).report, _examined(after).report)
-    text = to_markdown.render(document(found))[:MOST_CHARACTERS]
-    fence = "`" * max(3, *(1 + len(run) for run in re.findall("`+", text)))  # nothing in it can end it
-    return f"{NOTICE}\n\n{fence}markdown\n{text.rstrip()}\n{fence}\n"
+    return _fenced(to_markdown.render(document(found)))
+
+
+def check(report: str, limits: list[str]) -> str:
+    """Whether a run keeps limits such as 'step.time < 12 ms' or 'sync.per_step <= 1' (Markdown): kept, broken, or not
+    known."""
+    from boundby import api
+    from boundby.compare import gate
+    from boundby.document.gate_document import document
+    from boundby.render import to_markdown
+
+    held = api.limits(texts=limits)
+    return _fenced(to_markdown.render(document(gate.check(held.limits, _examined(report).report, steps=held.steps))))
+
+
+def job(folder: str) -> str:
+    """What a job of many ranks is bound by, who holds up whom, and what even ranks would gain (Markdown).
+
+    folder: with one report a rank, or one report of several processes.
+    """
+    from boundby import api
+    from boundby.document.job_document import document
+    from boundby.render import to_markdown
+
+    return _fenced(to_markdown.render(document(api.job(folder))))
+
+
+def explain(word: str) -> str:
+    """What a verdict, a cause or a rule means, how it shows, and what to do (Markdown). word: as analyze gives it."""
+    from boundby.cli.rules import explained
+
+    return explained(word.partition("@")[0].partition(".")[0], linked=False)[2][:MOST_CHARACTERS]
 
 
 def instances(report: str, path: str) -> str:
@@ -148,6 +177,13 @@ def serving(report: str) -> str:
     analysis = _examined(report)
     found = serving_report(report, analysis.timeline, analysis.report.regions)
     return _noticed(json.loads(brief.of_serving(found)))
+
+
+def _fenced(text: str) -> str:
+    """Markdown with names out of a report, which cannot end their fence."""
+    text = text[:MOST_CHARACTERS]
+    fence = "`" * max(3, *(1 + len(run) for run in re.findall("`+", text)))
+    return f"{NOTICE}\n\n{fence}markdown\n{text.rstrip()}\n{fence}\n"
 
 
 def _bounded(found: list[Any], name: str = "", names: Iterable[str] = ()) -> str:

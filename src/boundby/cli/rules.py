@@ -53,36 +53,27 @@ def rules(group: str | None, as_json: bool, output: Path | None, view: View) -> 
 
 
 @click.command("explain", epilog=outcome.EPILOG)
-@click.argument("rule", metavar="PATTERN|RULE")
+@click.argument("words", metavar="PATTERN|RULE", nargs=-1, required=True)
 @click.option("--markdown", is_flag=True, help="As Markdown, as it is in docs/rules.")
 @json_option
 @output_option
 @view_options(*PLAIN, width="Columns to fill. [the terminal's, at most 100]")
-def explain(rule: str, markdown: bool, as_json: bool, output: Path | None, view: View) -> int:
+def explain(words: tuple[str, ...], markdown: bool, as_json: bool, output: Path | None, view: View) -> int:
     """Explain PATTERN|RULE: what a verdict names, or what a finding rests on.
 
-    Of a pattern (sync, cuda_api, cpu, gpu_compute, input, copy, comm, init): its picture, its classic signs and what
-    to try first. Of a rule: what it finds, how it knows, what to do, what disproves it.
+    Of a pattern, by any name that a screen gives it (sync, launch overhead, host code, mixed, ...): its picture, its
+    classic signs and what to try first. Of a rule: what it finds, how it knows, what to do, what disproves it.
 
     \b
     boundby explain sync
+    boundby explain launch overhead
     boundby explain sync-operator
     """
-    from boundby.claims.patterns import ALIASES, KEYS, named
-    from boundby.rules import builtin as registry
-    from boundby.rules.pages import page, pattern_page
-    from boundby.rules.settings import find_rule
-
-    every = registry.every()
-    if pattern := named(rule):
-        text, name = pattern_page(pattern.key, pattern.text, every), pattern.key
-    else:
-        found = find_rule(every, rule, also=(*KEYS, *ALIASES))
-        text, name = page(found, linked=markdown), found.id
+    kind, name, text = explained(" ".join(words), linked=markdown)
     suffix = output.suffix if output is not None else ""
     if as_json or suffix == ".json":
-        kind = {"id": name, "kind": "pattern" if pattern else "rule", "markdown": text}
-        console.deliver(json.dumps(kind, indent=2, ensure_ascii=False) + "\n", output, view, utf8=True)
+        told = {"id": name, "kind": kind, "markdown": text}
+        console.deliver(json.dumps(told, indent=2, ensure_ascii=False) + "\n", output, view, utf8=True)
         return Exit.OK
     if markdown or suffix in (".md", ".markdown"):
         console.deliver(text, output, view, utf8=True)
@@ -94,6 +85,20 @@ def explain(rule: str, markdown: bool, as_json: bool, output: Path | None, view:
     drawn = Markdown(text, code_theme="ansi_dark", hyperlinks=False)
     console.deliver(console.painted(drawn, surface=surface), output, view)
     return Exit.OK
+
+
+def explained(word: str, *, linked: bool) -> tuple[str, str, str]:
+    """Of a pattern or a rule: which of the two it is, its id, its page. Raises SelectionError for any other word."""
+    from boundby.claims.patterns import ALIASES, PAGES, named
+    from boundby.rules import builtin as registry
+    from boundby.rules.pages import page, pattern_page
+    from boundby.rules.settings import find_rule
+
+    every = registry.every()
+    if pattern := named(word):
+        return "pattern", pattern.key, pattern_page(pattern.key, pattern.text, every)
+    found = find_rule(every, word, also=(*PAGES, *ALIASES))
+    return "rule", found.id, page(found, linked=linked)
 
 
 def _row(rule: Rule) -> dict[str, object]:

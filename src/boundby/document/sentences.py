@@ -36,7 +36,6 @@ FOUND = (
     "annotated. --no-find leaves them out."
 )
 
-LONGEST_TITLE = 60  # a finding's own title: the saving stands before it, so that it is read
 _UNRECORDED = "records are missing: the trace does not show whether the device works, or why it is idle"
 WORTH_NAMING = HARDLY  # of the window: below it a saving would read "0 %"
 # A share of the run below this is told to a tenth of a percent.
@@ -203,12 +202,12 @@ def _by_account(verdict: Verdict, main: str, window_ns: int) -> str:
     """What the account alone knows: for how long the device idles for a cause, and no prediction."""
     idle_ns = {main: verdict.saving_ns, verdict.runner_up if verdict.mixed_of else None: verdict.runner_up_saving_ns}
     parts = [
-        f"for {NOUN[cause]} {units.duration(ns)} ({units.percent(ns / window_ns)})"
+        f"{units.duration(ns)} ({units.percent(ns / window_ns)}) for {NOUN[cause]}"
         for cause, ns in idle_ns.items()
         if cause is not None and ns
     ]
     if parts:
-        return f"GPU idle {', '.join(parts)}; savings cannot be predicted."
+        return f"The GPU idles {' and '.join(parts)}; what removing it would save cannot be predicted."
     if verdict.saving_range_ns is None or not verdict.saving_range_ns[1]:
         return ""
     most = units.percent(verdict.saving_range_ns[1] / window_ns)
@@ -239,12 +238,10 @@ def first(responses: Sequence[FirstResponse], window_ns: int) -> First:
 
 
 def _reason(one: FirstResponse, window_ns: int) -> str:
-    """``Remove the waits, saves 1.10-1.30 s (20-24 %): nonzero waits 100 times``."""
+    """``Remove the waits (saves 1.10-1.30 s, 20-24 %): nonzero waits 100 times``."""
     told, title = saves_of(one, window_ns), clean(one.title)
     because = clean(one.because).rstrip(".")
-    if told and len(title) > LONGEST_TITLE:
-        return f"{told.capitalize()}: {because or title}"
-    text = f"{title}, {told}" if told else title
+    text = f"{title} ({told})" if told else title
     return f"{text}: {because}" if because and because != title else text
 
 
@@ -279,16 +276,21 @@ def of_other_bound(verdict: Verdict, responses: Sequence[FirstResponse], window_
 
 
 def saves_of(response: FirstResponse, window_ns: int) -> str:
-    """``saves 1.10-1.30 s (20-24 %)``, of a search ``worth`` it; empty without a number."""
-    saves = "worth" if response.is_search else "saves"
-    if response.saving_ns is None or not window_ns:
+    """``saves 1.10-1.30 s, 20-24 %``, of a search ``worth`` it; empty without a number."""
+    told = saving(response.saving_ns, window_ns)
+    return f"{'worth' if response.is_search else 'saves'} {told}" if told else ""
+
+
+def saving(saving_ns: tuple[int, int] | None, window_ns: int) -> str:
+    """``1.10-1.30 s, 20-24 %``; empty without a number."""
+    if saving_ns is None or not window_ns:
         return ""
-    low, high = response.saving_ns
+    low, high = saving_ns
     shares = [units.percent(low / window_ns), units.percent(high / window_ns)]
     if units.is_nothing_beside(low, high):
-        return f"{saves} up to {units.duration(high)} ({shares[1]})" if high else f"{saves} nothing here"
+        return f"up to {units.duration(high)}, {shares[1]}" if high else "nothing here"
     share = shares[1] if shares[0] == shares[1] else f"{shares[0].removesuffix(' %')}-{shares[1]}"
-    return f"{saves} {units.duration_range(low, high)} ({share})"
+    return f"{units.duration_range(low, high)}, {share}"
 
 
 def next_best(verdict: Verdict, window_ns: int, left: Left | None = None) -> str:
@@ -389,15 +391,13 @@ def _taking(saving_ns: int, window_ns: int, verdict: Verdict, item: WhatIf | Non
 
 
 def confidence(verdict: Verdict) -> str:
-    """``Confidence medium: CPU scheduling was not captured.``"""
-    if not verdict.reasons:
-        return f"Confidence {verdict.confidence}."
+    """``Confidence in the verdict: medium (CPU scheduling was not captured).``: a number may have one of its own."""
     reasons = "; ".join(clean(reason).rstrip(".") for reason in verdict.reasons)
-    return f"Confidence {verdict.confidence}: {reasons}."
+    return f"Confidence in the verdict: {verdict.confidence}{f' ({reasons})' if reasons else ''}."
 
 
 def phases(device: DeviceReport) -> str:
-    """``The program changes at 12.4 s: CPU bound before, GPU-compute bound after.``; empty where it does not."""
+    """``The program changes at 12.4 s: bound by host code before, compute bound after.``; empty where it does not."""
     if len(device.phases) < 2:
         return ""
     first, second = device.phases[0], device.phases[-1]
@@ -414,7 +414,7 @@ def phases(device: DeviceReport) -> str:
 
 
 def steady(device: DeviceReport, width: int | None = None) -> str:
-    """``Steady: 26.1 ms a step, GPU-compute bound. Once: 5.88 s (uploads 4.46 s, host code 1.04 s).``; empty where the
+    """``Steady: 26.1 ms a step, compute bound. Once: 5.88 s (uploads 4.46 s, host code 1.04 s).``; empty where the
     window holds no one-time part that counts, or nothing that repeats. ``width``: names as few parts as fit in it."""
     if device.steady is None:
         return ""
@@ -424,7 +424,9 @@ def steady(device: DeviceReport, width: int | None = None) -> str:
     once_ns, after_ns = sum(part.ns for part in device.one_time), device.window.end_ns - device.steady.window.end_ns
     parts = [part for part in device.one_time if part.name != "other" and part.ns >= WORTH_A_NAME * once_ns]
     named = [f"{part.name} {units.duration(part.ns)}" for part in parts[:MOST_PARTS]]
-    after = f", and {units.duration(after_ns)} after them" if after_ns >= WORTH_A_NAME * device.window_ns else ""
+    after = (
+        f" before them and {units.duration(after_ns)} after them" if after_ns >= WORTH_A_NAME * device.window_ns else ""
+    )
     once = f"Steady: {pace}{bound}. Once: {units.duration(once_ns)}"
     told = [f"{once} ({', '.join(named[:most])}){after}." for most in range(len(named), 0, -1)]
     told += [f"{once} ({named[0]})."] if named else [f"{once}."]

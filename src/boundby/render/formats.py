@@ -117,6 +117,12 @@ def _brief(examined: Examined, _: Surface, __: float | None) -> str:
     return brief.render(examined.report)
 
 
+def _items(examined: Examined, _: Surface, __: float | None) -> str:
+    from boundby.render import items
+
+    return items.render(examined.report)
+
+
 def _sarif(examined: Examined, _: Surface, __: float | None) -> str:
     from boundby.render import code_places
 
@@ -153,6 +159,7 @@ _ROWS = (
     Format("markdown", (".md", ".markdown"), _markdown, between="\n---\n\n"),
     Format("json", (".json",), _json, render_many=_json_array),
     Format("brief", (".brief.json",), _brief, between="\n"),
+    Format("items", (".items.json",), _items, between=None, after_profile=False),
     Format("sarif", (".sarif", ".sarif.json"), _sarif, between=None, after_profile=False),
     Format("github", (".github.txt",), _annotations, between="", after_profile=False),
     Format("csv", (".csv",), _csv, between=None),

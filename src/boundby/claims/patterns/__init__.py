@@ -12,7 +12,7 @@ from string import Template
 
 from msgspec import Struct
 
-from boundby.model.causes import REMOVABLE
+from boundby.model.causes import BOUND_LABEL, NOUN, REMOVABLE, SHORT_LABEL
 from boundby.rules import remedies
 from boundby.rules.remedies import Remedy
 
@@ -32,21 +32,22 @@ _BLANKS = {
     "larger": "4",
     "gpu": "1",
 }
-#: Other words for the same, on the command line.
+#: Verdicts and causes that no change removes have a page as well, without responses.
+PAGES: tuple[str, ...] = (*KEYS, "mixed", "unknown", "hidden", "device_wait", "profiler", "unattributed")
+#: Words for the same, on the command line, beside those that screens use.
 ALIASES = {
-    "compute": "gpu_compute",
     "kernels": "gpu_compute",
     "api": "cuda_api",
     "launch": "cuda_api",
+    "launches": "cuda_api",
     "synchronization": "sync",
     "host": "cpu",
     "input": "host_blocked",
-    "blocked": "host_blocked",
-    "copy": "gpu_copy",
-    "copies": "gpu_copy",
+    "waiting for input": "host_blocked",
+    "waiting for other ranks": "host_blocked",
     "comm": "gpu_comm",
-    "communication": "gpu_comm",
-    "initialization": "init",
+    "cannot tell": "unknown",
+    **{name.lower(): key for names in (SHORT_LABEL, NOUN, BOUND_LABEL) for key, name in names.items() if key in PAGES},
 }
 
 
@@ -66,11 +67,11 @@ class Pattern(Struct, frozen=True):
 
 @cache
 def pattern(key: str) -> Pattern:
-    """The page of a bound (a key of `KEYS`)."""
+    """The page of a bound (a key of `PAGES`)."""
     text = Path(__file__).with_name(f"{key}.md").read_text(encoding="utf-8").strip()
     rows = tuple(row for row in remedies.of_bound(key) if row.text)
     told = "\n\n".join(_section(row) for row in rows)
-    whole = f"{text}\n\n## First responses\n\n{told}"
+    whole = f"{text}\n\n## First responses\n\n{told}" if rows else text
     return Pattern(key, text.partition("\n")[0].removeprefix("# "), whole, rows)
 
 
@@ -83,6 +84,7 @@ def _section(row: Remedy) -> str:
 
 
 def named(word: str) -> Pattern | None:
-    """The pattern that a word means; None: none."""
-    key = ALIASES.get(word.lower(), word.lower().replace("-", "_"))
-    return pattern(key) if key in KEYS else None
+    """The pattern that a word means, as a screen or the JSON says it; None: none."""
+    plain = word.lower().strip(" .?")
+    key = ALIASES.get(plain, plain.replace("-", "_").replace(" ", "_"))
+    return pattern(key) if key in PAGES else None
