@@ -134,7 +134,7 @@ def test_what_a_gate_leaves_behind(
     assert call("compare", runs["base"], runs["slow"], *options) == 1
     assert "BROKEN  fail on regression > 5 %" in capfd.readouterr().out
     assert ElementTree.parse(junit).getroot()[0].get("failures") == "1"
-    assert told.read_text(encoding="utf-8").startswith("# before\n### 🔴 **1 of 1 limit broken.**")
+    assert told.read_text(encoding="utf-8").startswith("# before\n### 🔴 **The limit is broken.**")
     assert "#### Regions" in told.read_text(encoding="utf-8")
     assert (tmp_path / "own.md").read_text(encoding="utf-8").startswith("### 🔴")
     assert "BROKEN" in page.read_text(encoding="utf-8")

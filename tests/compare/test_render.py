@@ -200,7 +200,7 @@ def test_a_gate_in_every_form() -> None:
     result = _gate()
     assert not result.passed
     text = to_terminal.render(gate_document.document(result))
-    assert text.splitlines()[0] == "LIMITS: 1 of 4 limits broken, 1 cannot be told."
+    assert text.splitlines()[0] == "LIMITS: 1 of 4 limits is broken, 1 cannot be told."
     assert text.splitlines()[1] == "BROKEN   step.time < 1 ms: time of step is 53.3 ms."
     assert "🔴 **BROKEN** `step.time < 1 ms`: time of step is 53.3 ms." in to_markdown.render(
         gate_document.document(result)

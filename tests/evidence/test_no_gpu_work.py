@@ -60,7 +60,7 @@ def no_verdict(found: Report, diagnosis: str) -> str:
     assert {region.verdict.bound for region in found.regions} == {"unknown"}
     assert not found.findings
     told = screen.render(found)
-    for word in ("Vectorise", "BOUND", "Confidence high", "saves"):
+    for word in ("Vectorise", "BOUND", "Confidence in", "saves"):
         assert word not in told.replace("BOUND BY", "")
     return told
 

@@ -29,7 +29,7 @@ def test_the_action_stands_in_the_first_lines() -> None:
     golden.check("screen_sample_100.txt", text)
     first = text.splitlines()[:8]
     assert any(
-        line.startswith("First: Take out the waits, the costliest first, saves 1.10-1.30 s (20-24 %)") for line in first
+        line.startswith("First: Take out the waits, the costliest first (saves 1.10-1.30 s, 20-24 %)") for line in first
     )
 
 

@@ -112,7 +112,7 @@ def test_every_bound_has_a_sentence(bound: str) -> None:
     device = replace(base.devices[0], verdict=verdict)
     text = terminal.render(replace(base, devices=(device,), regions=()))
     assert re.search(r"(GPU 0 is [A-Z -]+[.:]|GPU 0 has NO DOMINANT CAUSE\.)", text)
-    assert "Confidence low: one; two." in text
+    assert "Confidence in the verdict: low (one; two)." in text
 
 
 def test_regions_below_the_share_are_counted() -> None:

@@ -98,7 +98,7 @@ def test_a_mixed_verdict_tells_of_both_what_what_if_tells() -> None:
     ways = [
         FirstResponse(name, name, (0, 200_000_000)) for name in ("gpu_copy.pinned", "gpu_copy.less", "gpu_compute.fuse")
     ]
-    assert sentences.of_other_bound(mixed, ways, 1_000_000_000).startswith("gpu_compute.fuse, saves up to 200 ms")
+    assert sentences.of_other_bound(mixed, ways, 1_000_000_000).startswith("gpu_compute.fuse (saves up to 200 ms")
     assert not sentences.of_other_bound(mixed, ways[:2], 1_000_000_000)
     assert "Without kernel time it would take 800 ms instead of 1.00 s (-20 %)" in told
     assert "without copies, it would take 700 ms instead of 1.00 s (-30 %)" in told
@@ -114,7 +114,7 @@ def test_what_is_not_sure_is_told_as_a_range() -> None:
 def test_the_account_alone_predicts_nothing() -> None:
     api = replace(reports.verdict("cuda_api", 210), decided_by="account")
     assert sentences.outlook(api, 1_000_000_000) == (
-        "GPU idle for launch overhead 210 ms (21 %); savings cannot be predicted."
+        "The GPU idles 210 ms (21 %) for launch overhead; what removing it would save cannot be predicted."
     )
     compute = replace(
         reports.verdict("gpu_compute", None), decided_by="account", saving_range_ns=(0, 920_000_000), runner_up="sync"

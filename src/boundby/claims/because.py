@@ -33,10 +33,15 @@ def because(case: Case, decision: Decision) -> str:
     if together is None:
         return clause
     share = percent(together / case.window_ns)
-    return f"{clause}; each cause on the host costs less than that, but all of them together cost more: {share}"
+    return f"{clause}; each cause on the host costs less than that, but all of them together cost {share}"
 
 
 def _busy(case: Case) -> str:
+    """The end of a clause about idle time."""
+    return f"it is busy {_busy_share(case)} of the time"
+
+
+def _busy_share(case: Case) -> str:
     return percent(case.share(*BUSY_CAUSES))
 
 
@@ -61,7 +66,10 @@ def _gpu(case: Case, decision: Decision) -> str:
         if case.is_part and 2 * share < case.share(*BUSY_CAUSES)
         else ""
     )
-    return f"GPU busy {_busy(case)}, {_WORK[decision.bound]} {percent(share)}{covered}{_host_limit(case, decision)}"
+    busy, own = _busy_share(case), percent(share)
+    doing = f"with {_WORK[decision.bound]}" if busy == own else f"{own} with {_WORK[decision.bound]}"
+    between = " " if busy == own else ", "
+    return f"the GPU is busy {busy} of the time{between}{doing}{covered}{_host_limit(case, decision)}"
 
 
 def _host_limit(case: Case, decision: Decision) -> str:
@@ -87,40 +95,42 @@ def _sync(case: Case, decision: Decision) -> str:
     copying = sum(copies.total_ns for copies in case.memcpy.values())
     if pageable and is_lead_lost and LEAD_LOST * saved <= copying:
         hold = "copy blocks the host until it ends" if pageable == 1 else "copies block the host until they end"
-        return f"{pageable:,} pageable {hold}, GPU busy {_busy(case)}"
+        return f"{pageable:,} pageable {hold}, and the GPU idles until new work arrives; {_busy(case)}"
     count = case.sync.count / max(case.instances, 1)
     number = f"{count:,.0f}" if count >= MANY else f"{count:.3g}"
     if case.sync.count and is_lead_lost:
         of_all = f"{case.sync.count:,} host syncs in {case.instances:,} instances drain"
         drain = f"1 host sync{_per(case)} drains" if count == 1 else f"{number} host syncs{_per(case)} drain"
         drain = of_all if count < 1 else drain
-        return f"{drain} the launch queue, and the GPU idles until new work arrives; GPU busy {_busy(case)}"
+        return f"{drain} the launch queue, and the GPU idles until new work arrives; {_busy(case)}"
     waits, them = ("1 sync waits", "it") if count == 1 else (f"{number} syncs wait", "them")
-    return f"{waits}, GPU idle {_each(case, Cause.SYNC)} because of {them}"
+    return f"{waits}, and the GPU idles {_each(case, Cause.SYNC)} because of {them}; {_busy(case)}"
 
 
 def _cuda_api(case: Case, _: Decision) -> str:
-    rate = f", {case.api.per_ms:.3g} calls per ms" if case.api.per_ms else ""
+    rate = f" with {case.api.per_ms:.3g} CUDA calls per ms" if case.api.per_ms else ""
     inside_ns = max(case.api.in_window[1] - case.sync.blocked_ns, 0)  # the rest is what a program does between calls
-    inside = "" if case.is_part else f" (in CUDA calls {percent(min(inside_ns / case.window_ns, 1.0))} of the time)"
-    idle = f"GPU idle {percent(case.share(Cause.CUDA_API))} while the host launches or prepares launches"
-    return f"{idle}{inside}{rate}, busy {_busy(case)}"
+    inside = "" if case.is_part else f" ({percent(min(inside_ns / case.window_ns, 1.0))} of the time is inside them)"
+    idle = (
+        f"the GPU idles {percent(case.share(Cause.CUDA_API))} of the time while the host launches or prepares launches"
+    )
+    return f"{idle}{rate}{inside if rate else ''}; {_busy(case)}"
 
 
 def _cpu(case: Case, _: Decision) -> str:
     if case.time[Cause.CPU] < min(LEAST_SHARE * case.window_ns, case.time[Cause.HOST_BLOCKED]):
-        asleep = f"GPU idle {_each(case, Cause.HOST_BLOCKED)} while the launching thread is blocked"
-        return f"{asleep}, by the replay mostly for another thread's own code; busy {_busy(case)}"
+        asleep = f"the GPU idles {_each(case, Cause.HOST_BLOCKED)} while the launching thread is blocked"
+        return f"{asleep}, by the replay mostly for another thread's own code; {_busy(case)}"
     waiting = case.preempted_ns / max(case.time[Cause.CPU], 1)
     core = f", or waits for a core ({percent(waiting)} of that)" if waiting >= MUCH_WAITING else ""
-    return f"GPU idle {_each(case, Cause.CPU)} while the host runs its own code{core}, busy {_busy(case)}"
+    return f"the GPU idles {_each(case, Cause.CPU)} while the host runs its own code{core}; {_busy(case)}"
 
 
 def _host_blocked(case: Case, _: Decision) -> str:
     on = _mostly_on(case)
     where = f" (mostly in {on})" if on and on != "unknown" else ""
     where = f" in {_calls(case)}, waiting for other ranks" if is_for_ranks(case) else where
-    return f"GPU idle {_each(case, Cause.HOST_BLOCKED)} while the host is blocked{where}, busy {_busy(case)}"
+    return f"the GPU idles {_each(case, Cause.HOST_BLOCKED)} while the host is blocked{where}; {_busy(case)}"
 
 
 def _mostly_on(case: Case) -> str:
@@ -139,20 +149,22 @@ def _calls(case: Case) -> str:
 
 
 def _init(case: Case, _: Decision) -> str:
-    return f"GPU idle {duration(case.time[Cause.INIT])} in module load, JIT, allocation or pinning, busy {_busy(case)}"
+    does = "while code is loaded or compiled, or memory is allocated or pinned"
+    return f"the GPU idles {duration(case.time[Cause.INIT])} {does}; {_busy(case)}"
 
 
 def _mixed(case: Case, decision: Decision) -> str:
     first, second = decision.mixed_of or ("unknown", "unknown")
-    return f"{SHORT_LABEL[first]} and {SHORT_LABEL[second]} cost about the same, GPU busy {_busy(case)}"
+    both = f"{SHORT_LABEL[first]} and {SHORT_LABEL[second]} cost about the same"
+    return f"{both}; the GPU is busy {_busy_share(case)} of the time"
 
 
 def _unknown(case: Case, _: Decision) -> str:
     rest = max(FIXED, key=lambda cause: (case.time[cause], -cause))
     if case.share(rest) >= MUCH_FIXED:
         fixed = f"{SHORT_LABEL[rest.key]} {percent(case.share(rest))}"
-        return f"GPU busy {_busy(case)}; {fixed}, which no change removes"
-    return f"GPU busy {_busy(case)}; no single removal saves 1 % of it"
+        return f"the GPU is busy {_busy_share(case)} of the time; {fixed}, which no change removes"
+    return f"the GPU is busy {_busy_share(case)} of the time, and removing no single cause saves 1 % of it"
 
 
 _CLAUSES: Mapping[str, Callable[[Case, Decision], str]] = {

@@ -17,7 +17,7 @@ from boundby.evidence.wait_chains import wait_chain
 from boundby.model.causes import BOUND_LABEL, Cause
 from boundby.model.gpus import Gpu, all_gpus, find_gpu
 from boundby.model.scale import HALF, QUARTER, SMALL
-from boundby.model.units import count, duration, percent
+from boundby.model.units import count, duration, percent, size
 from boundby.replay.predictor import Step
 from boundby.replay.removals import Faster
 from boundby.results.report import DeviceReport
@@ -265,7 +265,10 @@ def _half_bytes(subject: Subject) -> Told | None:
     row = remedies.by_key()["gpu_copy.half-the-bytes"]
     if subject.is_part:
         return subject.at_most("at most: copies in it gone")
-    return subject.replayed(row.scenario, row.because, ceiling=False)
+    copies = subject.part.memcpy.values()
+    moved, took = sum(one.bytes for one in copies), duration(sum(one.total_ns for one in copies))
+    because = f"copies move {size(moved)} in {took}, and half the bytes take about half as long"
+    return subject.replayed(row.scenario, because, ceiling=False)
 
 
 def _has_batches(subject: Subject) -> bool:

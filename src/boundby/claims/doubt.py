@@ -228,6 +228,9 @@ CLOCKS = (
 
 def _no_device(case: Case) -> str | None:
     if not case.launches_lost:
+        unknown_ns = case.time[Cause.UNATTRIBUTED]
+        if case.no_verdict is None and unknown_ns > MOST_OF_IT * case.window_ns:
+            return f"{percent(unknown_ns / case.window_ns)} of the time nothing shows whether it works or sleeps"
         return case.no_verdict
     lost = f"{case.launches_lost:,} launches are on record, and no work of a GPU is: what it did is not known"
     return f"{lost}. {CAPTURE_AGAIN}"

@@ -427,7 +427,7 @@ def _capture_again(context: RuleContext, lacking: Sequence[str], how: str, optio
             because=f"the trace cannot tell more without {', '.join(lacking)}",
             needs=f"another run {how}",
             caution="the run cannot be repeated",
-            command=f"boundby profile {options}-- PROGRAM",
+            command=f"boundby profile {options}-- {program}",
             code=f"boundby profile {options}-- {program}",
             is_search=True,
         )

@@ -51,6 +51,13 @@ class _Measured(Struct, frozen=True):
         used = self.part.cpu_utilization
         return Sign(name, percent(used), None if used is None else low <= used <= high)
 
+    def own_work(self, name: str, *, low: float = 0.0, high: float = 1.0) -> Sign:
+        """As `cpu`, without waiting: a thread that waits in a sync may spin on its core."""
+        used = self.part.cpu_utilization
+        if used is not None:
+            used = min(used, max(1.0 - self.part.sync.blocked_ns / self.total_ns, 0.0))
+        return Sign(name, percent(used), None if used is None else low <= used <= high)
+
     def copies(self, name: str, *, low: float = 0.0, high: float = 1.0) -> Sign:
         share = self.share("gpu_copy")
         return Sign(name, f"{percent(share)} of the time", low <= share <= high)
@@ -118,7 +125,7 @@ def _api(measured: _Measured) -> Iterator[Sign]:
 def _sync(measured: _Measured) -> Iterator[Sign]:
     sync, readbacks = measured.part.sync, measured.part.memcpy.get("DtoH")
     yield measured.gpu("GPU moderately busy", low=NEAR_ZERO, high=HIGH_UTILIZATION)
-    yield measured.cpu("CPU moderately busy", low=NEAR_ZERO, high=BUSY_CPU)
+    yield measured.own_work("CPU moderately busy", low=NEAR_ZERO, high=BUSY_CPU)
     rate = sync.per_ms
     value = "not captured" if rate is None else f"{sync.count:,}, {rate:.2g} per ms"
     yield Sign("many blocking syncs", value, None if rate is None else rate >= MANY_SYNCS_PER_MS)

@@ -220,7 +220,7 @@ def _speed(fraction: float | None) -> str:
 
 
 def verdict(device: DeviceChange) -> str:
-    """``It was GPU-copy bound and is GPU-compute bound.``"""
+    """``It was copy bound and is compute bound.``"""
     one, other = device.before, device.after
     if one is None or other is None:
         return ""
@@ -546,6 +546,9 @@ def _was(item: FindingChange) -> str:
     old, new = (clean(title).rstrip(".").split() for title in (item.title_before, item.finding.title))
     moved = item.region_before if item.region_before != item.finding.region else None
     place = region_name(moved) if moved else ""
+    short = min(len(old), len(new))
+    if short and [_worded(word) for word in old[:short]] == [_worded(word) for word in new[:short]]:
+        old, new = old[:short], new[:short]  # what one of the two adds at its end is said of the new one
     if [_worded(word) for word in old] != [_worded(word) for word in new]:
         return f"was {place}: {' '.join(old)}" if place else f"was: {' '.join(old)}"
     differ = [number for number, pair in enumerate(zip(old, new, strict=True)) if pair[0] != pair[1]]

@@ -9,13 +9,14 @@ UNTOLD = "cannot be told"
 
 
 def headline(result: GateResult) -> str:
-    """``1 of 3 limits broken.``"""
-    total = len(result.limits)
-    noun = "limit" if total == 1 else "limits"
+    """``1 of 3 limits is broken.``"""
+    total, broken, untold = len(result.limits), len(result.broken), len(result.untold)
+    whole = {1: "The limit", 2: "Both limits"}.get(total, f"All {total} limits")
     if result.passed:
-        return f"All {total} {noun} kept." if total > 1 else "The limit is kept."
-    told = [f"{len(found)} {word}" for found, word in ((result.broken, "broken"), (result.untold, UNTOLD)) if found]
-    return f"{told[0].replace(' ', f' of {total} {noun} ', 1)}{', ' if told[1:] else ''}{', '.join(told[1:])}."
+        return f"{whole} {'is' if total == 1 else 'are'} kept."
+    parts = [f"{broken} of {total} limits {'is' if broken == 1 else 'are'} broken"] if broken else []
+    parts += [f"{untold} {UNTOLD}" if broken else f"{untold} of {total} limits {UNTOLD}"] if untold else []
+    return f"{', '.join(parts)}." if total > 1 else f"The limit {'is broken' if broken else UNTOLD}."
 
 
 def limits(result: GateResult | None) -> tuple[Section, ...]:

@@ -274,8 +274,8 @@ class RuleContext(Struct, frozen=True, dict=True):
         return sorted(((name, *both) for name, both in total.items()), key=lambda item: (-item[2], item[0]))
 
     def named_calls(self, rows: Rows, most: int = 5) -> list[str]:
-        """``cudaMalloc: 12 x, 3.40 ms`` of each kind of call, longest first."""
-        return [f"{name}: {count(times)} x, {duration(ns)}" for name, times, ns in self.call_totals(rows)[:most]]
+        """``12 x cudaMalloc 3.40 ms`` of each kind of call, longest first."""
+        return [f"{count(times)} x {name} {duration(ns)}" for name, times, ns in self.call_totals(rows)[:most]]
 
     def call_examples(self, rows: Rows) -> tuple[Example, ...]:
         """The longest of these calls."""

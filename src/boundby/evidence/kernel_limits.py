@@ -30,10 +30,10 @@ def kernel_word(label: str) -> str:
 
 def profile_command(context: RuleContext, label: str) -> str:
     """The command that shows what limits a kernel, for its GPU's vendor."""
-    kernel = kernel_word(label)
+    kernel, program = kernel_word(label), context.trace.how_it_runs
     if context.trace.is_of_amd:
-        return f"rocprof-compute profile -n limits -k {kernel} -- PROGRAM (omniperf before ROCm 6.3)"
-    return f"ncu --set full --launch-count 3 --kernel-name regex:{kernel} PROGRAM"
+        return f"rocprof-compute profile -n limits -k {kernel} -- {program} (omniperf before ROCm 6.3)"
+    return f"ncu --set full --launch-count 3 --kernel-name regex:{kernel} {program}"
 
 
 def profiler(context: RuleContext) -> str:

@@ -151,7 +151,7 @@ def _named(trace: Trace, command: str) -> str:
 def _failed(end: ProgramEnd, has_started: bool, again: str) -> NoGpuWork:
     place = f" ({end.where})" if end.where and end.where not in end.words else ""
     known = (title.format(*found.groups()) for said, title in _MENDS if (found := said.search(end.words)))
-    mend = next(known, f"Mend {end.where}" if end.where else "Let the program run to its end")
+    mend = next(known, f"Fix {end.where}" if end.where else "Let the program run to its end")
     response = FirstResponse(
         "no_gpu_work.failed",
         f"{mend}, then record again",
@@ -172,8 +172,8 @@ def _line(where: str) -> CodeLine | None:
 def _not_recorded(because: str, remedy: str, command: str = "boundby doctor") -> NoGpuWork:
     response = FirstResponse(
         "no_gpu_work.not_recorded",
-        "Record CUDA, then look again",
-        because="what the GPU did is not known, nor what the host waited for",
+        "Record CUDA, and analyse again",
+        because="this trace shows neither what the GPU did nor what the host waited for",
         action=remedy,
         command="boundby doctor",
         code=command,
@@ -182,7 +182,7 @@ def _not_recorded(because: str, remedy: str, command: str = "boundby doctor") ->
 
 
 def _inside_driver(seen: _Seen) -> NoGpuWork:
-    calls = f"{plural(seen.times, 'OS call')} on record"
+    calls = plural(seen.times, "OS call")
     response = FirstResponse(
         "no_gpu_work.inside_driver",
         "Find the CUDA call that does not return",
@@ -193,7 +193,7 @@ def _inside_driver(seen: _Seen) -> NoGpuWork:
         code="gdb -p PID -ex bt -ex detach",
         is_search=True,
     )
-    because = f"for the last {duration(seen.inside_ns)} the main thread does not leave libcuda, by its {calls}"
+    because = f"for the last {duration(seen.inside_ns)} the main thread has not left libcuda ({calls} show it there)"
     return NoGpuWork("inside_driver", because, response=response)
 
 

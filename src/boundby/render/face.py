@@ -27,6 +27,7 @@ STRONG = "bold"
 GAP = "  "
 _FIGURE = expression(r"(\d) (%|/ms|[numkMGT]?[sB]\b|min\b|h\b)")
 _PLAIN = str.maketrans({"→": "->", "✓": "+", "✗": "-", "…": "..."})
+LONGEST_TAIL = 14  # characters of a last word that is left out rather than broken
 MIN_PROSE = 16  # cells; a column narrower than this moves below its label
 
 ColorSystem = Literal["standard", "256", "truecolor"]
@@ -149,12 +150,18 @@ class Face(Struct, frozen=True):
 
     def within(self, text: str, most: int, style: str = "") -> list[Text]:
         """Prose on at most so many lines; what was cut is seen to be cut."""
-        lines = self.wrapped(text, style=style)
-        if len(lines) > most:
-            lines = lines[:most]
-            lines[-1].truncate(self.width - 4)
-            lines[-1].append(" ..." if not self.unicode else " …")
-        return lines
+        return self.cut(self.wrapped(text, style=style), most)
+
+    def cut(self, lines: list[Text], most: int) -> list[Text]:
+        """The first lines; an ellipsis where more would follow."""
+        if len(lines) <= most:
+            return lines
+        rest = lines[most].plain.lstrip()
+        last = Text.assemble(lines[most - 1], " ", lines[most][len(lines[most].plain) - len(rest) :])
+        kept = set_cell_size(last.plain, max(self.width - len(self.ellipsis), 0))
+        if " " in kept[-LONGEST_TAIL:]:  # no broken word, unless it is a long name
+            kept = kept.rpartition(" ")[0]
+        return [*lines[: most - 1], self.line(last[: len(kept.rstrip(" ,;:("))], (self.ellipsis, DIM))]
 
     def flow(self, entries: Iterable[Text], gap: str = "   ") -> list[Text]:
         """Entries side by side, on as many lines as they take."""

@@ -42,7 +42,6 @@ TWIN = 0.97  # of the time of the row above: a region in it with as many instanc
 DEEP = 3  # regions below this depth are left to --full
 NAME = 40
 MOST_WHERE = 22  # cells of the region that a finding lies in: its path is in --full
-LONGEST_TAIL = 14  # characters of a last word that is left out rather than broken
 TWO_COLUMNS = 90  # cells from which kernels and calls stand side by side
 CALLS_DECIDE = SMALL  # of the window in API calls or waits: then calls are shown beside kernels
 #: Warnings that the first screen has, by how their codes begin.
@@ -71,7 +70,7 @@ def render(
     tops = _tops(report, face, options)
     below = [_findings(report, face, options), tops, _last(report, face)]
     taken = sum(len(section) + 1 for section in (*above, *below) if section)
-    over = 0 if options.top else min(max(taken + 1 + LEAST_ROWS + 2 - MOST_LINES, 0), MOST_TOPS - LEAST_ROWS)
+    over = 0 if options.top else min(max(taken + 1 + LEAST_ROWS + 2 - MOST_LINES, 0), MOST_TOPS - 1)
     if tops and over:  # names with least time give way
         below[1], taken = tops[:-over], taken - over
     room = min(max(MOST_LINES - taken - 1, LEAST_ROWS + 2), MOST_ROWS + 2)
@@ -122,22 +121,10 @@ def _in_full(account: Account, face: Face) -> list[Text]:
 
 
 def _first(account: Account, face: Face) -> list[Text]:
-    """What to do first, never cut; and a line on the second cause of a mixed verdict."""
+    """What to do first, and about the second cause of a mixed verdict: never cut."""
     other = account.first_of_other
     lines = face.wrapped(other, first=Text("And: ", style=parts.first_style(face))) if other else []
-    return [*parts.first(account.first, face), *_cut(lines, 1, face)]
-
-
-def _cut(lines: list[Text], most: int, face: Face) -> list[Text]:
-    """The first lines; an ellipsis where more would follow."""
-    if len(lines) <= most:
-        return lines
-    rest = lines[most].plain.lstrip()
-    last = Text.assemble(lines[most - 1], " ", lines[most][len(lines[most].plain) - len(rest) :])
-    kept = set_cell_size(last.plain, max(face.width - len(face.ellipsis), 0))
-    if " " in kept[-LONGEST_TAIL:]:  # no broken word, unless it is a long name
-        kept = kept.rpartition(" ")[0]
-    return [*lines[: most - 1], face.line(last[: len(kept.rstrip(" ,;:("))], (face.ellipsis, DIM))]
+    return [*parts.first(account.first, face), *lines]
 
 
 def _regions(report: Report, face: Face, options: Options, room: int) -> list[Text]:
@@ -236,7 +223,7 @@ def _findings(report: Report, face: Face, options: Options) -> list[Text]:
 def _notes(report: Report, face: Face) -> list[Text]:
     """Where there is no finding: what was noted all the same, a line each."""
     notes = [item for item in report.findings if item.severity == findings.NOTE][:MOST_FINDINGS]
-    return [line for item in notes for line in _cut(face.wrapped(clean(item.title), first=Text("  note  ")), 1, face)]
+    return [line for item in notes for line in face.cut(face.wrapped(clean(item.title), first=Text("  note  ")), 1)]
 
 
 def _finding(rank: int, item: Finding, width: int, face: Face) -> list[Text]:
@@ -248,7 +235,7 @@ def _finding(rank: int, item: Finding, width: int, face: Face) -> list[Text]:
         told = f"{_begin(told, max(room - len(where), 20), face)}{where}"
     told = _begin(told, room, face)
     advice = clean(item.advice[0]) if item.advice else f"boundby explain {clean(item.rule)}"
-    below = _cut(face.wrapped(advice, indent=3, first=face.line((f"{face.arrow} ", DIM)), style=DIM), 1, face)
+    below = face.cut(face.wrapped(advice, indent=3, first=face.line((f"{face.arrow} ", DIM)), style=DIM), 1)
     return [face.line(head, told), *below]
 
 
@@ -295,4 +282,4 @@ def _last(report: Report, face: Face) -> list[Text]:
     bound = next((device.verdict.bound for device in report.devices), "")
     teach = f"; boundby explain {bound}" if bound in SHORT_LABEL and bound not in ("hidden", "unknown", "mixed") else ""
     texts.append(f"More: --full (reasons, all findings, what-if, words){teach}.")
-    return [line for text in texts for line in _cut(face.wrapped(text, style=DIM), 1, face)]
+    return [line for text in texts for line in face.within(text, 1, DIM)]

@@ -787,7 +787,7 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="init",
         id="warm-up",
-        title="Warm up before what counts",
+        title="Warm up before the measured part",
         rules=("lazy-initialization",),
         do={
             "torch": "for _ in range(3): model(sample)  # before the clock starts\ntorch.cuda.synchronize()",

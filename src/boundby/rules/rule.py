@@ -31,13 +31,13 @@ class Group(Struct, frozen=True):
 
 # The causes that a change can remove, and what is no cause.
 GROUPS: dict[str, Group] = {
-    "gpu_compute": Group("GPU-compute bound", (Cause.GPU_COMPUTE,)),
+    "gpu_compute": Group("Compute", (Cause.GPU_COMPUTE,)),
     "gpu_comm": Group("Communication", (Cause.GPU_COMM,)),
-    "gpu_copy": Group("Copies", (Cause.GPU_COPY,)),
-    "cuda_api": Group("CUDA-API bound", (Cause.CUDA_API, Cause.UNATTRIBUTED)),
-    "sync": Group("Synchronization", (Cause.SYNC, Cause.UNATTRIBUTED)),
+    "gpu_copy": Group("Copy", (Cause.GPU_COPY,)),
+    "cuda_api": Group("Launch overhead", (Cause.CUDA_API, Cause.UNATTRIBUTED)),
+    "sync": Group("Sync", (Cause.SYNC, Cause.UNATTRIBUTED)),
     "init": Group("Initialization and warm-up", (Cause.INIT, Cause.UNATTRIBUTED)),
-    "host": Group("Host: CPU work, input, locks", (Cause.CPU, Cause.HOST_BLOCKED, Cause.UNATTRIBUTED)),
+    "host": Group("Host code, input, locks", (Cause.CPU, Cause.HOST_BLOCKED, Cause.UNATTRIBUTED)),
     "streams": Group("Streams"),
     "trace": Group("Quality of the trace"),
 }

@@ -36,6 +36,7 @@ from boundby.model.arrays import (
     taken,
     unique,
 )
+from boundby.model.expressions import expression
 from boundby.model.intervals import EMPTY, IntervalSet, union
 from boundby.trace.facts import (
     BROKEN_ROWS,
@@ -568,8 +569,8 @@ class PageEvents(Table, frozen=True):
 _OF_EVENTS = ("operations", "api", "ranges", "os_calls", "overhead", "schedule", "samples", "python_frames")
 
 
-#: A longer command line is called PROGRAM.
-LONGEST_COMMAND = 60
+# A command that a shell takes as it stands.
+_PLAIN_COMMAND = expression(r"^[\w ./:=,+@%~'\"\-\[\](){}*]+\Z")
 
 
 class Trace(Struct, frozen=True, dict=True):
@@ -663,8 +664,9 @@ class Trace(Struct, frozen=True, dict=True):
 
     @property
     def how_it_runs(self) -> str:
-        """What stands for the program in a command: its own command line; PROGRAM where it is long or not told."""
-        return self.command if self.command and len(self.command) <= LONGEST_COMMAND else "PROGRAM"
+        """What stands for the program in a command: its own command line; PROGRAM where that is not told, or holds signs
+        that a shell acts on: whoever made the report could have written them."""
+        return self.command if self.command and _PLAIN_COMMAND.match(self.command) else "PROGRAM"
 
     @property
     def is_told_by_frames(self) -> bool:

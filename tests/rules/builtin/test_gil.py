@@ -42,7 +42,7 @@ def told(symbol: str) -> Finding:
 
 
 @pytest.mark.parametrize(
-    ("symbol", "text"), [("take_gil", "on the interpreter's lock (GIL)"), ("publish_results", "on lock")]
+    ("symbol", "text"), [("take_gil", "for the interpreter's lock (GIL)"), ("publish_results", "for a lock")]
 )
 def test_the_backtrace_tells(symbol: str, text: str) -> None:
     assert text in told(symbol).title

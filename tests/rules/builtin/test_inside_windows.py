@@ -40,7 +40,7 @@ def test_of_a_copy_that_the_window_cuts_its_part_is_told() -> None:
 
 def test_of_a_copy_that_lies_inside_all_is() -> None:
     finding = finding_of(upload(), "gpu", "pageable-copy")
-    assert "in 200 ms, while no kernel runs" in finding.title
+    assert "in 200 ms while no kernel runs" in finding.title
 
 
 def test_of_a_call_that_the_window_cuts_its_part_is_told() -> None:

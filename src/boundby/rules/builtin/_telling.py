@@ -216,18 +216,18 @@ def _around(context: RuleContext, regions: list[int]) -> int:
 
 
 def where_and_when(context: RuleContext, place: Place) -> str:
-    """``: 212 ms in one stretch``, `` between LOAD and FIT: 212 ms in one stretch``, or of several places
-    ``: 617 ms in 2 places: LOAD 600 ms, FIT 17.0 ms``."""
+    """``, for 212 ms in one stretch``, `` between LOAD and FIT, for 212 ms in one stretch``, or of several places
+    ``, for 617 ms in 2 places (LOAD 600 ms, FIT 17.0 ms)``."""
     if not place.parts:
         between = neighbours(context, place.rows) if place.region == ROOT else ""
         threads = len(host_pieces(context).threads_of(place.rows))
         together = f", {threads} threads together" if threads > 1 and len(context.timeline.devices) > 1 else ""
-        return f"{f' {between}' if between else ''}: {times(place)}{together}"
+        return f"{f' {between}' if between else ''}, for {times(place)}{together}"
     named = [f"{_name(context, part)} {duration(part.total_ns)}" for part in place.parts[:MOST_NAMED]]
     more = len(place.parts) - len(named)
     return (
-        f": {duration(place.total_ns)} in {len(place.parts)} places: {', '.join(named)}"
-        f"{f', {more} more' if more else ''}"
+        f", for {duration(place.total_ns)} in {len(place.parts)} places ({', '.join(named)}"
+        f"{f', {more} more' if more else ''})"
     )
 
 

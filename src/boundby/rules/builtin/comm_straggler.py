@@ -40,8 +40,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
     name = trace.names[int(context.operations.name[matched.row[late][0]])]
     yield Match(
         region=context.place(context.timeline.launch_region[matched.row[late]], np.maximum(lateness, 0)),
-        title=f"GPU {gpu} comes last to {percent(often)} of {len(last):,} collectives, the others wait "
-        f"{duration(waited)} each",
+        title=f"GPU {gpu} comes last to {percent(often)} of {len(last):,} collectives, and the others wait "
+        f"{duration(waited)} for each",
         evidence={
             "gpu": gpu,
             "collectives": len(last),

@@ -26,8 +26,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
         return
     most = min(copies.saving_without(Cause.GPU_COPY)[1], kernels_ns)
     yield copies.match(
-        f"{counted(len(copies), 'pinned copy takes', 'pinned copies take')} turns with kernels: "
-        f"{duration(copies.exposed_ns)} of copying overlaps none of them",
+        f"{counted(len(copies), 'pinned copy does', 'pinned copies do')} not overlap with kernels: "
+        f"{duration(copies.exposed_ns)} of copying comes on top of them",
         copies.evidence(turns=turns, hidden_fraction=round(hidden, 4), kernels_between_ns=kernels_ns),
         (round(RULE.threshold(context, "hidden_least") * most), most),
         (

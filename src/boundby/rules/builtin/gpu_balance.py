@@ -32,7 +32,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             yield Match(
                 region=KernelSet(context, rows).region,
                 title=f"GPU {gpus[used[most].index].id} computes for {duration(int(busy[most]))}, GPU "
-                f"{gpus[used[least].index].id} for {duration(int(busy[least]))}: even, each would take "
+                f"{gpus[used[least].index].id} for {duration(int(busy[least]))}: balanced, each would take "
                 f"{duration(int(busy.mean()))}",
                 evidence={
                     "compute_ns": {str(gpu): ns for gpu, ns in zip(ids, busy.tolist(), strict=True)},

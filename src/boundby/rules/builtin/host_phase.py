@@ -41,14 +41,14 @@ def _check(context: RuleContext) -> Iterator[Match]:
         files = files_opened(context, place)
         if files:
             evidence["files_opened"] = files
-        on = f" ({spots[0].short_symbol})" if spots else f" and opens {count(files)} files" if files else ""
+        on = f" in {spots[0].short_symbol}" if spots else f" and opens {count(files)} files" if files else ""
         if slept and sleeping > 0.5:
-            on = f" ({next(iter(slept))})"
+            on = f" (in {next(iter(slept))})"
         yield match(
             context,
             place,
-            f"a phase without GPU work, the host {does}{on}{where_and_when(context, place)}, "
-            f"{percent(share_of_window(context, place))} of the window",
+            f"the host {does}{on}{where_and_when(context, place)}, and the GPU has no work "
+            f"({percent(share_of_window(context, place))} of the window)",
             does,
             evidence=evidence,
             advice=advice,

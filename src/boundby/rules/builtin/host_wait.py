@@ -12,6 +12,7 @@ from boundby.evidence.context import Rows, RuleContext
 from boundby.evidence.host_idleness import ON_PURPOSE, Idleness, Place, host_pieces, places, slept_on
 from boundby.model.arrays import unique
 from boundby.model.causes import Cause
+from boundby.model.expressions import expression
 from boundby.model.intervals import Coverage
 from boundby.model.units import duration, duration_range, percent, size
 from boundby.rules.builtin._telling import fold, match, where_and_when, while_idle
@@ -22,6 +23,7 @@ from boundby.trace.vocabulary.os import MESSAGES
 # Functions of CPython in which a thread waits for the interpreter's lock.
 GIL_FUNCTIONS = ("take_gil", "PyEval_RestoreThread", "PyEval_AcquireThread", "PyGILState_Ensure")
 
+LAUNCHER = expression(r"^(?:\S*/)?(?:mpirun|mpiexec(?:\.hydra)?|orterun|prun|srun|torchrun)\s")
 #: Messages below this size take their latency, not their bytes; so many of them are worth joining.
 SMALL_BYTES, MANY = 4_096, 100
 ADVICE = {
@@ -40,8 +42,19 @@ ADVICE = {
     "or join it later",
     "queue": "The launching thread waits for a message queue: let the producer run ahead",
 }
-#: What a title calls the things that are known by a short name.
-_SPELT_OUT = {"GIL": "the interpreter's lock (GIL)", MESSAGES: "messages of other ranks"}
+#: What the host does, by what it waits for.
+_SPELT_OUT = {
+    "GIL": "waits for the interpreter's lock (GIL)",
+    MESSAGES: "waits for messages of other ranks",
+    "lock": "waits for a lock",
+    "condition": "waits for another thread (on a condition)",
+    "file": "waits for a file",
+    "network": "waits for the network",
+    "thread or process": "waits for a thread or process to end",
+    "queue": "waits for a message queue",
+    "sleep": "is in sleep()",
+    "poll": "waits in poll",
+}
 _NOT_TRACED = "capture with --trace=osrt to see the call"
 
 
@@ -60,15 +73,12 @@ def _check(context: RuleContext) -> Iterator[Match]:
         if late is not None:
             evidence |= {"late_process": late.pid, "late_process_inside_ns": late.inside_ns}
             evidence["other_processes_inside_ns"] = [late.least_ns, late.most_ns]
-        on = _SPELT_OUT.get(what, what) if what else None
-        does = "waits" if what == MESSAGES else "sleeps"
+        does = _SPELT_OUT.get(what, f"waits in {what}") if what else "sleeps"
         yield match(
             context,
             place,
-            f"the host {does}{while_idle(context)}{f', on {on}' if on else ''}"
-            f"{_for_whom(late, told, sends)}"
-            f"{where_and_when(context, place)}",
-            f"{does} on {on}" if on else does,
+            f"the host {does}{while_idle(context)}{_for_whom(late, told, sends)}{where_and_when(context, place)}",
+            does,
             evidence=evidence,
             advice=(
                 _late_advice(late)
@@ -116,6 +126,8 @@ def _job(context: RuleContext) -> str:
     trace = context.trace
     if len(trace.ranks) > 1:
         return f"boundby job {shlex.quote(trace.path)}"
+    if LAUNCHER.match(trace.how_it_runs):
+        return f"boundby profile -- {trace.how_it_runs}"
     return f"mpirun -n RANKS boundby profile -- {trace.how_it_runs}\nboundby job ."
 
 

@@ -68,7 +68,7 @@ def _matches(context: RuleContext, rows: Rows, *, in_warm_up: bool) -> Iterator[
     """What warm-up regions hold (by their names) is a note: the program does it once, and knows so."""
     unsure = "runs its own code (or sleeps: not captured)"
     does = "computes" if is_seen(context) else "works in operators" if is_in_operators(context) else unsure
-    by_name = "set-up or warm-up by its name, where " if in_warm_up else ""
+    by_name = "in set-up or warm-up, by its name, " if in_warm_up else ""
     for place, hot in fold(context, places(context, rows), lambda place: _hottest(context, place)):
         spots = hot_functions(context, place.rows)
         inside = "" if spots or in_warm_up else _operators(context, place)

@@ -13,7 +13,7 @@ from boundby.evidence.kernels import Occupancy, attention, elementwise_chains, t
 from boundby.model.arrays import median
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
-from boundby.model.units import count, duration, percent
+from boundby.model.units import counted, duration, percent
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.builtin._shapes import small_block_rows, small_grid_rows
 from boundby.rules.rule import Match, Rule, Threshold
@@ -104,8 +104,8 @@ def _match(hot: KernelSet, label: str, share: float, saved_ns: int | None, named
     if shape >= 0 and (percents := int(context.trace.shapes.occupancy_percent[shape])) >= 0:
         evidence["estimated_occupancy_fraction"] = percents / 100
     return hot.match(
-        f"{label}{f', {versions} versions together, takes' if versions > 1 else ' takes'} {percent(share)} of the sum "
-        f"of all kernels' durations: {count(len(hot))} x {duration(middle_ns)}{grid}{seen}",
+        f"{label}{f', {versions} versions together, takes' if versions > 1 else ' takes'} {percent(share)} of kernel "
+        f"time, in {counted(len(hot), 'launch', 'launches')} of {duration(middle_ns)}{grid}{seen}",
         evidence,
         None,  # how far it is from its limit cannot be seen in a timeline
         (

@@ -214,7 +214,7 @@ def _until_upload(pieces: HostPieces, place: Place) -> tuple[dict[str, object], 
 
 def _what(context: RuleContext, sleeping: float) -> str:
     if context.timeline.devices:
-        return "the GPU idles for input"
+        return "the GPU waits for input"
     return "the program waits for input" if sleeping > 0.5 else "the program prepares its input itself"
 
 

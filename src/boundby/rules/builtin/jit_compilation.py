@@ -41,7 +41,7 @@ def _compiled(context: RuleContext, compiled: Compilations) -> Match:
     return Match(
         region=context.place(compiled.region, np.maximum(length, 1)),
         title=f"{f'{who} compiles' if len(compiled.who) == 1 else f'{who} compile' if who else 'code is compiled'} "
-        f"while the program runs: the GPU waits {duration(compiled.total_ns)}, "
+        f"while the program runs, and the GPU waits for it for {duration(compiled.total_ns)}, "
         f"{percent(compiled.total_ns / max(context.window_ns, 1))} of the window"
         f"{', again and again' if goes_on else ''}",
         evidence={

@@ -170,7 +170,7 @@ def _by_messages(context: RuleContext, part: _Part, match: Match) -> Match:
         one = context.call_totals(part.rows)[0][0]
         what, where, cost_ns = f"the first {one} takes {duration(max(longest))}{many} once, inside", "", max(longest)
     else:
-        what, where, cost_ns = "inside", f": {match.title}", part.total_ns
+        what, where, cost_ns = f"{match.title}, inside", "", part.total_ns
     return replace(
         match,
         region=None,
@@ -195,13 +195,13 @@ def _title(context: RuleContext, part: _Part) -> str:
     one = len(part.rows) == 1
     calls = "1 call" if one else f"{count(len(part.rows))} calls"
     if not len(part.pieces):
-        does = "loads code, allocates or pins takes" if one else "load code, allocate or pin take"
-        return f"{calls} that {does} {duration(part.total_ns)}{summed}: {named}"
+        does = "loads code or allocates memory takes" if one else "load code or allocate memory take"
+        return f"{calls} that {does} {duration(part.total_ns)}{summed} ({named})"
     who = f"{' and '.join(part.libraries)} {'starts' if len(part.libraries) == 1 else 'start'}"
     spent = f", {duration(part.calls_ns)} in {calls} ({named})" if len(part.rows) else ""
     return (
-        f"{who if part.libraries else 'a library starts'} and code loads, {duration(part.total_ns)} once{summed}: "
-        f"{duration(part.pieces_ns)} of the host in the libraries{spent}"
+        f"{who if part.libraries else 'a library starts'} and code loads, once, for {duration(part.total_ns)}{summed}: "
+        f"{duration(part.pieces_ns)} of host time in the libraries{spent}"
     )
 
 

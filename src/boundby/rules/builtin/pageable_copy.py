@@ -80,7 +80,7 @@ def _outermost(context: RuleContext, region: npt.NDArray[np.integer]) -> Int:
 def _upload(copies: CopySet) -> Match:
     return copies.match(
         f"{counted(len(copies), 'copy uploads', 'copies upload')} {size(copies.byte_count)} from pageable memory in "
-        f"{copies.took}, while no kernel runs",
+        f"{copies.took} while no kernel runs",
         copies.evidence(is_upload=True),
         (0, copies.saving_without(Cause.GPU_COPY)[1]),
         copies.context.program.pick(_UPLOADS["cpp"], **_UPLOADS),

@@ -100,8 +100,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
                 continue
             yield Match(
                 region=OperationSet(context, held.rows).region,
-                title=f"the default stream and the others take turns: {count(len(held.rows))} operations held up, "
-                f"{duration(total)} in all",
+                title=f"the default stream and the others take turns, which holds up {count(len(held.rows))} "
+                f"operations for {duration(total)} in all",
                 evidence={
                     "count": len(held.rows),
                     "held_ns": total,

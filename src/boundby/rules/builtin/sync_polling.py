@@ -43,7 +43,7 @@ def check(context: RuleContext) -> Iterator[Match]:
     yield Match(
         region=context.place(context.timeline.call_region[first], took),
         title=f"{context.call_name(first[worst[0]])} is called {asked:,} times in {len(first):,} loops, "
-        f"{duration(int(took.sum()))} in all",
+        f"for {duration(int(took.sum()))} in all",
         evidence={
             "calls": asked,
             "loops": len(first),

@@ -190,11 +190,11 @@ def _no_nvtx(context: RuleContext) -> Iterator[Match]:
     if lost:
         title = "the program's NVTX ranges were lost"
     elif regions == 1:
-        title = "no NVTX ranges: the one region here was found by repetition and has no name"
+        title = "the program has no NVTX ranges: the one region here was found by repetition and has no name"
     elif regions:
-        title = f"no NVTX ranges: the {regions} regions here were found by repetition and have no names"
+        title = f"the program has no NVTX ranges: the {regions} regions here were found by repetition and have no names"
     else:
-        title = "no NVTX ranges: nothing says which part of the program takes the time"
+        title = "the program has no NVTX ranges: nothing says which part of it takes the time"
     yield note(
         title,
         {"ranges": 0, "regions_found": regions},

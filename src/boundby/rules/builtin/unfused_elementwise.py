@@ -22,7 +22,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     least = RULE.threshold(context, "fused_least")
     most = max(least, min(chains.mean_length, RULE.threshold(context, "fused_most")))
     yield kernels.match(
-        f"{count(len(kernels))} elementwise and reduction kernels in chains of {chains.mean_length:.1f} take "
+        f"{count(len(kernels))} elementwise and reduction kernels in chains of about {chains.mean_length:.0f} take "
         f"{duration(kernels.total_ns)}, {percent(kernels.share)} of kernel time",
         kernels.evidence(
             chains=chains.count,

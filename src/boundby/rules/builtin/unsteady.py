@@ -38,7 +38,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         if spread > RULE.threshold(context, "spread") and _is_even_per_unit(context, item):
             continue  # they differ in size, and take equally long for each of what they carry
         if len(steady) < RULE.threshold(context, "instances"):
-            title = f"only {count(len(steady))} instances after warm-up: too few for an average"
+            title = f"only {count(len(steady))} instances come after warm-up, too few for an average"
             advice = _FEW
         elif spread > RULE.threshold(context, "spread") and (kinds := _kinds_of_work(context, item)):
             if is_operator(context.tree.name[item.region]):
