@@ -664,7 +664,7 @@ class Trace(Struct, frozen=True, dict=True):
 
     @property
     def how_it_runs(self) -> str:
-        """What stands for the program in a command: its own command line; PROGRAM where that is not told, or holds signs
+        """What stands for the program in a command: its own command line; PROGRAM where it is not told, or holds signs
         that a shell acts on: whoever made the report could have written them."""
         return self.command if self.command and _PLAIN_COMMAND.match(self.command) else "PROGRAM"
 
