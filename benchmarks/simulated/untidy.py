@@ -41,7 +41,7 @@ from boundby.simulate.program import (
 )
 
 # Streams that only one feature uses.
-_LOADER, _PINNED, _COMM, _SHORT, _POOLED, _LOCKED = 20, 22, 24, 26, 28, 30
+_LOADER, _PINNED, _COMM, _SHORT, _POOLED, _LOCKED, _PAGES = 20, 22, 24, 26, 28, 30, 32
 #: A daemon's loop is long enough for any program that is made here.
 _FOREVER_NS = 2_000 * MS
 
@@ -364,6 +364,19 @@ def _first_loads(draft: Draft) -> None:
     draft.first += [Launch("warm_up", 5 * US), Loop(chance.randint(3, 6), kernels)]
 
 
+def _fault_storms(draft: Draft) -> None:
+    """Managed memory: what the host made is read by the device, and it reads results back, by page faults, a block at a
+    time, and does something with each."""
+    chance = draft.chance
+    size = log_uniform(chance, 4e3, 2e6)
+    moves: Instruction = Copy(size, "DtoH", "managed", stream=_PAGES)
+    reads = Loop(chance.randint(20, 300), [moves, Work(log_uniform(chance, 2 * US, 400 * US), 0.2)])
+    if chance.random() < 0.5:
+        draft.first += [Launch("fills_managed", draft.size() // 4), Sync(), reads]
+    else:
+        draft.put(Sync(), reads, name="check")
+
+
 FEATURES: Mapping[str, Feature] = {
     "helper_threads": Feature("Threads that copy, wait, poll and sleep beside the main one.", _helper_threads),
     "short_streams": Feature("Streams that are created and destroyed in every pass.", _short_streams),
@@ -382,5 +395,6 @@ FEATURES: Mapping[str, Feature] = {
     "unseen_threads": Feature("A loader of processes, and a thread whose state is not known.", _unseen_threads),
     "driver_lock": Feature("Copies that wait in the driver for another thread's.", _driver_lock),
     "first_loads": Feature("First launches that load code.", _first_loads),
+    "fault_storms": Feature("Managed memory that moves at page faults.", _fault_storms),
     "clock_drift": Feature("Clocks that drift and are off.", _clock_drift),
 }

@@ -236,6 +236,25 @@ def test_who_is_away_many_times_as_long_as_it_runs_sleeps(away_us: int, waits_fo
     assert evidence.asleep.total == (5 * US if waits_for_a_core else 5 * US + 10 * away_us * US)
 
 
+def test_pages_that_the_host_reads_back_are_of_the_thread_at_work() -> None:
+    """No call moves them; of two threads that call CUDA the one that computes touches them, in its range."""
+    program = Program(threads=2)
+    program.osrt = True
+    launch(program, 0, 10, 1_000)
+    launch(program, 5, 15, 1_000, thread=1)
+    program.sleep(20 * US, 9_000 * US, thread=1)
+    program.push(1_100 * US, 8_900 * US, "check")
+    for page in range(7):
+        at = (2_000 + 1_000 * page) * US
+        program.migration(at, at + 10 * US)
+    timeline = timeline_of(program)
+    [device] = timeline.devices
+    assert set(device.gaps.thread.tolist()) == {0}
+    assert causes(program)["cpu"] == 1_000 + 6 * 990
+    [check] = [number for number, name in enumerate(timeline.ownership.regions.name) if name == "check"]
+    assert timeline.launch_region[1:].tolist() == [0, *[check] * 7]
+
+
 def fed(works: int, region: str = "step") -> Program:
     """A program that sleeps for 8 of each 10 ms, in a range, in which another thread works for so many microseconds."""
     program = Program(threads=2)

@@ -18,6 +18,7 @@ from boundby.simulate.program import (
     US,
     Await,
     Call,
+    Copy,
     GraphLaunch,
     Launch,
     Loop,
@@ -32,9 +33,22 @@ from boundby.simulate.program import (
     Thread,
     WaitEvent,
     Work,
+    program,
     threads,
 )
+from boundby.trace.tables import OpKind
 from tests.simulate.small import SMALL, device, host, run
+
+
+def test_of_managed_memory_the_host_waits_in_page_faults_that_are_no_calls(tmp_path: Path) -> None:
+    """Each page takes 3 to arrive at the device and 50 to move; without copies nobody waits, without waits all do."""
+    made = program(Launch("fills", 1), Loop(3, [Copy(25, "DtoH", "managed", stream=1), Work(200_000)]))
+    truths = Truths(made, SMALL)
+    assert truths.window() - truths.window(Removal.COPIES) == pytest.approx(3 * 50, abs=10)
+    assert truths.window(Removal.WAITS | Removal.CPU) == pytest.approx(truths.window(Removal.CPU), abs=10)
+    trace = read_trace(to_export(run(made), Capture()).write(tmp_path / "faults.sqlite", "2023"))
+    assert sum(trace.operations.kind == OpKind.MIGRATION) == 3
+    assert len(trace.api) == 1
 
 
 def test_kernels_that_run_together_slow_each_other_down() -> None:

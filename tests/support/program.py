@@ -78,6 +78,11 @@ class Program:
         source, target = (memory, MemoryKind.DEVICE) if to_device else (MemoryKind.DEVICE, memory)
         self._op(start, end, call, OpKind.MEMCPY, "", device, stream, size, direction, source, target)
 
+    def migration(self, start: int, end: int, size: int = 65_536, device: int = 0) -> None:
+        """Pages of managed memory move to the host at its fault: no call does it."""
+        kinds = MemoryKind.DEVICE, MemoryKind.MANAGED
+        self._op(start, end, 0, OpKind.MIGRATION, "", device, 0, size, Direction.DTOH, *kinds)
+
     def _op(
         self,
         start: int,

@@ -38,7 +38,7 @@ from boundby.model.intervals import IntervalSet
 from boundby.model.library import int64
 from boundby.model.step_function import NOTHING
 from boundby.native.account import Divided, around, divide
-from boundby.trace.tables import Operations, Table
+from boundby.trace.tables import Operations, OpKind, Table
 
 # An operation that starts within this time of its launch was simply on its way; one that takes longer waited.
 LAUNCH_LIMIT_NS = 10_000
@@ -152,7 +152,8 @@ def _launching_threads(
     context: TraceContext, call: npt.NDArray[np.integer], table: Operations, rows: Int32Array
 ) -> Int32Array:
     """The thread of each launching call; without a known call the only thread of the process of the operation, one of
-    these rows, that calls CUDA; NO_THREAD where there are several or none."""
+    these rows, that calls CUDA; of several the one that is at work as pages migrate, which no call makes; else
+    NO_THREAD."""
     callers = unique(context.calls.thread)
     if len(call) and len(callers) == 1 and bounds(call)[0] >= 0:
         return compact(spread(int(callers[0]), len(call), np.int32))
@@ -162,6 +163,10 @@ def _launching_threads(
     thread = pick(context.calls.thread, call, NO_THREAD)
     without = np.flatnonzero(call < 0)
     thread[without] = sole[table.process[rows[without]]]
+    moved = np.flatnonzero((call < 0) & (thread == NO_THREAD))
+    moved = moved[table.kind[rows[moved]] == OpKind.MIGRATION]
+    if len(moved):
+        thread[moved] = context.host_state.at_work(table.process[rows[moved]], table.start_ns[rows[moved]])
     return thread
 
 

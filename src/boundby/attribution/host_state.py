@@ -265,6 +265,17 @@ class HostState:
             self._elsewhere[process] = np.array([t for t in mine if t in marked or not self._spins(t)], np.int64)
         return self._elsewhere[process]
 
+    def at_work(self, process: npt.NDArray[np.integer], time_ns: Int64Array) -> Int32Array:
+        """The thread of each of these processes that calls CUDA and runs code of its own at that instant, as one does
+        that touches managed memory; NOTHING where none or several do."""
+        found, many = np.full(len(time_ns), NOTHING, np.int32), np.zeros(len(time_ns), np.int64)
+        for thread in unique(self._calls.thread).tolist():
+            mine = process == self._trace.process_of_thread[thread]
+            mine[mine] = is_any(self.states(thread).at(time_ns[mine]), (Cause.CPU, Cause.CUDA_API))
+            found[mine] = thread
+            many += mine
+        return np.where(many == 1, found, np.int32(NOTHING))
+
     def running(self, thread: int, sleeper: int) -> StepFunction:
         """A thread's states where it can be shown to run while the ``sleeper`` does not, and not to make its input;
         NOTHING elsewhere."""

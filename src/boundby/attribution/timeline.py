@@ -212,7 +212,7 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
         host_state,
         call_range,
         call_region,
-        pick(call_region, calls.of_operation, ROOT),
+        _launch_region(trace, calls, call_region, host_state, ownership),
     )
     losses = find_losses(trace, calls, ownership.regions.of_range)
     devices = []
@@ -244,6 +244,23 @@ def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: boo
         window=window,
         losses=losses,
     )
+
+
+def _launch_region(
+    trace: Trace, calls: Calls, call_region: Int32Array, host_state: HostState, ownership: Ownership
+) -> Int32Array:
+    """Per operation: the region of the call that launched it; of pages that migrate without one, where the thread is at
+    work that touches them."""
+    found, table = pick(call_region, calls.of_operation, ROOT), trace.operations
+    moved = np.flatnonzero((table.kind == OpKind.MIGRATION) & (calls.of_operation < 0))
+    if len(moved):
+        time_ns = table.start_ns[moved]
+        thread = host_state.at_work(table.process[moved], time_ns)
+        found = found.copy()
+        for number in unique(thread[thread >= 0]).tolist():
+            mine = thread == number
+            found[moved[mine]] = ownership.at(number, time_ns[mine])
+    return found
 
 
 def _beside(busy: IntervalSet, gaps: Gaps) -> IntervalSet:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from boundby.claims.bound import FIXED, IDLE_WORTH, LEAST_SAVING, LEAST_SHARE, Case, Decision, host_together_ns
+from boundby.claims.bound import FIXED, IDLE_WORTH, LEAST_SHARE, Case, Decision, host_together_ns
 from boundby.model.causes import BUSY_CAUSES, SHORT_LABEL, Cause
 from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, NEARLY_ALL, NOTABLE
 from boundby.model.units import duration, percent
@@ -81,10 +81,10 @@ def _host_limit(case: Case, decision: Decision) -> str:
     if case.replayed is None:  # the account alone does not show what waits for what
         pace = ", and the trace cannot tell which of the two sets the pace" if limit < IDLE_WORTH else ""
         return f"; host code takes {'as long' if pace else f'{rest} of the time'}{pace}"
-    if limit < LEAST_SAVING:
+    if limit < IDLE_WORTH:
         is_covered = case.beside_ns >= COVERED * case.time[Cause[decision.bound.upper()]]
         why = "other work hides it" if is_covered else "what is left takes as long"
-        return f"; removing it alone saves nothing: {why}"
+        return f"; removing it alone saves hardly anything: {why}"
     return f"; with an infinitely fast GPU it would still take {rest} of the time"
 
 

@@ -118,6 +118,12 @@ class Case(Struct, frozen=True, kw_only=True, dict=True):
         return sum([self.time[cause] for cause in causes]) / self.window_ns
 
 
+def staying_ns(waited_ns: int, replayed: Mapping[str, int]) -> int:
+    """Of the idle time that waits are to blame for what stays when they go: something else keeps the host then, as a
+    camera's pace does."""
+    return max(waited_ns - replayed.get(Cause.SYNC.key, 0), 0)
+
+
 def unshown_sleep_ns(slept_idle_ns: int, saved_ns: int) -> int:
     """What of the saving by a removal of sleeps is open: who sleeps until somebody has work for it cannot run ahead,
     and where such sleeps cost the device hardly any idle time, nothing shows that they are others."""
@@ -186,6 +192,8 @@ def _shown(case: Case, savings: tuple[Saving, ...]) -> tuple[Saving, ...]:
     if case.replayed is None or case.is_part:
         return savings
     own = {cause.key: ns for cause, ns in case.time.items()}
+    for cause in _HOST_IDLE:
+        own[cause.key] += staying_ns(case.time[Cause.SYNC], case.replayed)
     own[Cause.SYNC.key] += case.replayed.get(Cause.SYNC.key, 0)
     own[Cause.CUDA_API.key] += own[Cause.DEVICE_WAIT.key]  # launch latency goes with it
     own[Cause.CPU.key] += own[Cause.HOST_BLOCKED.key]  # while one thread sleeps, another may work for it
@@ -241,9 +249,10 @@ def is_saturated(time: Mapping[Cause, int], replayed: Mapping[str, int] | None =
 
 
 def _decide_saturated(case: Case, savings: tuple[Saving, ...]) -> Decision:
-    """Only the device's own work competes: what saves most, or the busiest class where none saves anything."""
+    """Only the device's own work competes: what saves most, or the busiest class where none saves much."""
     own = tuple(saving for saving in savings if saving.cause in BUSY_KEYS)
-    bound = _worth_naming(own, case.window_ns) or busiest(case.time).key
+    is_worth = bool(own) and own[0].saving_ns >= IDLE_WORTH * case.window_ns
+    bound = own[0].cause if is_worth else busiest(case.time).key
     limit = sum(saving.saving_ns for saving in own) / case.window_ns
     rest = savings if case.following is None else _ranked(case.following)
     others = tuple(saving for saving in rest if saving.cause != bound)

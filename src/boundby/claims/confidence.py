@@ -185,6 +185,9 @@ def _doubts_of_savings(case: Case, decision: Decision, *, is_saturated: bool) ->
         yield uncertainty("no-verdict", steps=2)
     elif decision.bound == "unknown":
         yield uncertainty("no-cause", steps=1)
+    elif is_saturated and case.replayed is not None and (decision.host_limit_fraction or 0) < IDLE_WORTH:
+        sentence = f"removing {NOUN[decision.bound]} alone would save hardly anything"
+        yield uncertainty("unlike-account", steps=1, sentence=sentence)
     elif decision.mixed_of is None and not is_saturated:
         if host_together_ns(case, decision) is not None:
             yield uncertainty("together", steps=1)

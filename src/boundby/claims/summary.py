@@ -16,7 +16,7 @@ from boundby.attribution.account import ThreadAccount
 from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.attribution.windows import region_matches
-from boundby.claims.bound import BUSY_KEYS, Case, Otherwise, is_saturated, unshown_sleep_ns
+from boundby.claims.bound import BUSY_KEYS, Case, Otherwise, is_saturated, staying_ns, unshown_sleep_ns
 from boundby.claims.checklist import Signs, checklist
 from boundby.claims.confidence import MUCH_UNWOKEN
 from boundby.claims.doubt import CHANCE, LITTLE
@@ -300,7 +300,12 @@ def _widened(
             "unwoken", max(found.low_ns - slept_ns, 0) if is_work else None, None if is_work else length
         )
     if Cause.HOST_BLOCKED.key in causes:
-        unshown_ns = unshown_sleep_ns(int(device.segments.by_cause()[Cause.HOST_BLOCKED]), slept_ns)
+        by_cause, waitless_ns = (
+            device.segments.by_cause(),
+            replayed.predicted_ns[device.index][SCENARIO_OF_CAUSE[Cause.SYNC.key]],
+        )
+        staying = staying_ns(int(by_cause[Cause.SYNC]), {Cause.SYNC.key: length - waitless_ns})
+        unshown_ns = unshown_sleep_ns(int(by_cause[Cause.HOST_BLOCKED]) + staying, slept_ns)
         found = found.reaching("idle-sleeps", None, min(found.high_ns + unshown_ns, length))
     most_ns = min(found.high_ns + unknown, max(length, found.told_ns))
     found = found.reaching("lost-calls", max(found.low_ns - unknown, 0), most_ns)
@@ -346,7 +351,8 @@ def _shown(saved: Mapping[str, int] | None, by_cause: npt.NDArray[np.int64]) -> 
     key = Cause.HOST_BLOCKED.key
     if saved is None or key not in saved:
         return saved
-    return {**saved, key: saved[key] - unshown_sleep_ns(int(by_cause[Cause.HOST_BLOCKED]), saved[key])}
+    idle_ns = int(by_cause[Cause.HOST_BLOCKED]) + staying_ns(int(by_cause[Cause.SYNC]), saved)
+    return {**saved, key: saved[key] - unshown_sleep_ns(idle_ns, saved[key])}
 
 
 def _filled(replayed: Counterfactuals, time: npt.NDArray[np.int64], savings: Mapping[str, int] | None) -> Otherwise:

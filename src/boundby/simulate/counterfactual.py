@@ -21,7 +21,19 @@ from msgspec.structs import replace
 from boundby.simulate.engine import Executed, Run, simulate
 from boundby.simulate.machine import Machine
 from boundby.simulate.program import Program
-from boundby.simulate.script import CALLS, OWN_CODE, Do, Kind, Path, Script, ScriptThread, Step, Wait, realise
+from boundby.simulate.script import (
+    CALLS,
+    OWN_CODE,
+    PAGE_FAULT,
+    Do,
+    Kind,
+    Path,
+    Script,
+    ScriptThread,
+    Step,
+    Wait,
+    realise,
+)
 
 # What a run took: the window of a device, and how long it was busy with what, each instant counted once.
 
@@ -348,7 +360,7 @@ def _strip(step: Step, removal: Removal) -> Step:
         return step
     if Removal.INIT in removal and step.init_ns:
         step = step._replace(init_ns=0)
-    if Removal.WAITS in removal and step.wait != Wait.NONE:
+    if Removal.WAITS in removal and step.wait != Wait.NONE and step.call != PAGE_FAULT:
         # A sync is gone; a copy is as if it were asynchronous and its memory pinned.
         host_ns = step.host_ns if step.operation else 0
         step = step._replace(wait=Wait.NONE, return_ns=0, host_ns=host_ns)
@@ -398,7 +410,7 @@ def _split(script: Script, run: Run) -> Script:
         limit: int | None = None  # until when host work is dispatch; before the first call nothing is
         for number, step in enumerate(steps):
             start, end = run.start_ns[at][number], run.end_ns[at][number]
-            if step.do in CALLS:
+            if step.do in CALLS and step.call != PAGE_FAULT:
                 limit = end + DISPATCH_LIMIT_NS
             elif step.do in OWN_CODE:
                 excess = end - start if limit is None else end - min(max(start, limit), end)

@@ -16,7 +16,7 @@ from boundby.model.errors import OutputError
 from boundby.simulate.engine import Executed, Run
 from boundby.simulate.rows import Call, Export, Thread
 from boundby.simulate.schema import GENERATIONS
-from boundby.simulate.script import CALLS, Do, Kind, ScriptThread, Step, Wait
+from boundby.simulate.script import CALLS, PAGE_FAULT, Do, Kind, ScriptThread, Step, Wait
 
 #: What META_DATA_EXPORT says, and the name of every GPU (older schemas have no metadata).
 PRODUCT = "boundby simulate"
@@ -33,6 +33,7 @@ FIRST_PID = 1000
 _RECORDS, _SYNCS = "CUPTI_ACTIVITY_KIND_CUDA_EVENT", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 # As nsys numbers them: the default stream, those that programs make; each GPU of a process has numbers of its own.
 DEFAULT_STREAM, FIRST_STREAM, STREAMS_OF_GPU = 7, 13, 1_000
+_AT_A_FAULT = 2  # CUpti_ActivityUnifiedMemoryMigrationCause
 #: nsys leaves shorter OS calls out.
 OSRT_THRESHOLD_NS = 1_000
 # Version suffixes as CUPTI writes them; driver calls have none.
@@ -138,7 +139,7 @@ class _Exporter:
         for number, (step, start, end) in enumerate(zip(thread.steps, starts, ends, strict=False)):
             if step.do in CALLS:
                 self.write_call(place, step, start, end, self.operations.get((at, number)))
-                if not thread.unseen:
+                if not thread.unseen and step.call != PAGE_FAULT:
                     self.write_wait(place, step, start, end)
             elif step.do in (Do.SLEEP, Do.AWAIT) and not thread.unseen:
                 self.write_sleep(place, step, start, end)
@@ -151,6 +152,10 @@ class _Exporter:
             self.export.sched(place, ends[-1] if ends else 0, False)
 
     def write_call(self, place: Thread, step: Step, start: int, end: int, operation: Executed | None) -> None:
+        if step.call == PAGE_FAULT:
+            if operation is not None:
+                self.write_operation(place, step, operation)
+            return
         name = step.call + ("" if not step.call.startswith("cuda") else _VERSION.get(step.call, "_v3020"))
         event = self.event(place, step.text) if step.text else None
         stream = _stream(step)
@@ -178,7 +183,7 @@ class _Exporter:
             flag = "null" if is_null else "default" if follows else "non_blocking"
             self.export.stream(place, stream, flag)
 
-    def write_operation(self, call: Call, step: Step, operation: Executed) -> None:
+    def write_operation(self, call: Call | Thread, step: Step, operation: Executed) -> None:
         export, spec = self.export, operation.spec
         if step.device not in self.gpus:
             self.gpus.add(step.device)
@@ -208,7 +213,8 @@ class _Exporter:
             export.memcpy(
                 *(call, start, end),
                 bytes=spec.bytes,
-                kind=spec.direction,
+                kind=f"UVM_{spec.direction}" if step.call == PAGE_FAULT else spec.direction,
+                cause=_AT_A_FAULT if step.call == PAGE_FAULT else None,
                 source=source,
                 target=target,
                 device=device,

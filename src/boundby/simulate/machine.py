@@ -76,6 +76,7 @@ class Machine(Struct, frozen=True, dict=True):
         """Time of a copy on the device's copy engine, by the kind of memory on its slower side."""
         rate = {
             "pageable": self.pageable_bytes_per_ns,
+            "managed": self.pageable_bytes_per_ns,
             "pinned": self.pinned_bytes_per_ns,
             "device": self.device_bytes_per_ns,
         }[memory]

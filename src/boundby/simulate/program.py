@@ -12,7 +12,7 @@ What the machine adds (call times, latencies, bandwidth, jitter) is not here but
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
@@ -20,7 +20,7 @@ from msgspec.structs import force_setattr
 US, MS, S = 1_000, 1_000_000, 1_000_000_000
 
 Direction = Literal["HtoD", "DtoH", "DtoD"]
-Memory = Literal["pageable", "pinned", "device"]
+Memory = Literal["pageable", "pinned", "managed", "device"]
 
 
 class Instruction(Struct, frozen=True):
@@ -84,7 +84,8 @@ class GraphLaunch(Instruction, frozen=True):
 
 
 class Copy(Instruction, frozen=True):
-    """cudaMemcpyAsync, or cudaMemcpy where ``blocking``. ``memory``: the kind of the host's side."""
+    """cudaMemcpyAsync, or cudaMemcpy where ``blocking``. ``memory``: the kind of the host's side; of ``managed`` memory
+    no call copies: the host waits in a page fault while the driver moves its pages."""
 
     bytes: int
     direction: Direction = "HtoD"
@@ -291,7 +292,7 @@ def _faults(found: Instruction) -> Iterator[str]:
     if isinstance(found, GraphLaunch) and not found.nodes:
         yield "a graph needs a node"
     if isinstance(found, Copy):
-        if found.direction not in ("HtoD", "DtoH", "DtoD") or found.memory not in ("pageable", "pinned", "device"):
+        if found.direction not in ("HtoD", "DtoH", "DtoD") or found.memory not in get_args(Memory):
             yield "no such direction or memory"
         if (found.direction == "DtoD") != (found.memory == "device"):
             yield "a DtoD copy is between device memory, any other has host memory on one side"

@@ -61,6 +61,8 @@ class Do(IntEnum):
 
 
 CALLS = frozenset((Do.CALL, Do.LAUNCH, Do.RECORD, Do.WAIT_EVENT))
+#: The name of a call that is none.
+PAGE_FAULT = ""
 #: Steps in which the thread runs code of its own.
 OWN_CODE = frozenset((Do.WORK, Do.PUSH, Do.POP))
 
@@ -280,8 +282,10 @@ class _Writer:
             call, cost = "cudaMemsetAsync", machine.memset_call_ns
         else:
             call, cost = "cudaMemcpy" if found.blocking else "cudaMemcpyAsync", machine.copy_call_ns
+            if found.memory == "managed":
+                call, cost = PAGE_FAULT, 0
             wait = self.copy_wait(found)
-            is_back = machine.sync_return_ns if wait == Wait.OWN_END else 0
+            is_back = machine.sync_return_ns if wait == Wait.OWN_END and call else 0
             if not found.blocking and found.memory == "pageable" and found.direction == "HtoD" and wait == Wait.NONE:
                 cost += round(found.bytes / machine.staging_bytes_per_ns)
         host = self.host(cost)
@@ -302,7 +306,7 @@ class _Writer:
     def copy_wait(self, copy: Copy) -> Wait:
         if copy.direction == "DtoD":
             return Wait.NONE  # cudaMemcpy between device memory does not wait either
-        if copy.blocking:
+        if copy.blocking or copy.memory == "managed":
             return Wait.OWN_END
         if copy.memory != "pageable":
             return Wait.NONE
