@@ -404,9 +404,31 @@ def test_who_starts_a_program_tells_that_it_failed(errors: str, words: str) -> N
     assert (said.ended, said.words) == (FAILED, words)
 
 
-@pytest.mark.parametrize("last", ["Done.", "All tests PASSED", "Result = PASS", "Elapsed time: 1.2 s", "run completed"])
+@pytest.mark.parametrize("last", ["Done.", "All tests PASSED", "Result = PASS", "Elapsed time: 1.2 s", "All finished!"])
 def test_a_program_that_came_to_its_end_has_not_failed(last: str) -> None:
     """What it wrote to standard error has no order beside what it wrote to standard output."""
     assert last_words(IMPORT, f"loading\n{last}\n") is None
     assert last_words(IMPORT, f"loading\n{last}\n", exit_code=1) is not None
-    assert last_words(IMPORT, "loading\n") is not None
+    assert last_words(IMPORT, "Done loading the configuration\n") is not None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "2024-01-01 00:00:01: E external/xla/cuda_driver.cc:266] failed call to cuInit: no CUDA-capable device",
+        "error: unable to read config, using defaults",
+        "CUDA error: peer access is not supported, disabling it",
+    ],
+)
+def test_who_logs_an_error_and_goes_on_has_not_failed(line: str) -> None:
+    assert last_words(f"{line}\n") is None
+
+
+def test_the_line_of_a_librarys_log_is_none_of_the_program() -> None:
+    said = last_words(
+        "[rank1]:[E ProcessGroupNCCL.cpp:474] [Rank 1] Watchdog caught collective operation timeout\n"
+        "terminate called after throwing an instance of 'c10::DistBackendError'\n"
+        "  what():  [Rank 1] NCCL watchdog thread terminated with exception: timeout\n"
+    )
+    assert said is not None
+    assert said.where is None

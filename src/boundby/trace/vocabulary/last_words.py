@@ -120,15 +120,16 @@ _AFTERMATH = expression(
 _GOING = expression(
     r"\b(?:epoch|step|iter(?:ation)?|batch|loss|acc(?:uracy)?|throughput|samples/s|tokens/s)\b.{0,20}\d"
     r"|\d(?:it/s|s/it)|\d%\||\b(?:INFO|DEBUG)\b|^\s*(?:done|finished|completed|success\w*|elapsed|total time)\b"
-    r"|\b(?:retrying|falling back|fallback|continuing|skipping|ignored|ignoring|recovered|restarting)\b",
+    r"|\b(?:retrying|falling back|fallback|continuing|skipping|ignored|ignoring|recovered|restarting|disabl\w+"
+    r"|using (?:\w+ )*(?:defaults?|instead))\b",
     re.IGNORECASE,
 )
 
 
 # What a program writes last that came to its end, whatever it wrote to the other stream, and when.
 _OVER = expression(
-    r"^\W*(?:all )?(?:done|finished|completed|success\w*|bye)\b|\b(?:complet|finish|succe)\w+ ?(?:successfully)?\W*$"
-    r"|\b(?:PASS(?:ED)?|OK)\W*$|^\s*(?:total|elapsed|wall|run) ?time\b",
+    r"^\W*(?:all )?(?:done|finished|completed|success\w*|bye)(?: successfully)?\W*$|\b(?:PASS(?:ED)?|OK)\W*$"
+    r"|^\s*(?:total|elapsed|wall|run) ?time\b",
     re.IGNORECASE,
 )
 
@@ -351,16 +352,21 @@ _CHECKED = expression(
 )
 
 
+# A library's log, which tells its own file: ``cuda_driver.cc:266] failed call to cuInit``. Who logs goes on.
+_LOGGED = expression(r"\.\w+:\d+\]")
+
+
 def _last_line(lines: Sequence[str]) -> Iterator[_Mark]:
     row = next((row for row in reversed(range(len(lines))) if not _AFTERMATH.search(lines[row])), None)
-    if row is not None and _CHECKED.search(lines[row]) and not _is_going(lines[row]):
+    is_end = row is not None and _CHECKED.search(lines[row]) and not _LOGGED.search(lines[row])
+    if row is not None and is_end and not _is_going(lines[row]):
         yield _Mark(_Weight.SIGNAL, row, row, lines[row].strip(), _place([lines[row]]))
 
 
 # --- places
 _SOURCE = r"[\w./~+-]+\.(?:c|cc|cpp|cxx|cu|cuh|hpp|hh|h|f|for|f90|F90|f95|f03|jl|rs|py|go)\b"
 _PLACE = expression(
-    rf"(?<![\w./])(?P<file>{_SOURCE})(?::|\(|\"?,? line | )(?P<line>\d+)\b"
+    rf"(?<![\w./])(?P<file>{_SOURCE})(?::|\(|\"?,? line | )(?P<line>\d+)\b(?!\])"
     rf"|\b[Ll]ine:? (?P<of>\d+) of file (?P<source>{_SOURCE})"
 )
 _FILE_ABOVE, _LINE_BELOW = expression(rf"^ *File: ({_SOURCE})$"), expression(r"^ *Line: (\d+)$")
