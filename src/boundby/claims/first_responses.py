@@ -160,7 +160,7 @@ def _see_into_graphs(subject: Subject) -> FirstResponse:
     assert graphs is not None
     return FirstResponse(
         "gpu_compute.see-into-graphs",
-        row.title,
+        row.words({}),
         because=f"{percent(min(graphs.total_ns / subject.window_ns, 1.0))} of the time is in CUDA graphs recorded as"
         " one piece each: their kernels, copies and gaps are not on record",
         action="boundby profile records the kernels inside graphs (nsys profile --cuda-graph-trace=node)",
@@ -286,7 +286,7 @@ def _unnumbered(context: RuleContext, bounds: Sequence[str]) -> Iterator[FirstRe
             because = "no number: nothing on record names what takes the time"
             yield FirstResponse(
                 row.key,
-                row.title,
+                row.words({}),
                 because=because,
                 needs=row.needs,
                 caution=row.caution,

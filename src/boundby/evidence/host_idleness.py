@@ -391,7 +391,7 @@ def places(context: RuleContext, rows: Rows) -> list[Place]:
     count = group_counts(group, len(large) + 1)
     *of_large, rest = np.split(into_groups(group, rows, count), np.cumsum(count)[:-1])
     by_region = [
-        Place(one, mine, int(total[one]), _count_stretches(pieces.call[mine]))
+        Place(one, mine, int(total[one]), _count_stretches(pieces, mine))
         for one, mine in zip(large.tolist(), of_large, strict=True)
     ]
     if pieces.total_ns(rest) >= context.least_ns:
@@ -402,11 +402,16 @@ def places(context: RuleContext, rows: Rows) -> list[Place]:
 def place_at(context: RuleContext, region: int, rows: Rows, parts: tuple[Place, ...] = ()) -> Place:
     """These pieces as one place."""
     pieces = host_pieces(context)
-    return Place(region, rows, pieces.total_ns(rows), _count_stretches(pieces.call[rows]), parts)
+    return Place(region, rows, pieces.total_ns(rows), _count_stretches(pieces, rows), parts)
 
 
-def _count_stretches(call: Int) -> int:
-    """How many different intervals pieces lie in, by the call that ends each."""
+def _count_stretches(pieces: HostPieces, rows: Rows) -> int:
+    """How many different intervals pieces lie in, by the call that ends each; of threads that call nothing how often
+    something else comes between."""
+    call = pieces.call[rows]
+    if len(call) and int(call.max()) < NOTHING:
+        start_ns = pieces.start_ns[rows]
+        return int(np.count_nonzero(start_ns[1:] != (start_ns + pieces.length_ns[rows])[:-1])) + 1
     if _is_descending(call):
         return int(np.count_nonzero(call[1:] != call[:-1])) + 1
     return len(unique(call))

@@ -18,6 +18,15 @@ from boundby.trace.program import Program
 from boundby.trace.tables import Trace
 
 
+#: What a title calls that of which a trace does not tell more.
+UNTOLD = {
+    "function": "the host code that takes the time",
+    "thread": "launching thread",
+    "work": "the GPU's work",
+    "late": "one rank",
+}
+
+
 class Remedy(Struct, frozen=True, kw_only=True):
     """One row. ``bound``: the pattern whose page teaches it; empty: none."""
 
@@ -45,7 +54,7 @@ class Remedy(Struct, frozen=True, kw_only=True):
 
     def words(self, facts: Mapping[str, object]) -> str:
         """The title, of what the rule found."""
-        return Template(self.title).safe_substitute({"function": "the host code that takes the time", **facts})
+        return Template(self.title).safe_substitute({**UNTOLD, **facts})
 
     def code(self, program: Program, facts: Mapping[str, object], *, is_of_amd: bool = False) -> str:
         """What to write or type; empty where nobody knows it."""
@@ -513,7 +522,7 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="host_blocked",
         id="shorter-wait",
-        title="Shorten what the launching thread waits for",
+        title="Shorten what the $thread waits for",
         rules=("host-wait",),
         do={"any": "boundby profile -- $program"},
         scenario="input_free",

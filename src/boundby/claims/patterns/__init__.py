@@ -31,6 +31,8 @@ _BLANKS = {
     "jax_mask": "",
     "larger": "4",
     "gpu": "1",
+    "work": "other work",
+    "job": "boundby job REPORT",
 }
 #: Verdicts and causes that no change removes have a page as well, without responses.
 PAGES: tuple[str, ...] = (*KEYS, "mixed", "unknown", "hidden", "device_wait", "profiler", "unattributed")

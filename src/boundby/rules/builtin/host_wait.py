@@ -27,6 +27,7 @@ GIL_FUNCTIONS = ("take_gil", "PyEval_RestoreThread", "PyEval_AcquireThread", "Py
 LAUNCHER = expression(r"^(?:\S*/)?(?:mpirun|mpiexec(?:\.hydra)?|orterun|prun|srun|torchrun)\s")
 #: Messages below this size take their latency, not their bytes; so many of them are worth joining.
 SMALL_BYTES, MANY = 4_096, 100
+LAUNCHING = "launching thread"
 ADVICE = {
     "GIL": "Another Python thread holds the interpreter's lock: move its work to a process (multiprocessing), or to "
     "code that releases the lock (NumPy, Numba nogil)",
@@ -93,7 +94,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
                 if sends
                 else _overlap_advice(context)
                 if what == MESSAGES
-                else ADVICE[what]
+                else ADVICE[what].replace(LAUNCHING, _thread(context))
                 if what
                 else _unnamed(context, place),
             ),
@@ -104,6 +105,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             late=late.who if late else told.late if told and told.late else "one rank",
             job=_job(context),
             work=_work(context),
+            thread=_thread(context),
         )
 
 
@@ -138,6 +140,11 @@ def _job(context: RuleContext) -> str:
 def _work(context: RuleContext) -> str:
     """Beside what messages can be on their way."""
     return "the GPU's work" if context.timeline.devices else "other work"
+
+
+def _thread(context: RuleContext) -> str:
+    """Who waits."""
+    return LAUNCHING if context.timeline.devices else "thread"
 
 
 def _overlap_advice(context: RuleContext) -> str:
