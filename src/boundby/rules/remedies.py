@@ -17,7 +17,6 @@ from msgspec import Struct, field
 from boundby.trace.program import Program
 from boundby.trace.tables import Trace
 
-
 #: What a title calls that of which a trace does not tell more.
 UNTOLD = {
     "function": "the host code that takes the time",
