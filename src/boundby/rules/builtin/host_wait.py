@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
 from boundby.evidence.collectives import MESSAGE_NAME, Late, Messages, Sender, latecomer, messages, sender
 from boundby.evidence.context import Rows, RuleContext
@@ -14,7 +15,6 @@ from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
 from boundby.model.intervals import Coverage
-from boundby.model.records import replace
 from boundby.model.units import duration, duration_range, percent, size
 from boundby.rules.builtin._telling import fold, match, where_and_when, while_idle
 from boundby.rules.rule import Match, Rule, Threshold
