@@ -29,7 +29,7 @@ T = TypeVar("T")
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 COPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
 CALL = "CUPTI_ACTIVITY_KIND_RUNTIME"
-DAMAGED = "some rows of the report hold values that cannot be right: others may, too"
+DAMAGED = "some rows of the report are missing or cannot be right: others may be, too"
 INT64_MAX = (1 << 63) - 1
 HUGE = (INT64_MAX, INT64_MAX - 1, 1 << 62, -(1 << 62), 1 - (1 << 63), -(1 << 63), 1 << 53, -(1 << 53), 10**18)
 

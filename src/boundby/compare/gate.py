@@ -29,7 +29,7 @@ from boundby.results.gate import GateResult, LimitResult, Measured
 from boundby.results.job import JobComparison, JobReport
 from boundby.results.report import RegionReport, Report
 from boundby.structure.steps import find_steps, likely_steps
-from boundby.trace.facts import END_UNKNOWN, UNBELIEVABLE, ProgramEnd
+from boundby.trace.facts import END_UNKNOWN, EXPORT_INCOMPLETE, UNBELIEVABLE, ProgramEnd
 from boundby.trace.vocabulary.last_words import FAILED
 
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
@@ -156,7 +156,7 @@ def check(
 #: Warnings of a report of which nothing that it keeps is known to be kept, and why.
 OPEN = {
     "max-memory": "only the last part of the report was read, for want of memory (see its warning max-memory)",
-    "export-incomplete": "the export ended early, and tables may be missing",
+    EXPORT_INCOMPLETE: "the export ended early, and tables may be missing",
     UNBELIEVABLE: "so many times contradict others that none is sure",
     END_UNKNOWN: "how the program ended is not known (its run.json cannot be read)",
 }

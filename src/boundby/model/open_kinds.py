@@ -55,7 +55,7 @@ KINDS = {
     "unlike-account": Kind("what the account shows and what the replay saves differ", _BOTH),
     "unreplayed": Kind("the trace cannot be replayed reliably", _EVENTS),
     "bad-times": Kind("the times of many rows contradict others: no time in this report is sure", _AGAIN),
-    "bad-rows": Kind("some rows of the report hold values that cannot be right: others may, too", _AGAIN),
+    "bad-rows": Kind("some rows of the report are missing or cannot be right: others may be, too", _AGAIN),
     "single-row": Kind("a single row of the report tells of time at the ends of the window", _AGAIN),
     "unrecorded": Kind("a part of the time is not recorded", _HOST),
     "profiler": Kind("a part of the time is the profiler's own", "capture less: nsys without --sample and --backtrace"),

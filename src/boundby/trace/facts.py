@@ -14,6 +14,8 @@ from boundby.model.records import LATER
 BROKEN_ROWS = "broken-rows"
 #: The code of the warning that so many are that no row of the report can be relied on.
 UNBELIEVABLE = "unbelievable-times"
+#: The code of the warning that an export ended early.
+EXPORT_INCOMPLETE = "export-incomplete"
 #: The code of the warning that a run's folder does not tell how its program ended.
 END_UNKNOWN = "end-unknown"
 #: ``Trace.source`` of what PyTorch's profiler wrote.

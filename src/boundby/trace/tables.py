@@ -40,6 +40,7 @@ from boundby.model.expressions import expression
 from boundby.model.intervals import EMPTY, IntervalSet, union
 from boundby.trace.facts import (
     BROKEN_ROWS,
+    EXPORT_INCOMPLETE,
     PYTORCH,
     UNBELIEVABLE,
     Captured,
@@ -654,8 +655,8 @@ class Trace(Struct, frozen=True, dict=True):
 
     @property
     def is_damaged(self) -> bool:
-        """Whether rows were left out, or changed, because their values cannot be right."""
-        return any(warning.code == BROKEN_ROWS for warning in self.warnings)
+        """Whether rows were left out, or changed, since they cannot be right, or whole tables may be missing."""
+        return any(warning.code in (BROKEN_ROWS, EXPORT_INCOMPLETE) for warning in self.warnings)
 
     @property
     def is_unbelievable(self) -> bool:

@@ -15,7 +15,7 @@ from boundby.readers.nsys import callchains, constructs
 from boundby.readers.nsys.database import Database
 from boundby.readers.nsys.declared import Reads
 from boundby.readers.nsys.written import read_diagnostics
-from boundby.trace.facts import Captured, Diagnostic, JobPlace, Machine, Severity, TraceWarning
+from boundby.trace.facts import EXPORT_INCOMPLETE, Captured, Diagnostic, JobPlace, Machine, Severity, TraceWarning
 from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary.profiler import has_started_cuda, why_no_cuda
 
@@ -71,7 +71,7 @@ def read_metadata(database: Database) -> Metadata:
     warnings = _warnings(diagnostics)
     if not is_complete:
         text = "The export carries no closing metadata: it may have ended early, and tables may be missing."
-        warnings.append(TraceWarning("export-incomplete", text))
+        warnings.append(TraceWarning(EXPORT_INCOMPLETE, text))
     return Metadata(
         nsys_version=export.get("EXPORT_PRODUCT_VERSION"),
         schema_version=export.get("EXPORT_SCHEMA_VERSION"),
