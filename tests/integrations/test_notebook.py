@@ -71,7 +71,7 @@ def test_cells_show_what_they_are_bound_by_and_name_their_lines(outputs: list[li
     assert re.search(r"In \[2\]:\d+ ", slow)
     assert re.search(r'<a href="boundby-out/torch/cell3\.\d+\.html"', slow)
     assert "<script" not in slow
-    assert "times as fast" in shown(outputs[4])
+    assert "<b>before</b>" in shown(outputs[4])  # how much faster, a busy machine does not always tell
     assert shown(outputs[5], "text/plain").startswith("<boundby.Report of boundby-out/torch/cell4.")
     assert "SYNC BOUND" in shown(outputs[6])
 
