@@ -11,7 +11,7 @@ import pytest
 
 from boundby.annotate import annotate_module, backward, nvtx_range, open_ranges
 from boundby.annotate.backends import Label
-from boundby.annotate.backward import Call, Names
+from boundby.annotate.backward import ForwardCall, Names
 from tests.annotate.recording import Recorder
 
 pytest.importorskip("torch", reason="annotate_module is for torch, which is not installed")
@@ -222,7 +222,7 @@ def test_a_pass_that_ends_on_another_thread_is_closed_when_its_own_one_works_aga
     begun = backward._Pass(1, thread.passes)
     thread.passes.append(begun)
     end = backward._End(begun)
-    begun.enter(Call(Names(marker, marker), None, None))
+    begun.enter(ForwardCall(Names(marker, marker), None, None))
     other = threading.Thread(target=end)
     other.start()
     other.join()

@@ -11,13 +11,13 @@ import pytest
 from boundby.capture import flags
 from boundby.capture.flags import Options, Plan, Support, plan, probe_support, read_help
 from boundby.capture.locate import Nsys
-from boundby.capture.machine import Gpu, Machine
+from boundby.capture.machine import Computer, InstalledGpu
 from boundby.model.errors import ToolError, UserError
 from tests.support.nsys import fake_nsys
 from tests.support.profiling import Profiler
 
-GPU = Machine("5.15.0-91-generic", (Gpu("NVIDIA A100"),), "535.104", None, None)
-CPU = Machine("6.18.1", (), None, None, None)
+GPU = Computer("5.15.0-91-generic", (InstalledGpu("NVIDIA A100"),), "535.104", None, None)
+CPU = Computer("6.18.1", (), None, None, None)
 PROGRAM = ("python", "train.py")
 HELP_2026 = """
 usage: nsys profile [<args>] [application] [<application args>]
@@ -45,7 +45,7 @@ usage: nsys profile [<args>] [application] [<application args>]
 LISTS_A_GPU = "echo 'Possible values are:'; echo '\t0: NVIDIA A100 PCI[0000:07:00.0]'; echo '\tall: all of them'"
 
 
-def made(options: Options | None = None, machine: Machine = GPU, *, nsys: Nsys, help_text: str = HELP_2026) -> Plan:
+def made(options: Options | None = None, machine: Computer = GPU, *, nsys: Nsys, help_text: str = HELP_2026) -> Plan:
     return plan(options or Options(), read_help(help_text), machine, nsys, PROGRAM)
 
 
@@ -86,7 +86,7 @@ def test_what_the_diagnosis_needs(new: Nsys) -> None:
 
 
 def test_what_is_not_permitted_is_left_out_and_told(new: Nsys) -> None:
-    locked = Machine("5.15", GPU.gpus, "535", "kernel.perf_event_paranoid is 4, above 2", "the driver forbids it")
+    locked = Computer("5.15", GPU.gpus, "535", "kernel.perf_event_paranoid is 4, above 2", "the driver forbids it")
     chosen = made(machine=locked, nsys=new)
     assert {"--sample=none", "--cpuctxsw=none"} < set(chosen.arguments)
     assert not any("metrics" in each for each in chosen.arguments)
@@ -114,7 +114,7 @@ def test_gpu_metrics_only_where_nsys_lists_a_gpu_for_them(tmp_path: Path, body: 
 def test_metrics_that_are_asked_for_are_fine_or_refused(new: Nsys) -> None:
     chosen = made(Options(metrics=True), nsys=new)
     assert "--gpu-metrics-frequency=10000" in chosen.arguments
-    locked = Machine("5.15", GPU.gpus, "535", None, "the driver keeps GPU counters to administrators")
+    locked = Computer("5.15", GPU.gpus, "535", None, "the driver keeps GPU counters to administrators")
     with pytest.raises(ToolError, match="keeps GPU counters to administrators") as refused:
         made(Options(metrics=True), machine=locked, nsys=new)
     assert "NVreg_RestrictProfilingToAdminUsers=0" in (refused.value.next_step or "")
@@ -161,7 +161,7 @@ def test_an_older_nsys_takes_whole_seconds(tmp_path: Path) -> None:
 
 
 def test_several_gpus_and_mpi(new: Nsys, monkeypatch: pytest.MonkeyPatch) -> None:
-    several = Machine("5.15", (*GPU.gpus, *GPU.gpus), "535", None, None)
+    several = Computer("5.15", (*GPU.gpus, *GPU.gpus), "535", None, None)
     assert made(machine=several, nsys=new).arguments[0] == "--trace=cuda,cudnn,cublas,nvtx,osrt,nccl"
     chosen = plan(Options(), read_help(HELP_2026), GPU, new, ("mpirun", "-n", "2", "python"))
     assert chosen.arguments[0] == "--trace=cuda,cudnn,cublas,nvtx,osrt,mpi,ucx"

@@ -14,10 +14,10 @@ import pytest
 from msgspec.structs import replace
 
 from boundby.capture import doctor
-from boundby.capture.doctor import Check, Diagnosis, Status, examine
+from boundby.capture.doctor import Checkup, Examination, Status, examine
 from boundby.capture.facts import NSYS_TAKES_IT, NVTX_TOO_NEW
 from boundby.capture.locate import Nsys, version_numbers
-from boundby.capture.machine import Gpu, look_at_machine
+from boundby.capture.machine import InstalledGpu, look_at_machine
 from tests.cli.conftest import Ran
 from tests.support.nsys import fake_nsys
 
@@ -121,13 +121,13 @@ def test_quick_leaves_out_the_recording(boundby: Boundby, tmp_path: Path) -> Non
     ],
 )
 def test_the_worst_counts(found: list[Status], status: str) -> None:
-    assert Diagnosis(tuple(Check("x", each, "") for each in found)).status == status
+    assert Checkup(tuple(Examination("x", each, "") for each in found)).status == status
 
 
 def test_what_is_not_permitted_comes_with_advice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     here = replace(
         look_at_machine(),
-        gpus=(Gpu("NVIDIA L4"),),
+        gpus=(InstalledGpu("NVIDIA L4"),),
         driver="550.54",
         no_sampling="kernel.perf_event_paranoid is 4, above 2",
         no_counters="the NVIDIA driver keeps GPU counters to administrators",

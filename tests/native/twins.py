@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from boundby.attribution import gaps as of_gaps
 from boundby.attribution import segments as of_segments
 from boundby.attribution.context import TraceContext
-from boundby.attribution.gaps import _LATEST_WAITS, LAUNCH_LIMIT_NS, _Dividing, _Waits
+from boundby.attribution.gaps import _LATEST_WAITS, LAUNCH_LIMIT_NS, _BlockedTime, _Dividing
 from boundby.attribution.host_state import ELSEWHERE
 from boundby.attribution.regions import ROOT
 from boundby.attribution.segments import NO_THREAD, Segments
@@ -436,7 +436,7 @@ class _Pieces(NamedTuple):
         return _Pieces(*(column[rows] for column in self))
 
 
-def _divided(context: TraceContext, thread: int, waits: _Waits, gaps: _Dividing) -> Divided:
+def _divided(context: TraceContext, thread: int, waits: _BlockedTime, gaps: _Dividing) -> Divided:
     blocked = Coverage(context.host_state.logical_thread_blocked(thread))
     wait, wait_start_ns = _longest_waits(context, waits, gaps)
     pieces = _divide(context, thread, blocked, replace(gaps, wait=wait.astype(np.int32)), wait_start_ns)
@@ -548,7 +548,7 @@ def _waiting_regions(context: TraceContext, gaps: _Dividing, wait_start_ns: Int6
     return region
 
 
-def _longest_waits(context: TraceContext, waits: _Waits, gaps: _Dividing) -> tuple[Int64Array, Int64Array]:
+def _longest_waits(context: TraceContext, waits: _BlockedTime, gaps: _Dividing) -> tuple[Int64Array, Int64Array]:
     """The call with the longest wait since the operation before each gap (NOTHING: nobody waited), and its begin."""
     until = _delayed_until(context, gaps)
     stop = places(waits.start, until, side="left")

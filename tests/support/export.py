@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boundby.simulate.rows import Call, Export, Thread
+from boundby.simulate.rows import CallRow, Export, Thread
 from boundby.trace.tables import NO_STREAM
 
-__all__ = ["NO_STREAM", "Call", "Export", "Thread"]
+__all__ = ["NO_STREAM", "CallRow", "Export", "Thread"]

@@ -31,12 +31,12 @@ class Names:
     backward: Marker
 
 
-class Call:
+class ForwardCall:
     """A module's forward, and later its backward. ``parent`` is None for the outermost: ``forward``, ``recompute``."""
 
     __slots__ = ("grad_inputs", "module", "names", "parent")
 
-    def __init__(self, names: Names, parent: Call | None, module: Any) -> None:
+    def __init__(self, names: Names, parent: ForwardCall | None, module: Any) -> None:
         self.names = names
         self.parent = parent
         self.module: int | None = id(module) if module is not None else None
@@ -51,7 +51,7 @@ class BackwardRanges:
         self._thread = _Thread()
         self.active = True
 
-    def watch_inputs(self, call: Call, arguments: Any) -> None:
+    def watch_inputs(self, call: ForwardCall, arguments: Any) -> None:
         """Before the forward: an in-place module will make its inputs into something else."""
         watched: set[int] = set()
         for tensor in self._differentiable(arguments):
@@ -60,7 +60,7 @@ class BackwardRanges:
                 tensor.register_hook(functools.partial(self._left, call))
         call.grad_inputs = len(watched)
 
-    def watch_outputs(self, call: Call, result: Any) -> None:
+    def watch_outputs(self, call: ForwardCall, result: Any) -> None:
         """After the forward."""
         for tensor in self._differentiable(result):
             tensor.register_hook(functools.partial(self._entered, call))
@@ -68,7 +68,7 @@ class BackwardRanges:
     def _differentiable(self, value: Any) -> list[Any]:
         return differentiable_tensors(self._torch.Tensor, value) if self._torch.is_grad_enabled() else []
 
-    def _entered(self, call: Call, _gradient: Any) -> None:
+    def _entered(self, call: ForwardCall, _gradient: Any) -> None:
         if not self.active:
             return
         current = self._thread.current(self._task())
@@ -76,7 +76,7 @@ class BackwardRanges:
             current = self._begin_pass()
         current.enter(call)
 
-    def _left(self, call: Call, _gradient: Any) -> None:
+    def _left(self, call: ForwardCall, _gradient: Any) -> None:
         current = self._thread.current(self._task())
         if current is not None:
             current.leave(call)
@@ -100,12 +100,12 @@ class _Pass:
         self.task = task
         self.finished = False
         self._is_nested = bool(passes)
-        self._open: list[Call] = []
-        self._place: dict[Call, int] = {}  # in _open
-        self._inputs_missing: dict[Call, int] = {}
-        self._left: set[Call] = set()
+        self._open: list[ForwardCall] = []
+        self._place: dict[ForwardCall, int] = {}  # in _open
+        self._inputs_missing: dict[ForwardCall, int] = {}
+        self._left: set[ForwardCall] = set()
 
-    def enter(self, call: Call) -> None:
+    def enter(self, call: ForwardCall) -> None:
         """The outputs of a call have their gradients."""
         # Left already: its output is its input. Open already: a part of it gave the same output, and came first.
         if call in self._left or call in self._place:
@@ -122,7 +122,7 @@ class _Pass:
             self._place[part] = len(self._open)
             self._open.append(part)
 
-    def leave(self, call: Call) -> None:
+    def leave(self, call: ForwardCall) -> None:
         """One more input of a call has its gradient."""
         missing = self._inputs_missing.get(call, call.grad_inputs) - 1
         if missing > 0:

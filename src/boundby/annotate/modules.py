@@ -10,7 +10,7 @@ from typing import Any
 
 from boundby.annotate import backends, open_ranges
 from boundby.annotate.backends import Label
-from boundby.annotate.backward import BackwardRanges, Call, Names, current_task
+from boundby.annotate.backward import BackwardRanges, ForwardCall, Names, current_task
 
 # Which modules of a model get a range, and what it is called.
 
@@ -119,16 +119,16 @@ class ModuleRanges:
         if names is self._outermost and calls and self._is_leftover(module, calls):
             self._thread.close_all()
         if calls:
-            call = Call(names, calls[-1], module)
+            call = ForwardCall(names, calls[-1], module)
         else:
             is_recomputed = current_task(self._torch) != -1
-            outer = Call(self._recompute if is_recomputed else self._outermost, None, None)
+            outer = ForwardCall(self._recompute if is_recomputed else self._outermost, None, None)
             if names is self._outermost:
                 call = outer
                 call.module = id(module)
             else:
                 self._thread.open(outer)
-                call = Call(names, outer, module)
+                call = ForwardCall(names, outer, module)
         self._thread.open(call)
         self.backward.watch_inputs(call, arguments)
 
@@ -143,7 +143,7 @@ class ModuleRanges:
         self._hooks.append(module.register_forward_pre_hook(before, prepend=True, with_kwargs=True))
         self._hooks.append(module.register_forward_hook(after, always_call=True))
 
-    def _is_leftover(self, module: Any, calls: list[Call]) -> bool:
+    def _is_leftover(self, module: Any, calls: list[ForwardCall]) -> bool:
         """Were the open calls cut off (Ctrl-C passes torch's hooks)? Then fewer run than are open."""
         running = 0
         frame: FrameType | None = sys._getframe()
@@ -186,13 +186,13 @@ class _Thread(threading.local):
     """The calls that run on this thread, outermost first."""
 
     def __init__(self) -> None:
-        self.calls: list[Call] = []
+        self.calls: list[ForwardCall] = []
 
-    def open(self, call: Call) -> None:
+    def open(self, call: ForwardCall) -> None:
         open_ranges.push(call, call.names.forward)
         self.calls.append(call)
 
-    def close(self, module: int) -> Call | None:
+    def close(self, module: int) -> ForwardCall | None:
         """Close the innermost call of this module, and with it a ``forward`` that was opened only for it."""
         calls = self.calls
         if not any(call.module == module for call in calls):

@@ -170,7 +170,7 @@ def _launching_threads(
     return thread
 
 
-def _divided(context: TraceContext, thread: int, waits: _Waits, gaps: _Dividing) -> Divided:
+def _divided(context: TraceContext, thread: int, waits: _BlockedTime, gaps: _Dividing) -> Divided:
     """The pieces of all gaps of one responsible thread: its states, launch latency, waiting for the device to begin.
 
     Up to W of each gap becomes ``sync``: W is how long the host was blocked since the operation before was launched.
@@ -224,7 +224,7 @@ def _divided(context: TraceContext, thread: int, waits: _Waits, gaps: _Dividing)
         asked = every[: max(1, 2 * len(asked))]  # who need not be asked need not be worked out
 
 
-class _Waits(NamedTuple):
+class _BlockedTime(NamedTuple):
     """When the members of one logical thread waited for the device, in order of start, and in which call."""
 
     start: Int64Array
@@ -234,7 +234,7 @@ class _Waits(NamedTuple):
     thread: Int64Array  # whose wait it is
 
 
-def _waits_of(context: TraceContext, thread: int) -> _Waits:
+def _waits_of(context: TraceContext, thread: int) -> _BlockedTime:
     calls, parts = context.calls, []
     for member in context.logical_threads.members(thread).tolist():
         blocked, rows = context.host_state.blocked(member), calls.rows_of(member)
@@ -242,4 +242,4 @@ def _waits_of(context: TraceContext, thread: int) -> _Waits:
         parts.append((blocked.start, blocked.end, call, np.full(len(call), member, np.int64)))
     start, end, call, of_thread = (joined(columns) for columns in zip(*parts, strict=True))
     order = in_order(start)
-    return _Waits(start[order], end[order], running_maximum(end[order]), call[order], of_thread[order])
+    return _BlockedTime(start[order], end[order], running_maximum(end[order]), call[order], of_thread[order])

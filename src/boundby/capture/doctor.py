@@ -21,7 +21,7 @@ from boundby.capture.facts import NVTX_FIX, Python, nvtx_trap
 from boundby.capture.flags import UNKNOWN_SUPPORT, Options
 from boundby.capture.folder import RunFolder
 from boundby.capture.locate import Nsys, Unusable, candidates, find_nsys
-from boundby.capture.machine import Machine, look_at_machine
+from boundby.capture.machine import Computer, look_at_machine
 from boundby.capture.profile import Request, export_report, find_report, record_once
 from boundby.model import library
 from boundby.model.errors import ToolError, UserError
@@ -54,7 +54,7 @@ print(json.dumps([torch.__version__, torch.version.cuda, torch.cuda.is_available
 """
 
 
-class Check(Struct, frozen=True):
+class Examination(Struct, frozen=True):
     """The answer to one question. ``advice`` is empty where nothing needs to be done."""
 
     name: str
@@ -63,10 +63,10 @@ class Check(Struct, frozen=True):
     advice: str = ""
 
 
-class Diagnosis(Struct, frozen=True):
+class Checkup(Struct, frozen=True):
     """All checks, in a fixed order."""
 
-    checks: tuple[Check, ...]
+    checks: tuple[Examination, ...]
 
     @property
     def status(self) -> Status:
@@ -75,14 +75,14 @@ class Diagnosis(Struct, frozen=True):
         return "failed" if "failed" in found else "warning" if "warning" in found else "ok"
 
 
-def examine(nsys: Path | None = None, python: Path | None = None, *, quick: bool = False) -> Iterator[Check]:
+def examine(nsys: Path | None = None, python: Path | None = None, *, quick: bool = False) -> Iterator[Examination]:
     """The checks, one by one as they are done. ``python``: the interpreter of the programs to be profiled.
 
     ``quick`` leaves out the recording.
     """
     here = _Here(nsys, python, quick)
     for name, look in _CHECKS.items():
-        yield Check(name, *look(here))
+        yield Examination(name, *look(here))
 
 
 class RoundTrip(Struct, frozen=True):
@@ -97,7 +97,7 @@ class _Here:
 
     def __init__(self, nsys: Path | None, python: Path | None, quick: bool) -> None:
         self.quick = quick
-        self.machine: Machine = look_at_machine()
+        self.machine: Computer = look_at_machine()
         self.python: Python | None = facts.look_at_python(python or Path(sys.executable))
         self.nsys: Nsys | None = None
         self.no_nsys: ToolError | None = None
@@ -125,7 +125,7 @@ class _Here:
 Answer = tuple[Status, str] | tuple[Status, str, str]
 
 
-def _round_trip(nsys: Nsys, here: Machine, python: Python | None) -> RoundTrip:
+def _round_trip(nsys: Nsys, here: Computer, python: Python | None) -> RoundTrip:
     """Record a second of a known program as ``boundby profile`` would, export it, and count what came back."""
     request = Request((python.executable if python else sys.executable, "-c", _PROGRAM), Options())
     support = flags.probe_support(nsys)

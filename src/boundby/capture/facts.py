@@ -20,7 +20,7 @@ from boundby.__about__ import __version__
 from boundby.capture.child import ask
 from boundby.capture.flags import Plan
 from boundby.capture.locate import Nsys, version_numbers
-from boundby.capture.machine import Machine
+from boundby.capture.machine import Computer
 from boundby.capture.session import Ran
 from boundby.model import door
 from boundby.trace.facts import JobPlace
@@ -129,7 +129,7 @@ def program_folder(program: Sequence[str]) -> Path:
     return Path.cwd()
 
 
-def look_at_host(machine: Machine) -> dict[str, Any]:
+def look_at_host(machine: Computer) -> dict[str, Any]:
     """The computer: names and sizes, nothing of its users."""
     return {
         "name": socket.gethostname(),
@@ -147,7 +147,7 @@ def of_run(
     ran: Ran,
     plan: Plan,
     nsys: Nsys,
-    machine: Machine,
+    machine: Computer,
     python: Python | None,
     *,
     program: Sequence[str],

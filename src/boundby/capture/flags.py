@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from boundby.capture.child import ChildTimeoutError, run_child
 from boundby.capture.locate import Nsys
-from boundby.capture.machine import PERMIT_COUNTERS, Machine
+from boundby.capture.machine import PERMIT_COUNTERS, Computer
 from boundby.model.errors import ToolError, UserError
 
 HELP_TIMEOUT_S = 30.0
@@ -136,7 +136,7 @@ def read_help(text: str) -> Support:
     return Support(flags, traces)
 
 
-def plan(options: Options, support: Support, machine: Machine, nsys: Nsys, program: Sequence[str]) -> Plan:
+def plan(options: Options, support: Support, machine: Computer, nsys: Nsys, program: Sequence[str]) -> Plan:
     """What to record, and what not."""
     check_user_arguments(options.nsys_args)
     lacks: list[Lack] = []
@@ -191,7 +191,7 @@ def _supported(argument: str, support: Support) -> bool:
     return not support.flags or _name(argument) in support.flags
 
 
-def _trace(options: Options, support: Support, machine: Machine, program: Sequence[str], lacks: list[Lack]) -> str:
+def _trace(options: Options, support: Support, machine: Computer, program: Sequence[str], lacks: list[Lack]) -> str:
     wanted = list(options.trace or DIAGNOSIS_TRACE)
     if not options.trace and is_mpi(program):
         wanted += MPI_TRACE
@@ -209,7 +209,7 @@ def is_mpi(program: Sequence[str], env: Mapping[str, str] = os.environ) -> bool:
     return PurePath(program[0]).name in _MPI_LAUNCHERS or any(name in env for name in _MPI_VARIABLES)
 
 
-def _cpu(support: Support, machine: Machine, nsys: Nsys, lacks: list[Lack]) -> list[str]:
+def _cpu(support: Support, machine: Computer, nsys: Nsys, lacks: list[Lack]) -> list[str]:
     reason = why_no_scheduling(support, machine, nsys)
     if reason is not None:
         lacks.append(
@@ -225,7 +225,7 @@ def _cpu(support: Support, machine: Machine, nsys: Nsys, lacks: list[Lack]) -> l
     return ["--sample=process-tree", "--cpuctxsw=process-tree", "--backtrace=none"]
 
 
-def why_no_scheduling(support: Support, machine: Machine, nsys: Nsys) -> str | None:
+def why_no_scheduling(support: Support, machine: Computer, nsys: Nsys) -> str | None:
     """Why context switches and samples are not recorded; None where they are."""
     if machine.no_sampling is not None:
         return machine.no_sampling
@@ -234,7 +234,7 @@ def why_no_scheduling(support: Support, machine: Machine, nsys: Nsys) -> str | N
     return "this nsys cannot" if support.flags and "cpuctxsw" not in support.flags else None
 
 
-def _gpu(options: Options, support: Support, machine: Machine, nsys: Nsys, lacks: list[Lack]) -> list[str]:
+def _gpu(options: Options, support: Support, machine: Computer, nsys: Nsys, lacks: list[Lack]) -> list[str]:
     if not machine.gpus:
         if options.metrics:
             raise no_metrics("no NVIDIA GPU is visible here")

@@ -26,18 +26,18 @@ _EXCLUDE_KERNEL = 1 << 5
 CAPABILITIES = {"SYS_PTRACE": 19, "SYS_ADMIN": 21, "PERFMON": 38}
 
 
-class Gpu(Struct, frozen=True):
+class InstalledGpu(Struct, frozen=True):
     """One GPU, as nvidia-smi tells of it."""
 
     name: str
     memory: str | None = None
 
 
-class Machine(Struct, frozen=True):
+class Computer(Struct, frozen=True):
     """What is there and what is permitted. The texts say why something is not; None: it is."""
 
     kernel: str
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[InstalledGpu, ...]
     driver: str | None
     no_sampling: str | None
     no_counters: str | None
@@ -49,10 +49,10 @@ class Machine(Struct, frozen=True):
         return (int(found[1]), int(found[2])) if found else ()
 
 
-def look_at_machine(root: Path = Path("/")) -> Machine:
+def look_at_machine(root: Path = Path("/")) -> Computer:
     """Ask the machine. ``root`` stands for the root folder, below which /proc is read."""
     gpus, driver = find_gpus(root)
-    return Machine(
+    return Computer(
         kernel=platform.release(),
         gpus=gpus,
         driver=driver,
@@ -62,18 +62,18 @@ def look_at_machine(root: Path = Path("/")) -> Machine:
     )
 
 
-def find_gpus(root: Path = Path("/")) -> tuple[tuple[Gpu, ...], str | None]:
+def find_gpus(root: Path = Path("/")) -> tuple[tuple[InstalledGpu, ...], str | None]:
     """The NVIDIA GPUs and the driver's version, by nvidia-smi, else by what the driver shows in /proc."""
     answer = ask(["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"], SMI_TIMEOUT_S)
     if answer is not None and answer.returncode == 0:
         rows = [[cell.strip() for cell in row] for row in csv.reader(answer.lines)]
         rows = [row for row in rows if len(row) == 3]
         if rows:
-            return tuple(Gpu(name, memory) for name, memory, _ in rows), rows[0][2]
+            return tuple(InstalledGpu(name, memory) for name, memory, _ in rows), rows[0][2]
     texts = [_read(path) for path in sorted((root / "proc/driver/nvidia/gpus").glob("*/information"))]
     models = [match[1].strip() for text in texts if (match := re.search(r"Model:\s*(.+)", text))]
     version = re.search(r"Kernel Module\D*([\d.]+)", _read(root / "proc/driver/nvidia/version"))
-    return tuple(Gpu(model) for model in models), version[1] if version else None
+    return tuple(InstalledGpu(model) for model in models), version[1] if version else None
 
 
 def why_no_sampling(root: Path = Path("/")) -> str | None:

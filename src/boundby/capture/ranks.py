@@ -47,7 +47,7 @@ _VALUES = frozenset(
 _TWO_VALUES = frozenset(["-env", "-genv", "--mca", "-mca", "--prtemca", "--pmixmca", "-gmca", "--gmca"])
 
 
-class Launch(Struct, frozen=True):
+class RankLaunch(Struct, frozen=True):
     """A launcher's command with ``boundby profile`` before each program that it starts."""
 
     command: tuple[str, ...]
@@ -70,7 +70,7 @@ def is_launcher(program: Sequence[str]) -> bool:
     return _is_torch(program) or PurePath(program[0]).name in _MPI
 
 
-def launch(program: Sequence[str], options: Sequence[str], job: Path) -> Launch:
+def launch(program: Sequence[str], options: Sequence[str], job: Path) -> RankLaunch:
     """The launcher's command, changed so that each rank is recorded below ``job``. ``options``: of boundby profile.
 
     Raises:
@@ -79,10 +79,10 @@ def launch(program: Sequence[str], options: Sequence[str], job: Path) -> Launch:
     """
     inside = [*_BOUNDBY, "profile", "--in-job", "-o", str(job.resolve()), *options, "--"]
     if not _is_torch(program):
-        return Launch(_before_programs(program, inside), os.environ)
+        return RankLaunch(_before_programs(program, inside), os.environ)
     if "--no-python" in program or "--no_python" in program:
         at = next(number for number, word in enumerate(program) if word in ("--no-python", "--no_python"))
-        return Launch((*program[: at + 1], *_before_programs(program[at:], inside)[1:]), os.environ)
+        return RankLaunch((*program[: at + 1], *_before_programs(program[at:], inside)[1:]), os.environ)
     before = os.environ.get("PYTHON_EXEC")
     again = "unset PYTHON_EXEC" if before is None else f"export PYTHON_EXEC={shlex.quote(before)}"
     python = _python_of(program) if before is None else before
@@ -93,7 +93,7 @@ def launch(program: Sequence[str], options: Sequence[str], job: Path) -> Launch:
         script.chmod(script.stat().st_mode | stat.S_IXUSR)
     except OSError as error:
         raise OutputError(f"{job} cannot be written: {error.strerror}.", "Name another folder with -o.") from error
-    return Launch(tuple(program), {**os.environ, "PYTHON_EXEC": str(script.resolve())})
+    return RankLaunch(tuple(program), {**os.environ, "PYTHON_EXEC": str(script.resolve())})
 
 
 #: This boundby, with nothing of the working folder in its way.
@@ -178,7 +178,7 @@ def recorded(job: Path) -> list[Path]:
     return sorted(found, key=lambda place: (len(place.name), place.name))
 
 
-def run(started: Launch) -> int:
+def run(started: RankLaunch) -> int:
     """Run a launcher to its end; its exit code as a shell tells it. Ctrl-C reaches it from the terminal by itself."""
     child = subprocess.Popen(started.command, env=dict(started.environment))
     with _passing_on(child):
@@ -201,4 +201,4 @@ def _passing_on(child: subprocess.Popen[bytes]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-__all__ = ["Launch", "clear", "folder_of", "is_launcher", "launch", "recorded", "run", "tidy"]
+__all__ = ["RankLaunch", "clear", "folder_of", "is_launcher", "launch", "recorded", "run", "tidy"]

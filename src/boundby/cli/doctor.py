@@ -17,7 +17,7 @@ from boundby.render.formats import Surface
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from boundby.capture.doctor import Check, Diagnosis
+    from boundby.capture.doctor import Checkup, Examination
 
 FORMATS = ("terminal", "json")
 FORMAT_VERSION = 1
@@ -65,7 +65,7 @@ def doctor(
         told = _numbers_json() if is_json else _numbers(view.surface() if output is None else view.plain())
         console.deliver(told, output, view, utf8=is_json)
         return Exit.OK
-    from boundby.capture.doctor import Diagnosis, examine
+    from boundby.capture.doctor import Checkup, examine
 
     with view.progress() as update:
         checks = []
@@ -75,7 +75,7 @@ def doctor(
             checks.append(check)
             if update is not None:
                 update(f"checking: {check.name} done", None)
-    diagnosis = Diagnosis(tuple(checks))
+    diagnosis = Checkup(tuple(checks))
     if is_json:
         console.deliver(_json(diagnosis), output, view, utf8=True)
     else:
@@ -109,7 +109,7 @@ def _numbers_json() -> str:
     return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
 
 
-def _json(diagnosis: Diagnosis) -> str:
+def _json(diagnosis: Checkup) -> str:
     import json
 
     from boundby.__about__ import __version__
@@ -126,7 +126,7 @@ def _json(diagnosis: Diagnosis) -> str:
     return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
 
 
-def _table(diagnosis: Diagnosis, surface: Surface) -> str:
+def _table(diagnosis: Checkup, surface: Surface) -> str:
     from rich.table import Table
 
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
@@ -138,7 +138,7 @@ def _table(diagnosis: Diagnosis, surface: Surface) -> str:
     return console.painted(table, "", _cell(_sentence(diagnosis.checks), "bold"), surface=surface)
 
 
-def _with_advice(check: Check, surface: Surface) -> Text:
+def _with_advice(check: Examination, surface: Surface) -> Text:
     text = _cell(check.found)
     if check.advice:
         text.append(f"\n{'→' if surface.unicode else '->'} ", "bold")
@@ -154,7 +154,7 @@ def _cell(text: str, style: str = "") -> Text:
     return Text(clean(text), style)
 
 
-def _sentence(checks: Iterable[Check]) -> str:
+def _sentence(checks: Iterable[Examination]) -> str:
     failed = [check.name for check in checks if check.status == "failed"]
     warned = [check.name for check in checks if check.status == "warning"]
     if failed:

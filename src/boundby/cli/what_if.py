@@ -104,7 +104,7 @@ def _table(answers: list[Answer], unreliable: str | None, surface: Surface, *, a
     from boundby.document.sentences import untrusted
     from boundby.model.causes import SHORT_LABEL
     from boundby.model.units import change, duration, duration_range
-    from boundby.render.face import Column, Face, fitting, natural, pad
+    from boundby.render.face import Face, FaceColumn, fitting, natural, pad
 
     face = Face(surface.width, surface.color_system, surface.unicode)
     if unreliable:
@@ -124,7 +124,7 @@ def _table(answers: list[Answer], unreliable: str | None, surface: Surface, *, a
         ("NEXT", lambda one: SHORT_LABEL.get(one.then_bound or "", "-"), 1),
     )
     columns = [
-        Column(head, natural(head, map(told, rows)), partial(_cell, told), goes=goes) for head, told, goes in cells
+        FaceColumn(head, natural(head, map(told, rows)), partial(_cell, told), goes=goes) for head, told, goes in cells
     ]
     longest = natural("SCENARIO", map(named, rows))
     columns, room = fitting(columns, face.width, longest)

@@ -10,7 +10,7 @@ from boundby.experiment import cycles
 from boundby.experiment.conditions import BASE, DEVICE, HOST, INPUT
 from boundby.experiment.cycles import BALANCED, OUTSIDE, SERIAL
 from boundby.experiment.paces import LEAST_FREEDOM, Block, Difference, Paces, compare, student_quantile
-from boundby.experiment.planning import LARGE, Feed, Found, Plan
+from boundby.experiment.planning import LARGE, BlockPlan, Found, PlannedFeed
 from boundby.model import statistics
 from boundby.model.units import duration, percent, plural
 from boundby.results.proof import Estimate, MeasuredCondition, Proof, ProvenPart, Removal
@@ -49,7 +49,7 @@ PARTS_OF_CAUSE: Mapping[str, tuple[str, ...]] = {
 
 def judge(
     command: str,
-    plan: Plan,
+    plan: BlockPlan,
     blocks: Sequence[Block | None],
     report: Report | None = None,
     removals: Sequence[Removal] = (),
@@ -149,7 +149,7 @@ def _rounded(low: float, middle: float, high: float) -> tuple[float, float, floa
     return round(low), round(middle), round(high)
 
 
-def _part(part: str, plan: Plan, paces: Paces, fitted: cycles.Fit, busy_ns: float | None) -> ProvenPart:
+def _part(part: str, plan: BlockPlan, paces: Paces, fitted: cycles.Fit, busy_ns: float | None) -> ProvenPart:
     worth = fitted.worth[part]
     return ProvenPart(
         part=part,
@@ -161,13 +161,13 @@ def _part(part: str, plan: Plan, paces: Paces, fitted: cycles.Fit, busy_ns: floa
     )
 
 
-def where(part: str, plan: Plan) -> str:
+def where(part: str, plan: BlockPlan) -> str:
     """Where a part was delayed."""
     if part == HOST:
         return WHERE_HOST[plan.place]
     if part == DEVICE:
         return f"{plan.found.device}, on the stream of the step"
-    feed = plan.found.feed or Feed("main")
+    feed = plan.found.feed or PlannedFeed("main")
     return {
         "main": "the loader, on the thread of the steps",
         "thread": "the loader, on a thread of its own",
@@ -227,7 +227,7 @@ def _window_ns(account: DeviceReport | ThreadReport) -> int:
     return sum(account.time.values())
 
 
-def _doubts(plan: Plan, paces: Paces, fitted: cycles.Fit, blocks: int) -> Iterator[str]:
+def _doubts(plan: BlockPlan, paces: Paces, fitted: cycles.Fit, blocks: int) -> Iterator[str]:
     found = plan.found
     if blocks < len(plan.blocks):
         yield f"The experiment ended early: {blocks} of {len(plan.blocks)} blocks."

@@ -21,7 +21,7 @@ from boundby.capture.profile import check_program
 from boundby.experiment import planning
 from boundby.experiment.inside import FOLDER_VARIABLE, SETTINGS_VARIABLE, trial
 from boundby.experiment.paces import Block, read_block
-from boundby.experiment.planning import ExperimentError, Plan
+from boundby.experiment.planning import BlockPlan, ExperimentError
 from boundby.model import door
 from boundby.trace.facts import JobPlace
 
@@ -46,11 +46,11 @@ class Wanted(Struct, frozen=True):
     """Tried in the whole run, in which nothing is delayed; empty: the run to hold it against."""
 
 
-class Ran(Struct, frozen=True):
+class ProgramRun(Struct, frozen=True):
     """A program that has ended, and what was measured until then."""
 
     exit_code: int
-    plan: Plan | None
+    plan: BlockPlan | None
     blocks: tuple[Block | None, ...]
     losses: tuple[float | None, ...]
     told: Mapping[str, Any] | None
@@ -63,7 +63,7 @@ class Ran(Struct, frozen=True):
         return self.plan is not None and len(self.blocks) == len(self.plan.blocks)
 
 
-def run(wanted: Wanted, *, say: Say, progress: Progress) -> Ran:
+def run(wanted: Wanted, *, say: Say, progress: Progress) -> ProgramRun:
     """Run the program to the end of the experiment, or its own.
 
     Raises:
@@ -89,7 +89,7 @@ def run(wanted: Wanted, *, say: Say, progress: Progress) -> Ran:
         watched.look()
         watched.close()
         code = child.returncode
-        return Ran(
+        return ProgramRun(
             code if code >= 0 else 128 - code,
             watched.plan,
             tuple(watched.blocks),
@@ -116,7 +116,7 @@ class Watched:
     def __init__(self, folder: Path, wanted: Wanted, say: Say, progress: Progress) -> None:
         self._folder, self._wanted, self._say, self._progress = folder, wanted, say, progress
         self._read = 0
-        self.plan: Plan | None = None
+        self.plan: BlockPlan | None = None
         self.blocks: list[Block | None] = []
         self.losses: list[float | None] = []
         self.told: Mapping[str, Any] | None = None
@@ -182,7 +182,7 @@ class Watched:
         self._progress("block by block", len(self.blocks) / len(self.plan.blocks))
 
 
-def costs(plan: Plan) -> str:
+def costs(plan: BlockPlan) -> str:
     """What the experiment takes, before it begins."""
     from boundby.experiment.judgement import told_source
     from boundby.model.units import duration, plural

@@ -42,7 +42,7 @@ class ExperimentError(UserError):
     """A program on which no experiment can be made."""
 
 
-class Feed(Struct, frozen=True):
+class PlannedFeed(Struct, frozen=True):
     """The program's loader: ``main`` (the steps' own thread), ``workers`` or ``thread``."""
 
     kind: str
@@ -60,7 +60,7 @@ class Found(Struct, frozen=True):
 
     source: str
     step_ns: int
-    feed: Feed | None
+    feed: PlannedFeed | None
     device: str | None
     places: tuple[str, ...]
     ranks: int
@@ -73,7 +73,7 @@ class Found(Struct, frozen=True):
         return (HOST, *((INPUT,) if self.feed else ()), *((DEVICE,) if self.device else ()))
 
 
-class Plan(Struct, frozen=True):
+class BlockPlan(Struct, frozen=True):
     """The blocks to run, and how long that takes."""
 
     found: Found
@@ -134,7 +134,7 @@ def look(told: Mapping[str, Any], *, named: str | None = None, ended: bool = Fal
     kind = None
     if feed:
         apart = bool(told["feed_is_apart"].get(source))
-        kind = Feed(
+        kind = PlannedFeed(
             "workers" if feed["kind"] == "workers" else "thread" if apart else "main", feed["workers"], feed["prefetch"]
         )
     first = settled if settled is not None else len(spans) // 2
@@ -180,7 +180,7 @@ def plan(
     place: str = "begin",
     removals: Sequence[str] = (),
     without_delays: bool = False,
-) -> Plan:
+) -> BlockPlan:
     """Which blocks to run in some ``steps`` (None: as many as make a good answer).
 
     Raises:
@@ -192,7 +192,7 @@ def plan(
     least = LEAST_STEPS if steps is not None else max(LEAST_STEPS, BLOCK_NS // found.step_ns)
     count = -(-least // each) * each
     if without_delays:
-        return Plan(found, place, (conditions.BASE,) * RUN_BLOCKS, drop, count)
+        return BlockPlan(found, place, (conditions.BASE,) * RUN_BLOCKS, drop, count)
     both = conditions.conditions(found.parts, (SMALL, LARGE), removals)
     large = conditions.conditions(found.parts, (LARGE,), removals)
     if steps is None:
@@ -207,7 +207,7 @@ def plan(
             f"Give at least --steps {least}, better {count * (1 + 3 * ROUNDS * len(large))}.",
         )
     order = conditions.order(wanted, rounds)
-    return Plan(found, place, order, drop, max(count, steps // len(order) // each * each))
+    return BlockPlan(found, place, order, drop, max(count, steps // len(order) // each * each))
 
 
 def check(found: Found, place: str) -> None:
@@ -240,7 +240,7 @@ def nothing_found(told: Mapping[str, Any] | None) -> ExperimentError:
     )
 
 
-def make_folder_ready(folder: str, plan_: Plan) -> None:
+def make_folder_ready(folder: str, plan_: BlockPlan) -> None:
     """Tell the program's process."""
     import json
 

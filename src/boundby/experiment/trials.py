@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from boundby.experiment.inside import trial
 from boundby.experiment.judgement import CACHED, promised_ns
-from boundby.experiment.live import Progress, Ran, Say, Wanted, run
+from boundby.experiment.live import ProgramRun, Progress, Say, Wanted, run
 from boundby.experiment.paces import compare, student_quantile
 from boundby.experiment.planning import ExperimentError
 from boundby.results.proof import Removal
@@ -33,7 +33,7 @@ def check(remedies: Sequence[str]) -> None:
 def try_whole(wanted: Wanted, remedy: str, report: Report | None, say: Say, progress: Progress) -> list[Removal]:
     """What a remedy saves by runs with and without it; nothing if a run did not come far enough."""
     say(f"trying {remedy}: {len(TURNS)} short runs of the program, every other pair of them with it")
-    sides: dict[bool, list[Ran]] = {False: [], True: []}
+    sides: dict[bool, list[ProgramRun]] = {False: [], True: []}
     for number, changed in enumerate(TURNS):
         progress(f"trying {remedy}", number / len(TURNS))
         chosen = replace(wanted, remedy=remedy if changed else "", removals=(), run_on=False)

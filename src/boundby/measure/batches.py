@@ -14,7 +14,7 @@ from boundby.annotate import nvtx_range
 from boundby.measure import device as devices
 from boundby.measure import values
 from boundby.measure.device import Device
-from boundby.measure.latencies import Run, machine, title_of
+from boundby.measure.latencies import LatencyRun, machine, title_of
 from boundby.measure.results import (
     METHOD_MEANING,
     SYNCHRONISED,
@@ -98,12 +98,12 @@ def throughput(
     options = Options(
         name=name or title_of(fn), device=found, mode=mode, min_samples=5, precision=0.02, budget_s=_LATENCY_BUDGET_S
     )
-    search = _Search(fn, make, options, found, limit, plateau, max_batch or MAX_BATCH, round(budget_s * 1e9))
+    search = _BatchSearch(fn, make, options, found, limit, plateau, max_batch or MAX_BATCH, round(budget_s * 1e9))
     with nvtx_range(f"throughput {options.name}"):
         return search.run(start)
 
 
-class _Search(Struct, dict=True):
+class _BatchSearch(Struct, dict=True):
     fn: Callable[..., object]
     make: Callable[[int], Any]
     options: Options
@@ -246,7 +246,7 @@ class _Search(Struct, dict=True):
     def _measured(self, size: int, batches_ns: int) -> BatchPoint:
         made = self.make(size)
         inputs = made if isinstance(made, tuple) else (made,)
-        run = Run(self.fn, inputs, self.options, memory_errors=True)
+        run = LatencyRun(self.fn, inputs, self.options, memory_errors=True)
         with run.entered():
             run.start()
             run.sample()
@@ -261,7 +261,7 @@ class _Search(Struct, dict=True):
         low, high = (interval.low_ns, interval.high_ns) if interval else (result.median_ns, result.median_ns)
         return BatchPoint(size, result.median_ns, low, high, number, total, self.device.peak_memory_bytes())
 
-    def _back_to_back(self, run: Run, number: int) -> int:
+    def _back_to_back(self, run: LatencyRun, number: int) -> int:
         function, inputs, prepare = run.call.function, run.call.inputs, run.call.prepare
         self.device.synchronize()
         began = self.device.now_ns()

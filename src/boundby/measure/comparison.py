@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from boundby.measure.latencies import Run
+from boundby.measure.latencies import LatencyRun
 from boundby.measure.results import Comparison, Latency, MeasureError, Methods, Mistake, Result
 from boundby.measure.target import Options
 from boundby.model import statistics, units
@@ -42,7 +42,7 @@ def compare_in_turns(a: Measurable, b: Measurable, *, confidence: float = 0.95, 
 
     Each gets its first call and warm-up, then an equal part of its samples and its budget in every round.
     """
-    runs = [Run(*a), Run(*b)]
+    runs = [LatencyRun(*a), LatencyRun(*b)]
     for run in runs:
         with run.entered():
             run.start()

@@ -24,7 +24,7 @@ _LONG_NS = 1_000_000_000
 _BUDGET_S = 1.0
 
 
-class Case(NamedTuple):
+class SizeCase(NamedTuple):
     """What is timed at one size on one device."""
 
     fn: Callable[..., object]
@@ -32,7 +32,7 @@ class Case(NamedTuple):
 
 
 #: (size) -> what is timed on the CPU and on the GPU, and whether results are to be alike.
-Cases = Callable[[int], tuple[Case, Case | None]]
+Cases = Callable[[int], tuple[SizeCase, SizeCase | None]]
 
 
 def devices(
@@ -109,13 +109,13 @@ def devices(
 
 
 def _made(make: Callable[[int, str], Any], gpu: Device | None) -> Cases:
-    def case(size: int, device: str) -> Case:
+    def case(size: int, device: str) -> SizeCase:
         made = factory(f"size {size}", make(size, device))
         if made is None or made.kwargs:
             raise TargetError(
                 f"make gives no callable for size {size}.", "Return one, or one and its inputs: fn, (x,)."
             )
-        return Case(made.fn, made.inputs)
+        return SizeCase(made.fn, made.inputs)
 
     return lambda size: (case(size, "cpu"), None if gpu is None else case(size, gpu.name))
 
@@ -127,11 +127,11 @@ def _of_inputs(
 ) -> Cases:
     on_cpu, on_gpu = functions
 
-    def cases(size: int) -> tuple[Case, Case | None]:
+    def cases(size: int) -> tuple[SizeCase, SizeCase | None]:
         made = values.moved(make(size), "cpu")
         inputs = made if isinstance(made, tuple) else (made,)
-        there = None if gpu is None or on_gpu is None else Case(on_gpu, values.moved(inputs, gpu.name))
-        return Case(on_cpu, inputs), there
+        there = None if gpu is None or on_gpu is None else SizeCase(on_gpu, values.moved(inputs, gpu.name))
+        return SizeCase(on_cpu, inputs), there
 
     return cases
 
@@ -238,7 +238,7 @@ class _Sweep:
             gpu.release_memory()
         return SizePoint(size, cpu_ns, gpu_ns, copies_ns, *(compared or (None, None)), *judged)
 
-    def _with_copies(self, case: Case, gpu: Device) -> float | None:
+    def _with_copies(self, case: SizeCase, gpu: Device) -> float | None:
         """The time with inputs that begin on the CPU and a result that is needed there; None without inputs."""
         if not case.inputs:
             return None

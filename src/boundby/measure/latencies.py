@@ -39,7 +39,7 @@ from boundby.model.errors import UserError
 T = TypeVar("T")
 
 
-class Run:
+class LatencyRun:
     """``start``, then ``sample`` or several times ``take``, then ``finish``, all of it ``entered``; then ``result``."""
 
     sampler: Sampler
@@ -356,7 +356,7 @@ def latency(
 
 def measured(fn: Callable[..., object], inputs: tuple[Any, ...], options: Options) -> Latency:
     """``latency`` with its options in one."""
-    run = Run(fn, inputs, options)
+    run = LatencyRun(fn, inputs, options)
     with run.entered():
         run.start()
         run.sample()

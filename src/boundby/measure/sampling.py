@@ -40,7 +40,7 @@ LATE_WARMUP = 1.25
 _GROWTH = 1.2
 
 
-class Plan(Struct, frozen=True):
+class SamplingPlan(Struct, frozen=True):
     """How much is measured, and when it is enough."""
 
     min_samples: int = 30
@@ -83,7 +83,7 @@ class Sampler(Struct, dict=True):
     call: Call
     device: Device
     method: str
-    plan: Plan
+    plan: SamplingPlan
     compiled: Callable[[], int] = int
     calls_per_sample: int = 1
     blocks: list[int] = field(default_factory=list)

@@ -73,9 +73,9 @@ class Stages:
         self._base: Any = None
         self._base_ns = 0
 
-    def __call__(self, name: str) -> _Stage:
+    def __call__(self, name: str) -> _TimedStage:
         """The block ``with recorder("model1"):``."""
-        return _Stage(self, name)
+        return _TimedStage(self, name)
 
     def result(self, *, warmup: bool = True) -> StagesResult:
         """All stages so far, resolved: waits for the device, once. First passes that are unlike the rest are left out,
@@ -138,7 +138,7 @@ class Stages:
         )
 
 
-class _Stage:
+class _TimedStage:
     """A block that is a stage."""
 
     def __init__(self, recorder: Stages, name: str) -> None:

@@ -20,7 +20,7 @@ from msgspec import Struct
 from boundby.measure import cuda
 from boundby.measure.device import Device
 from boundby.measure.results import EVENT, METHODS, SYNCHRONISED, WALL, MeasureError, TargetError, next_step
-from boundby.measure.sampling import Plan
+from boundby.measure.sampling import SamplingPlan
 from boundby.measure.values import is_module
 
 _FORM = "Give FILE.py:FUNCTION or package.module:FUNCTION."
@@ -289,9 +289,9 @@ class Options(Struct, frozen=True):
         return _SPELLINGS.get(self.method, self.method) if self.method is not None else None
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> SamplingPlan:
         """How much is measured."""
-        return Plan(
+        return SamplingPlan(
             min_samples=min(self.min_samples, self.max_samples),
             max_samples=self.max_samples,
             confidence=self.confidence,

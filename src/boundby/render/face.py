@@ -33,7 +33,7 @@ MIN_PROSE = 16  # cells; a column narrower than this moves below its label
 ColorSystem = Literal["standard", "256", "truecolor"]
 
 
-class Column(Struct, frozen=True):
+class FaceColumn(Struct, frozen=True):
     """One column of a table. ``cell`` gives what a row has there, for a width in cells."""
 
     head: str
@@ -179,11 +179,11 @@ class Face(Struct, frozen=True):
         line.stylize("bold dim" if self.color else STRONG)
         return line
 
-    def heads(self, columns: Sequence[Column]) -> Text:
+    def heads(self, columns: Sequence[FaceColumn]) -> Text:
         """The heading of a table."""
         return self.heading(_joined(columns, (column.head for column in columns)))
 
-    def row(self, columns: Sequence[Column], row: object) -> Text:
+    def row(self, columns: Sequence[FaceColumn], row: object) -> Text:
         """One row of a table."""
         texts = (column.cell(row, column.width) for column in columns)
         return _joined(columns, (self.safe(text) if isinstance(text, str) else text for text in texts))
@@ -218,7 +218,7 @@ class Face(Struct, frozen=True):
         return stream.getvalue()
 
 
-def fitting(columns: Iterable[Column], width: int, name: int) -> tuple[list[Column], int]:
+def fitting(columns: Iterable[FaceColumn], width: int, name: int) -> tuple[list[FaceColumn], int]:
     """The columns that leave at least ``name`` cells of ``width`` to a first one, and the room they leave."""
     kept = list(columns)
     while True:
@@ -242,7 +242,7 @@ def pad(text: str | Text, width: int, *, right: bool = False) -> Text:
     return Text.assemble(space, text) if right else Text.assemble(text, space)
 
 
-def _joined(columns: Sequence[Column], texts: Iterable[str | Text]) -> Text:
+def _joined(columns: Sequence[FaceColumn], texts: Iterable[str | Text]) -> Text:
     padded = (pad(text, column.width, right=column.right) for column, text in zip(columns, texts, strict=True))
     return Text(GAP, no_wrap=True).join(padded)
 

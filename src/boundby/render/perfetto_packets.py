@@ -38,7 +38,7 @@ def protos() -> Any:
     return perfetto_trace_pb2
 
 
-class Texts:
+class InternedTexts:
     """Texts that packets name by number. ``new`` gives those added since it was last asked, to be written first."""
 
     def __init__(self) -> None:
@@ -85,9 +85,9 @@ class Writer(Struct, dict=True):
 
     file: IO[bytes]
     offset_ns: int
-    names: Texts = field(default_factory=Texts)
-    texts: Texts = field(default_factory=Texts)
-    _argument_names: Texts = field(default_factory=Texts)
+    names: InternedTexts = field(default_factory=InternedTexts)
+    texts: InternedTexts = field(default_factory=InternedTexts)
+    _argument_names: InternedTexts = field(default_factory=InternedTexts)
     _tracks: int = 0
 
     def __post_init__(self) -> None:

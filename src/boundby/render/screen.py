@@ -26,8 +26,8 @@ from boundby.render.face import (
     MIN_WIDTH,
     STRONG,
     ColorSystem,
-    Column,
     Face,
+    FaceColumn,
     natural,
     pad,
 )
@@ -199,7 +199,7 @@ def _weight(region: RegionReport, sort: str) -> float:
     return region.instances
 
 
-def _columns(names: int, rows: Sequence[Row], face: Face) -> tuple[int, list[Column]]:
+def _columns(names: int, rows: Sequence[Row], face: Face) -> tuple[int, list[FaceColumn]]:
     columns, room = parts.region_columns(names, rows, face, account=16)
     name = max(min(names, NAME, room), parts.MIN_NAME)
     spare = max(room - name, 0)

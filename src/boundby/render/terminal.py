@@ -21,8 +21,8 @@ from boundby.render.face import (
     MIN_WIDTH,
     STRONG,
     ColorSystem,
-    Column,
     Face,
+    FaceColumn,
     fitting,
     natural,
     pad,
@@ -180,10 +180,10 @@ def side_by_side(members: Sequence[Account], face: Face) -> list[Text]:
     if members[0].lead is not None:  # nothing bounds what gives no verdict
         bar += bound + 10
     columns = [
-        Column("", name, lambda account, width: face.fit(account.name, width)),
-        Column("ACCOUNT", bar, lambda account, width: face.bar(account.parts, width)),
-        Column("BOUND BY", bound, lambda account, _: account.bound),
-        Column("UP TO", 6, lambda account, _: account.saves, right=True),
+        FaceColumn("", name, lambda account, width: face.fit(account.name, width)),
+        FaceColumn("ACCOUNT", bar, lambda account, width: face.bar(account.parts, width)),
+        FaceColumn("BOUND BY", bound, lambda account, _: account.bound),
+        FaceColumn("UP TO", 6, lambda account, _: account.saves, right=True),
     ][: 2 if members[0].lead is not None else None]
     lines = [face.heads(columns), *(face.row(columns, account) for account in members)]
     shown = {part.cause for account in members for part in account.parts}
@@ -222,7 +222,7 @@ def _regions(report: Report, face: Face, min_share: float | None) -> list[Text]:
     return lines
 
 
-def _columns(names: int, selection: view.Selection, face: Face) -> tuple[int, int, list[Column]]:
+def _columns(names: int, selection: view.Selection, face: Face) -> tuple[int, int, list[FaceColumn]]:
     """Cells for the name and for the reason (0: not beside the others), and the columns between them: these take what
     they need, the bar and the names share the rest; the least telling go first."""
     columns, room = region_columns(names, selection.rows, face, account=10)
@@ -237,17 +237,17 @@ def _columns(names: int, selection: view.Selection, face: Face) -> tuple[int, in
     return name, because, columns
 
 
-def region_columns(names: int, rows: Sequence[Row], face: Face, account: int) -> tuple[list[Column], int]:
+def region_columns(names: int, rows: Sequence[Row], face: Face, account: int) -> tuple[list[FaceColumn], int]:
     """The columns of regions that fit beside their names, here and on the screen, and the room they leave. ``account``:
     cells of the bar, at least."""
     widest = natural("BOUND BY", (bound(row, face) for row in rows))
     columns = (
-        Column("INST", 6, lambda row, _: row.instances, right=True, goes=4),
-        Column("TIME/INST", 9, lambda row, _: row.each, right=True, goes=2),
-        Column("SHARE", 5, lambda row, _: units.percent(row.share), right=True, goes=1),
-        Column("ACCOUNT", account, lambda row, width: face.bar(segments(row.time), width), goes=3),
-        Column("BOUND BY", widest, lambda row, _: bound(row, face)),
-        Column("UP TO", 7, lambda row, _: row.saves, right=True, goes=5),
+        FaceColumn("INST", 6, lambda row, _: row.instances, right=True, goes=4),
+        FaceColumn("TIME/INST", 9, lambda row, _: row.each, right=True, goes=2),
+        FaceColumn("SHARE", 5, lambda row, _: units.percent(row.share), right=True, goes=1),
+        FaceColumn("ACCOUNT", account, lambda row, width: face.bar(segments(row.time), width), goes=3),
+        FaceColumn("BOUND BY", widest, lambda row, _: bound(row, face)),
+        FaceColumn("UP TO", 7, lambda row, _: row.saves, right=True, goes=5),
     )
     return fitting(columns, face.width, max(min(names, 20), MIN_NAME))
 
@@ -320,9 +320,9 @@ def _kernel(name: str, room: int) -> str:
 def top(head: str, tops: Sequence[Top], width: int, face: Face) -> list[Text]:
     """A table of names with most time."""
     columns = [
-        Column(head, max(width - 18, 12), lambda one, room: face.fit(_kernel(one.name, room), room)),
-        Column("COUNT", 6, lambda one, _: units.count(one.count), right=True),
-        Column("TIME", 8, lambda one, _: units.duration(one.total_ns), right=True),
+        FaceColumn(head, max(width - 18, 12), lambda one, room: face.fit(_kernel(one.name, room), room)),
+        FaceColumn("COUNT", 6, lambda one, _: units.count(one.count), right=True),
+        FaceColumn("TIME", 8, lambda one, _: units.duration(one.total_ns), right=True),
     ]
     return [face.heads(columns), *(face.row(columns, one) for one in tops)]
 

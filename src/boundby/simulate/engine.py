@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from boundby.simulate.script import Do, Kind, Operation, Script, ScriptThread, Step, Wait
-from boundby.simulate.sharing import Device, Task
+from boundby.simulate.sharing import SharedDevice, Task
 
 _DONE, _READY, _STAGED, _TURN, _RESUME = range(5)  # kinds of events, in the order of equal times
 
@@ -68,10 +68,10 @@ def simulate(script: Script) -> Run:
 class _Simulation:
     def __init__(self, script: Script) -> None:
         self.script = script
-        self.heap: list[tuple[int, int, int, Task | _Host | Device]] = []
+        self.heap: list[tuple[int, int, int, Task | _Host | SharedDevice]] = []
         self.count = 0
         self.hosts = [_Host(number, thread) for number, thread in enumerate(script.threads)]
-        self.devices: dict[int, Device] = {}
+        self.devices: dict[int, SharedDevice] = {}
         self.tails: dict[tuple[int, int], dict[int, Task]] = {}  # (process, device) -> stream -> latest
         self.events: dict[tuple[int, str], Task] = {}
         self.signals: dict[tuple[int, str], int] = {}
@@ -91,7 +91,7 @@ class _Simulation:
             if isinstance(who, _Host):
                 if self.lasting or not who.daemon:
                     self.advance(who, time)
-            elif isinstance(who, Device):
+            elif isinstance(who, SharedDevice):
                 who.end_turn(time)
             elif kind == _DONE:
                 if who.end < 0 and who.due == time:  # else it was told another end since
@@ -111,7 +111,7 @@ class _Simulation:
             tuple(operations),
         )
 
-    def push(self, time: int, kind: int, who: Task | _Host | Device) -> None:
+    def push(self, time: int, kind: int, who: Task | _Host | SharedDevice) -> None:
         self.count += 1
         heapq.heappush(self.heap, (time, kind, self.count, who))
 
@@ -277,7 +277,7 @@ class _Simulation:
             earlier.after.append((task, lag))
             task.pending += 1
 
-    # Device
+    # SharedDevice
 
     def make_ready(self, task: Task, time: int) -> None:
         """All that a task waited for is over."""
@@ -286,10 +286,10 @@ class _Simulation:
         else:
             self.device(task).add(task, time)
 
-    def device(self, task: Task) -> Device:
+    def device(self, task: Task) -> SharedDevice:
         number = task.key[1]
         if number not in self.devices:
-            self.devices[number] = Device(
+            self.devices[number] = SharedDevice(
                 self.script.machine,
                 self.started,
                 lambda task, time: self.push(time, _DONE, task),

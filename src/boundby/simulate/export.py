@@ -14,7 +14,7 @@ from msgspec import Struct
 from boundby.__about__ import __version__
 from boundby.model.errors import OutputError
 from boundby.simulate.engine import Executed, Run
-from boundby.simulate.rows import Call, Export, Thread
+from boundby.simulate.rows import CallRow, Export, Thread
 from boundby.simulate.schema import GENERATIONS
 from boundby.simulate.script import CALLS, PAGE_FAULT, Do, Kind, ScriptThread, Step, Wait
 
@@ -183,7 +183,7 @@ class _Exporter:
             flag = "null" if is_null else "default" if follows else "non_blocking"
             self.export.stream(place, stream, flag)
 
-    def write_operation(self, call: Call | Thread, step: Step, operation: Executed) -> None:
+    def write_operation(self, call: CallRow | Thread, step: Step, operation: Executed) -> None:
         export, spec = self.export, operation.spec
         if step.device not in self.gpus:
             self.gpus.add(step.device)

@@ -53,7 +53,7 @@ class Thread(Struct, frozen=True):
         return _MACHINE | self.pid << 24
 
 
-class Call(Struct, frozen=True):
+class CallRow(Struct, frozen=True):
     """An API call: what GPU operations refer to."""
 
     thread: Thread
@@ -114,7 +114,7 @@ class Export:
         stream: int = 7,
         event: int | None = None,
         device: int = 0,
-    ) -> Call:
+    ) -> CallRow:
         """A runtime or driver call. A call that waits gets its row in the table of synchronizations, too, with the
         ``stream`` or ``event`` that it waits for."""
         number = self._correlations.get(thread.pid, 0) + 1 if correlation is None else correlation
@@ -130,7 +130,7 @@ class Export:
             nameId=Name(name),
             returnValue=returns,
         )
-        call = Call(thread, number)
+        call = CallRow(thread, number)
         if match := _SYNC_CALL.search(name):
             code = ("Event", "Stream", "Device").index(match[1].replace("Ctx", "Device"))
             self.row(
@@ -146,19 +146,19 @@ class Export:
         key = {"streamId": stream, "processId": thread.pid, "contextId": 1}
         self.row("TARGET_INFO_CUDA_STREAM", **key, flag=STREAM_FLAGS[flag])
 
-    def record(self, call: Call, event: int, *, device: int = 0, stream: int = 7) -> Row:
+    def record(self, call: CallRow, event: int, *, device: int = 0, stream: int = 7) -> Row:
         """What a cudaEventRecord call records."""
         place = _operation(call, 0, 0, device, stream)
         return self.row("CUPTI_ACTIVITY_KIND_CUDA_EVENT", **place, eventId=event)
 
-    def stream_wait(self, call: Call, start: int, end: int, event: int, *, device: int = 0, stream: int = 7) -> Row:
+    def stream_wait(self, call: CallRow, start: int, end: int, event: int, *, device: int = 0, stream: int = 7) -> Row:
         """What a cudaStreamWaitEvent call makes a stream wait for. The row spans the call, not the wait."""
         place = _sync(call, start, end, device, stream)
         return self.row("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", **place, syncType=_STREAM_WAIT, eventId=event)
 
     def kernel(
         self,
-        call: Call | Thread,
+        call: CallRow | Thread,
         start: int,
         end: int,
         *,
@@ -184,7 +184,7 @@ class Export:
 
     def memcpy(
         self,
-        call: Call | Thread,
+        call: CallRow | Thread,
         start: int,
         end: int,
         *,
@@ -209,12 +209,12 @@ class Export:
         )
 
     def memset(
-        self, call: Call | Thread, start: int, end: int, *, bytes: int = 4096, device: int = 0, stream: int = 7
+        self, call: CallRow | Thread, start: int, end: int, *, bytes: int = 4096, device: int = 0, stream: int = 7
     ) -> Row:
         place = _operation(call, start, end, device, stream)
         return self.row("CUPTI_ACTIVITY_KIND_MEMSET", **place, bytes=bytes, memKind=MEMORY_KINDS["device"])
 
-    def graph(self, call: Call | Thread, start: int, end: int, *, device: int = 0, stream: int = 7) -> Row:
+    def graph(self, call: CallRow | Thread, start: int, end: int, *, device: int = 0, stream: int = 7) -> Row:
         """A CUDA graph traced as one operation (schema 2022 on)."""
         place = _operation(call, start, end, device, stream)
         return self.row("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", **place, graphId=1, graphExecId=2)
@@ -394,13 +394,13 @@ def _with_mpi_as_ranges(rows: dict[str, list[Row]]) -> dict[str, list[Row]]:
     return {**others, "NVTX_EVENTS": ranges} if calls else others
 
 
-def _operation(call: Call | Thread, start: int, end: int, device: int, stream: int) -> Row:
+def _operation(call: CallRow | Thread, start: int, end: int, device: int, stream: int) -> Row:
     thread, correlation = (call, 0) if isinstance(call, Thread) else (call.thread, call.correlation)
     place: Row = {"start": start, "end": end, "deviceId": device, "contextId": 1 + device, "streamId": stream}
     return {**place, "correlationId": correlation, "globalPid": thread.global_pid}
 
 
-def _sync(call: Call, start: int, end: int, device: int, stream: int) -> Row:
+def _sync(call: CallRow, start: int, end: int, device: int, stream: int) -> Row:
     """Of a sync nsys tells the context, and always GPU 0."""
     return {**_operation(call, start, end, device, stream), "deviceId": 0}
 

@@ -144,7 +144,7 @@ VERSIONS = {
 }
 
 
-class Column:
+class ExportColumn:
     """One column: its name and what its declaration says."""
 
     def __init__(self, word: str) -> None:
@@ -168,13 +168,13 @@ class Column:
 
 
 @functools.cache
-def tables(generation: str) -> dict[str, tuple[Column, ...]]:
+def tables(generation: str) -> dict[str, tuple[ExportColumn, ...]]:
     """All tables that exports of a generation can hold, in the exporter's order."""
     found = {}
     for word, text in _TABLES.items():
         name, _, generations = word.partition("@")
         if _covers(generations, generation):
-            columns = (Column(column) for column in text.split())
+            columns = (ExportColumn(column) for column in text.split())
             found[name] = tuple(column for column in columns if _covers(column.generations, generation))
     return found
 
@@ -197,7 +197,7 @@ Row = dict[str, Value]
 
 def write_tables(
     path: Path,
-    schema: Mapping[str, tuple[Column, ...]],
+    schema: Mapping[str, tuple[ExportColumn, ...]],
     rows: Mapping[str, list[Row]],
     shuffle: int | None,
     shift: int,
@@ -238,7 +238,7 @@ def _number_texts(rows: Mapping[str, list[Row]], chance: random.Random | None) -
 def _write_table(
     connection: sqlite3.Connection,
     table: str,
-    columns: list[Column],
+    columns: list[ExportColumn],
     rows: list[Row],
     texts: Mapping[str, int],
     shift: int,
@@ -246,7 +246,7 @@ def _write_table(
     declared = ",\n".join(column.declaration() for column in columns)
     connection.execute(f'CREATE TABLE "{table}" (\n{declared}\n)')
 
-    def value(row: Row, column: Column) -> Value:
+    def value(row: Row, column: ExportColumn) -> Value:
         found = row.get(column.name)
         if found is None:
             return column.filler()

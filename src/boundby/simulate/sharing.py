@@ -37,7 +37,7 @@ class Task:
         self.due = -1  # when it ends, as things are now
 
 
-class Device:
+class SharedDevice:
     """One device. Operations get room in the order in which they become ready: none overtakes one that does not fit.
 
     Kernels that run together slow each other down by ``Machine.contention``. With ``Machine.slice_ns`` the kernels of
@@ -50,7 +50,7 @@ class Device:
         machine: Machine,
         started: Callable[[Task, int], None],
         ends: Callable[[Task, int], None],
-        turn_ends: Callable[[Device, int], None],
+        turn_ends: Callable[[SharedDevice, int], None],
     ) -> None:
         self.machine = machine
         self.started, self.ends, self.turn_ends = started, ends, turn_ends
@@ -146,4 +146,4 @@ def _need(task: Task) -> int:
     return task.spec.share if task.spec.engine == Engine.COMPUTE else 1
 
 
-__all__ = ["WHOLE_GPU", "Device", "Task"]
+__all__ = ["WHOLE_GPU", "SharedDevice", "Task"]

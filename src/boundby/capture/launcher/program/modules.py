@@ -14,7 +14,7 @@ from typing import Any
 from boundby.annotate import backends, open_ranges
 from boundby.annotate import modules as annotated
 from boundby.annotate.backends import Label
-from boundby.annotate.backward import BackwardRanges, Call, Names, current_task
+from boundby.annotate.backward import BackwardRanges, ForwardCall, Names, current_task
 from boundby.annotate.modules import named_ranges
 
 from .operators import Operators
@@ -67,10 +67,10 @@ class ModuleRanges:
             call = _OpenCall(None, module, None)
         elif calls:
             chosen = model.names_of(module)
-            call = _OpenCall(None if chosen is None else Call(chosen, calls[-1].call, module), module, model)
+            call = _OpenCall(None if chosen is None else ForwardCall(chosen, calls[-1].call, module), module, model)
         else:
             outermost = model.recompute if current_task(self.torch) != -1 else model.outermost
-            call = _OpenCall(Call(outermost, None, module), module, model)
+            call = _OpenCall(ForwardCall(outermost, None, module), module, model)
         if call.is_marked:
             open_ranges.push(call.call, call.call.names.forward)
             self._backward.watch_inputs(call.call, arguments)
@@ -96,7 +96,7 @@ class _OpenCall:
 
     __slots__ = ("call", "is_marked", "model", "module")
 
-    def __init__(self, call: Call | None, module: Any, model: Model | None) -> None:
+    def __init__(self, call: ForwardCall | None, module: Any, model: Model | None) -> None:
         self.is_marked = call is not None
         self.call: Any = call
         self.module = id(module)
