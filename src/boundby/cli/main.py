@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 import click
+from click.shell_completion import CompletionItem
 
 from boundby.__about__ import __version__
 from boundby.cli import outcome
@@ -45,6 +46,11 @@ class _LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*super().list_commands(ctx), *COMMANDS})
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands and, since ``boundby REPORT`` analyses it, files."""
+        items = super().shell_complete(ctx, incomplete)
+        return items if incomplete.startswith("-") else [*items, CompletionItem(incomplete, type="file")]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
