@@ -99,7 +99,7 @@ def test_what_agents_read_first_holds_commands_that_parse() -> None:
 
 def test_reports_are_completed_as_commands_are() -> None:
     """``boundby rep<TAB>``: a report may stand in a command's place."""
-    context = click.Context(cli)
+    context = cli.make_context("boundby", [], resilient_parsing=True)
     assert [(one.type, one.value) for one in cli.shell_complete(context, "rep")] == [("file", "rep")]
     assert {"compare", "check"} <= {one.value for one in cli.shell_complete(context, "c")}
     assert "file" not in {one.type for one in cli.shell_complete(context, "--")}
