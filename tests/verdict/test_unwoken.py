@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from boundby import api
-from boundby.claims.bound import Case
 from boundby.claims.verdict import judge
 from boundby.simulate.case import Case as Simulated
 from boundby.simulate.counterfactual import Removal
 from boundby.simulate.export import Capture
 from boundby.simulate.program import US, Await, Launch, Loop, Range, Signal, Sync, Thread, Work, threads
+from tests.support.cases import case as case_of
+from tests.support.cases import changed
 from tests.verdict.test_verdict import ALL, MS, account
 
 
@@ -34,10 +33,10 @@ def test_what_another_thread_s_sleep_or_work_would_save_is_left_open(tmp_path: P
 
 
 def test_a_thread_nobody_sees_may_set_the_pace_of_a_busy_device() -> None:
-    case = Case(
-        time=account(gpu_copy=700, gpu_compute=100, sync=200), host_active_ns=500 * MS, operations=100, captured=ALL
+    case = case_of(
+        time=account(gpu_copy=700, gpu_compute=100, sync=200), active_ns=500 * MS, operations=100, captured=ALL
     )
     assert judge(case).confidence == "high"
-    told = judge(replace(case, asleep_for_nobody_ns=130 * MS))
+    told = judge(changed(case, asleep_for_nobody_ns=130 * MS))
     assert (told.bound, told.confidence) == ("gpu_copy", "low")
     assert "13 %" in told.reasons[0]

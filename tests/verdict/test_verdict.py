@@ -14,6 +14,8 @@ from boundby.claims.verdict import judge
 from boundby.model.causes import BOUNDS, BUSY_CAUSES, CAUSES, REMOVABLE, Cause
 from boundby.results.report import ApiCalls, Check, Copies, Gaps, Syncs
 from boundby.trace.facts import Captured
+from tests.support.cases import case as case_of
+from tests.support.cases import changed
 
 ALL = Captured(
     kernels=True, cuda_api=True, memcpy=True, sync=True, nvtx=True, osrt=True, cpu_scheduling=True, cpu_samples=True
@@ -43,13 +45,13 @@ def account(**shares: int) -> dict[Cause, int]:
     ],
 )
 def test_bounds(shares: Shares, active: int, bound: str, following: str | None) -> None:
-    decision = decide(Case(time=account(**shares), host_active_ns=active * 1_000_000))
+    decision = decide(case_of(time=account(**shares), active_ns=active * 1_000_000))
     assert decision.bound == bound
     assert decision.bound_next == following
 
 
 def test_two_causes_alike_are_mixed() -> None:
-    verdict = judge(Case(time=account(gpu_compute=200, cpu=410, cuda_api=390), host_active_ns=990_000_000))
+    verdict = judge(case_of(time=account(gpu_compute=200, cpu=410, cuda_api=390), active_ns=990_000_000))
     assert (verdict.bound, verdict.mixed_of) == ("mixed", ("cpu", "cuda_api"))
     assert (verdict.saving_ns, verdict.runner_up, verdict.runner_up_saving_ns) == (410 * MS, "cuda_api", 390 * MS)
 
@@ -61,7 +63,7 @@ def test_delays_leave_the_verdict_to_the_replay_if_they_do_not_change_it(
     with_delays, none = {"sync": 300 * MS, "cuda_api": 20 * MS}, dict.fromkeys(("sync", "cuda_api"), 0)
     delayed = with_delays, none | {cause: saved * MS for cause, saved in without_delays.items()}
     time = account(gpu_compute=500, sync=50, cuda_api=150, device_wait=300)
-    verdict = judge(Case(time=time, captured=ALL, operations=100, unreliable="delays", delayed=delayed))
+    verdict = judge(case_of(time=time, captured=ALL, operations=100, unreliable="delays", delayed=delayed))
     if bound == "sync":
         assert (verdict.bound, verdict.decided_by, verdict.confidence) == ("sync", "replay", "low")
         assert verdict.saving_range_ns == (90 * MS, 300 * MS)
@@ -72,15 +74,15 @@ def test_delays_leave_the_verdict_to_the_replay_if_they_do_not_change_it(
 def test_delays_beyond_all_that_could_be_saved_leave_no_verdict() -> None:
     saved = {"cpu": 250 * MS, "cuda_api": 20 * MS}
     time = account(gpu_compute=450, cpu=60, cuda_api=20, device_wait=300, unattributed=170)
-    case = Case(time=time, host_active_ns=800 * MS, captured=ALL, operations=100, unreliable="delays")
-    verdict = judge(replace(case, delayed=(saved, saved)))
+    case = case_of(time=time, active_ns=800 * MS, captured=ALL, operations=100, unreliable="delays")
+    verdict = judge(changed(case, delayed=(saved, saved)))
     assert (verdict.bound, verdict.confidence) == ("unknown", "low")
     assert "30 % of the time the device waits for what the trace does not show" in (verdict.why_not or "")
 
 
 def test_graphs_that_were_not_looked_into_leave_the_verdict_less_sure() -> None:
-    case = Case(time=account(gpu_compute=990, cuda_api=10), captured=ALL, operations=100)
-    assert [judge(replace(case, opaque_ns=ns)).confidence for ns in (0, 100 * MS, 900 * MS)] == [
+    case = case_of(time=account(gpu_compute=990, cuda_api=10), captured=ALL, operations=100)
+    assert [judge(changed(case, opaque_ns=ns)).confidence for ns in (0, 100 * MS, 900 * MS)] == [
         "high",
         "high",
         "medium",
@@ -91,37 +93,39 @@ def test_two_rankings_leave_the_verdict_less_sure() -> None:
     """What saves most once nothing waits, and what does while the waits stay."""
     replayed = {"gpu_compute": 400 * MS, "gpu_copy": 250 * MS, "sync": 140 * MS}
     alone = {"gpu_compute": 620 * MS, "gpu_copy": 590 * MS, "sync": 860 * MS}
-    case = Case(time=account(gpu_compute=430, gpu_copy=400, cpu=170), replayed=replayed, captured=ALL, operations=100)
+    case = case_of(
+        time=account(gpu_compute=430, gpu_copy=400, cpu=170), replayed=replayed, captured=ALL, operations=100
+    )
     assert judge(case).confidence == "high"
-    verdict = judge(replace(case, alone_ns=alone))
+    verdict = judge(changed(case, alone_ns=alone))
     assert (verdict.bound, verdict.confidence) == ("gpu_compute", "medium")
     assert "removing copies would save more" in verdict.reasons[0].lower()
 
 
 def test_of_two_alike_what_is_left_open_lowers_the_confidence() -> None:
     time, replayed = account(gpu_compute=500, cpu=400, sync=100), {"cpu": 300 * MS, "gpu_compute": 290 * MS, "sync": 0}
-    case = Case(time=time, replayed=replayed, captured=ALL, operations=100)
+    case = case_of(time=time, replayed=replayed, captured=ALL, operations=100)
     open_ns = {"cpu": (200 * MS, 0), "gpu_compute": (200 * MS, 0), "sync": (0, 400 * MS)}
-    levels = [judge(replace(case, open_ns=open_ns)) for open_ns in ({}, {"cpu": (200 * MS, 0)}, open_ns)]
+    levels = [judge(changed(case, open_ns=open_ns)) for open_ns in ({}, {"cpu": (200 * MS, 0)}, open_ns)]
     assert [(one.bound, one.confidence) for one in levels] == [("mixed", level) for level in ("high", "medium", "low")]
     assert levels[1].reasons == ("of host code and compute one may be much the bigger, by what is not on record",)
     assert any("could make sync the bigger cause" in reason for reason in levels[2].reasons)
 
 
 def test_a_saturated_device_says_how_close_the_host_is() -> None:
-    case = Case(time=account(gpu_compute=970, device_wait=30), host_active_ns=930_000_000)
+    case = case_of(time=account(gpu_compute=970, device_wait=30), active_ns=930_000_000)
     assert decide(case).host_limit_fraction == pytest.approx(0.07)
-    replayed = replace(case, replayed={"gpu_compute": 70 * MS, "sync": 0})
+    replayed = changed(case, replayed={"gpu_compute": 70 * MS, "sync": 0})
     assert "with an infinitely fast GPU it would still take 93 % of the time" in judge(replayed).because
     assert "host code takes 93 % of the time" in judge(case).because
 
 
 def test_other_work_covers_only_where_other_work_runs() -> None:
     time, nothing = account(gpu_compute=960, cuda_api=30, sync=10), {"gpu_compute": 0, "sync": 0}
-    case = Case(time=time, host_active_ns=980 * MS, captured=ALL, operations=100, replayed=nothing)
+    case = case_of(time=time, active_ns=980 * MS, captured=ALL, operations=100, replayed=nothing)
     assert "what is left takes as long" in judge(case).because
-    assert "other work hides it" in judge(replace(case, beside_ns=960 * MS)).because
-    alone = judge(replace(case, replayed=None, unreliable="it is cut", beside_ns=960 * MS))
+    assert "other work hides it" in judge(changed(case, beside_ns=960 * MS)).because
+    alone = judge(changed(case, replayed=None, unreliable="it is cut", beside_ns=960 * MS))
     assert "the trace cannot tell which of the two sets the pace" in alone.because
     assert (alone.bound, alone.confidence, alone.saving_ns) == ("gpu_compute", "low", None)
     assert alone.saving_range_ns == (0, 960 * MS)
@@ -130,34 +134,34 @@ def test_other_work_covers_only_where_other_work_runs() -> None:
 def test_a_replay_in_which_nothing_saves_anything_does_not_decide_unless_it_is_trusted() -> None:
     """A removal that came out longer than measured is put right: what it says is nothing."""
     time, nothing = account(gpu_compute=960, cuda_api=30, sync=10), {"gpu_compute": 0, "sync": 0}
-    case = Case(time=time, host_active_ns=200 * MS, captured=ALL, operations=100, unreliable="it comes out longer")
-    verdict = judge(replace(case, delayed=(nothing, nothing)))
+    case = case_of(time=time, active_ns=200 * MS, captured=ALL, operations=100, unreliable="it comes out longer")
+    verdict = judge(changed(case, delayed=(nothing, nothing)))
     assert (verdict.bound, verdict.decided_by, verdict.confidence) == ("gpu_compute", "account", "medium")
 
 
 def test_work_saves_no_more_than_its_own_time_where_delays_go_with_it() -> None:
     """98 % of the window is one delay that nothing explains: it may be anybody's."""
     time, saved = account(gpu_compute=20, device_wait=980), {"gpu_compute": 990 * MS, "sync": 0}
-    case = Case(time=time, captured=ALL, operations=100, unreliable="delays", delayed=(saved, saved))
-    for verdict in (judge(case), judge(replace(case, is_part=True))):
+    case = case_of(time=time, captured=ALL, operations=100, unreliable="delays", delayed=(saved, saved))
+    for verdict in (judge(case), judge(changed(case, is_part=True))):
         assert (verdict.bound, verdict.confidence) == ("unknown", "low")
         assert "98 % of the time the device waits for what the trace does not show" in (verdict.why_not or "")
 
 
 def test_nothing_of_its_own_is_hidden() -> None:
-    assert decide(Case(time=account())) == Decision("hidden")
+    assert decide(case_of(time=account())) == Decision("hidden")
 
 
 def test_a_region_saves_no_more_than_the_one_around_it() -> None:
     time = account(gpu_compute=800, cpu=200)
-    decision = decide(Case(time=time, host_active_ns=210_000_000, most={"gpu_compute": 100_000_000}))
+    decision = decide(case_of(time=time, active_ns=210_000_000, most={"gpu_compute": 100_000_000}))
     assert decision.bound == "gpu_compute"
     assert decision.savings[0].saving_ns == 100_000_000
 
 
 def test_what_is_replayed_decides_over_the_account() -> None:
     time, replayed = account(gpu_compute=500, sync=300, cpu=200), {"sync": 50 * MS, "cpu": 400 * MS, "gpu_compute": 0}
-    verdict = judge(Case(time=time, replayed=replayed, following={"sync": 90 * MS}, alone_ns={"cpu": 600 * MS}))
+    verdict = judge(case_of(time=time, replayed=replayed, following={"sync": 90 * MS}, alone_ns={"cpu": 600 * MS}))
     assert (verdict.bound, verdict.decided_by) == ("cpu", "replay")
     assert (verdict.saving_ns, verdict.bound_next, verdict.without_ns) == (400 * MS, "sync", 600 * MS)
 
@@ -165,31 +169,31 @@ def test_what_is_replayed_decides_over_the_account() -> None:
 def test_a_part_that_replay_cannot_shorten_is_hidden_unless_its_time_is_fixed() -> None:
     nothing = {"sync": 0, "cpu": 0, "gpu_compute": 0}
     for fixed, bound in ((100, "hidden"), (600, "unknown")):
-        case = Case(time=account(gpu_compute=1_000 - fixed, device_wait=fixed), replayed=nothing, is_saturated=False)
+        case = case_of(time=account(gpu_compute=1_000 - fixed, device_wait=fixed), replayed=nothing, is_saturated=False)
         assert judge(case).bound == "unknown"
-        verdict = judge(replace(case, is_part=True))
+        verdict = judge(changed(case, is_part=True))
         assert (verdict.bound, verdict.saving_ns) == (bound, None)
 
 
 def test_what_a_thread_alone_would_save_is_not_told() -> None:
-    verdict = judge(Case(time=account(cpu=700, host_blocked=300), is_thread=True, has_gpu_work=False))
+    verdict = judge(case_of(time=account(cpu=700, host_blocked=300), is_thread=True, has_gpu_work=False))
     assert (verdict.bound, verdict.saving_ns, verdict.runner_up, verdict.bound_next) == ("cpu", None, None, None)
     assert verdict.because == "on CPU 70 %, asleep 30 %"
 
 
 def test_host_regions_are_judged_on_host_time() -> None:
-    case = Case(time=account(), host_ns=1_000, api=ApiCalls(3, 500, None), sync=Syncs(1, 400, None))
-    assert decide(replace(case, host_active_ns=600)).bound == "cpu"
-    assert decide(replace(case, host_active_ns=100)).bound == "sync"
-    assert decide(replace(case, host_active_ns=100, asleep_ns=700)).bound == "host_blocked"
-    assert decide(replace(case, operations=1)).bound == "hidden"
-    assert decide(Case(time=account(), host_ns=0, host_active_ns=5)).bound == "hidden"
+    case = case_of(time=account(), total_ns=1_000, api=ApiCalls(3, 500, None), sync=Syncs(1, 400, None))
+    assert decide(changed(case, active_ns=600)).bound == "cpu"
+    assert decide(changed(case, active_ns=100)).bound == "sync"
+    assert decide(changed(case, active_ns=100, asleep_ns=700)).bound == "host_blocked"
+    assert decide(changed(case, operations=1)).bound == "hidden"
+    assert decide(case_of(time=account(), total_ns=0, active_ns=5)).bound == "hidden"
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=len(CAUSES), max_size=len(CAUSES)), st.integers(0, 10**10))
 def test_savings_are_possible(values: list[int], active: int) -> None:
     time = dict(zip(CAUSES, values, strict=True))
-    decision = decide(Case(time=time, host_active_ns=active))
+    decision = decide(case_of(time=time, active_ns=active))
     for saving in decision.savings:
         assert 0 <= saving.saving_ns <= time[Cause[saving.cause.upper()]]
     assert {saving.cause for saving in decision.savings} <= {cause.key for cause in REMOVABLE}
@@ -202,14 +206,14 @@ def test_savings_are_possible(values: list[int], active: int) -> None:
 @given(st.lists(st.integers(0, 10**9), min_size=len(CAUSES), max_size=len(CAUSES)), st.booleans(), st.integers(0, 9))
 def test_every_case_has_a_verdict_and_a_clause(values: list[int], has_gpu_work: bool, operations: int) -> None:
     time = dict(zip(CAUSES, values, strict=True))
-    verdict = judge(Case(time=time, has_gpu_work=has_gpu_work, operations=operations, host_ns=1, host_active_ns=1))
+    verdict = judge(case_of(time=time, has_gpu_work=has_gpu_work, operations=operations, total_ns=1, active_ns=1))
     assert verdict.bound in BOUNDS
     assert verdict.because
 
 
 def test_missing_data_lowers_the_confidence_and_is_named() -> None:
     time = account(gpu_compute=300, cpu=700)
-    known = Case(time=time, host_active_ns=900_000_000, captured=ALL, operations=1000)
+    known = case_of(time=time, active_ns=900_000_000, captured=ALL, operations=1000)
 
     def level(case: Case) -> str:
         verdict = judge(case)
@@ -217,36 +221,36 @@ def test_missing_data_lowers_the_confidence_and_is_named() -> None:
         return verdict.confidence
 
     assert level(known) == "high"
-    assert level(replace(known, has_cpu_evidence=False)) == "medium"
-    assert level(replace(known, is_clock_shifted=True)) == "medium"
-    assert level(replace(known, unreliable="it is cut")) == "medium"
-    assert level(replace(known, operations=1)) == "high"  # length counts, not numbers of operations
-    assert level(replace(known, captured=replace(ALL, cuda_api=False))) == "low"
-    assert level(replace(known, unreliable="it is cut", calls_lost_fraction=0.08)) == "low"
-    busy = replace(known, time=account(gpu_compute=700, cpu=300), host_active_ns=200_000_000)
-    assert level(replace(busy, unreliable="it is cut")) == "medium"  # the host neither works nor sleeps for most of it
-    hidden = replace(known, time=account(gpu_compute=600, cpu=400), host_active_ns=500_000_000)
-    assert level(replace(hidden, unreliable="it is cut")) == "medium"
-    works = replace(hidden, host_active_ns=650_000_000, unreliable="it is cut")
+    assert level(changed(known, has_cpu_evidence=False)) == "medium"
+    assert level(changed(known, is_clock_shifted=True)) == "medium"
+    assert level(changed(known, unreliable="it is cut")) == "medium"
+    assert level(changed(known, operations=1)) == "high"  # length counts, not numbers of operations
+    assert level(changed(known, captured=replace(ALL, cuda_api=False))) == "low"
+    assert level(changed(known, unreliable="it is cut", calls_fraction=0.08)) == "low"
+    busy = changed(known, time=account(gpu_compute=700, cpu=300), active_ns=200_000_000)
+    assert level(changed(busy, unreliable="it is cut")) == "medium"  # the host neither works nor sleeps for most of it
+    hidden = changed(known, time=account(gpu_compute=600, cpu=400), active_ns=500_000_000)
+    assert level(changed(hidden, unreliable="it is cut")) == "medium"
+    works = changed(hidden, active_ns=650_000_000, unreliable="it is cut")
     assert level(works) == "medium"  # without kernels the host takes as long, and that is closer than its idle time
     copies = account(gpu_copy=600, cpu=400)
-    assert level(replace(works, time=copies)) == "low"  # of which part of the host's time is: which one sets the pace
-    sleeping = replace(known, time=account(gpu_compute=300, host_blocked=700), host_active_ns=200_000_000)
+    assert level(changed(works, time=copies)) == "low"  # of which part of the host's time is: which one sets the pace
+    sleeping = changed(known, time=account(gpu_compute=300, host_blocked=700), active_ns=200_000_000)
     assert level(sleeping) == "high"
-    assert level(replace(sleeping, unwoken_ns=600 * MS)) == "low"  # who ended its waits is not there
+    assert level(changed(sleeping, unwoken_ns=600 * MS)) == "low"  # who ended its waits is not there
 
 
 def test_what_holds_every_removal_up_alike_turns_no_verdict() -> None:
     """Another rank is waited for, whatever is removed here: only a cause that may be that wait gains by it."""
     saved = {"gpu_compute": 450_000_000, "sync": 170_000_000}
-    case = Case(time=account(gpu_compute=700, cuda_api=300), captured=ALL, operations=9, replayed=saved)
-    less = replace(case, open_ns={"gpu_compute": (300_000_000, 0)})
+    case = case_of(time=account(gpu_compute=700, cuda_api=300), captured=ALL, operations=9, replayed=saved)
+    less = changed(case, open_ns={"gpu_compute": (300_000_000, 0)})
     assert judge(less).confidence == "low"
-    assert judge(replace(less, held_ns={"gpu_compute": 300_000_000})).confidence == "high"
-    waits = replace(
+    assert judge(changed(less, held_ns={"gpu_compute": 300_000_000})).confidence == "high"
+    waits = changed(
         less, time=account(gpu_compute=700, host_blocked=300), replayed={**saved, "host_blocked": 200_000_000}
     )
-    assert judge(replace(waits, held_ns={"gpu_compute": 300_000_000})).confidence == "low"
+    assert judge(changed(waits, held_ns={"gpu_compute": 300_000_000})).confidence == "low"
 
 
 def test_unattributed_time_lowers_the_confidence() -> None:
@@ -259,12 +263,12 @@ def test_unattributed_time_lowers_the_confidence() -> None:
         (510, "low", "low"),
     ):
         time = account(cpu=1000 - unattributed, unattributed=unattributed)
-        case = Case(time=time, host_active_ns=10**9, captured=ALL, operations=99)
+        case = case_of(time=time, active_ns=10**9, captured=ALL, operations=99)
         verdict = judge(case)
         assert (verdict.confidence, verdict.bound) == (level, "unknown" if unattributed > 500 else "cpu")
-        assert judge(replace(case, has_gpu_work=False)).confidence == of_host
+        assert judge(changed(case, has_gpu_work=False)).confidence == of_host
     assert "nothing of the host is on record" in str(verdict.why_not)
-    assert judge(Case(time=account(cpu=1), has_gpu_work=False, has_cpu_evidence=False)).confidence == "low"
+    assert judge(case_of(time=account(cpu=1), has_gpu_work=False, has_cpu_evidence=False)).confidence == "low"
 
 
 def checks_of(signs: Signs, bounds: tuple[str, ...] | None = None) -> dict[str, Check]:
@@ -276,28 +280,28 @@ GAPS, API, SYNC = Gaps(5, 900, 500), ApiCalls(10, 4 * 10**8, 40.0), Syncs(7, 300
 
 def test_the_checklist_reads_its_numbers() -> None:
     copies = {"DtoH": Copies(10, 80, 100, 10, 10, 1.0)}
-    case = Case(time=account(gpu_compute=50, host_blocked=950), api=API, sync=SYNC, memcpy=copies)
+    case = case_of(time=account(gpu_compute=50, host_blocked=950), api=API, sync=SYNC, memcpy=copies)
     checks = checks_of(Signs(case, GAPS, 0.1))
     assert checks["GPU utilization"].points_to == "host_blocked"
     assert checks["CUDA API calls"].points_to == "cuda_api"
     assert checks["Blocking syncs"].points_to == "sync"
     assert "10 small DtoH copies" in checks["Blocking syncs"].reading
     assert checks["Copies"].points_to is None
-    none = checklist(Signs(Case(time=account(gpu_compute=1000), sync=SYNC), GAPS, None))
+    none = checklist(Signs(case_of(time=account(gpu_compute=1000), sync=SYNC), GAPS, None))
     assert {check.value for check in none} >= {"not captured", "100 %"}
 
 
 def test_a_spinning_thread_is_not_a_working_one() -> None:
     for active, points_to in ((10**7, None), (95 * 10**7, "cpu")):
-        case = Case(
-            time=account(gpu_compute=1000), host_active_ns=active, api=ApiCalls(1, 1, 0.1), sync=Syncs(1, 900, 0.1)
+        case = case_of(
+            time=account(gpu_compute=1000), active_ns=active, api=ApiCalls(1, 1, 0.1), sync=Syncs(1, 900, 0.1)
         )
         assert checks_of(Signs(case, Gaps(0, 0, 0), 0.99))["CPU utilization"].points_to == points_to
 
 
 def test_a_host_that_stages_pageable_copies_does_not_spin() -> None:
     api, sync = ApiCalls(10, 97 * 10**7, 0.1), Syncs(1, 10**7, 0.1)
-    case = Case(time=account(gpu_copy=1000), host_active_ns=10**6, api=api, sync=sync)
+    case = case_of(time=account(gpu_copy=1000), active_ns=10**6, api=api, sync=sync)
     checks = checks_of(Signs(case, Gaps(0, 0, 0), 0.99, staging_ns=96 * 10**7))
     assert checks["CPU utilization"].reading == (
         "over 90 %, but its own work takes under 1 % of the time: otherwise it copies pageable memory"
@@ -309,7 +313,7 @@ def test_a_host_that_stages_pageable_copies_does_not_spin() -> None:
 
 def test_a_sign_that_speaks_for_another_bound_says_what_that_costs() -> None:
     time = account(cpu=980, sync=10, cuda_api=10)
-    signs = Signs(Case(time=time, host_active_ns=95 * 10**7, api=API, sync=SYNC), GAPS, 0.95)
+    signs = Signs(case_of(time=time, active_ns=95 * 10**7, api=API, sync=SYNC), GAPS, 0.95)
     checks = checks_of(signs, ("cpu",))
     assert {check.points_to for check in checks.values()} == {None, "cpu"}
     assert checks["Blocking syncs"].reading.endswith("; many, but the GPU idles for them 1 % of the time")
@@ -319,13 +323,11 @@ def test_a_sign_that_speaks_for_another_bound_says_what_that_costs() -> None:
 
 
 def test_a_verdict_stands_only_whatever_the_lost_work_did() -> None:
-    clear = Case(time=account(gpu_compute=700, cpu=250, unattributed=50), host_active_ns=260_000_000, operations=1000)
-    lost = replace(
-        clear, lost_work={Cause.CPU: 50_000_000}, lost_kinds=(Cause.GPU_COMPUTE,), launches=1000, launches_lost=20
-    )
+    clear = case_of(time=account(gpu_compute=700, cpu=250, unattributed=50), active_ns=260_000_000, operations=1000)
+    lost = changed(clear, work={Cause.CPU: 50_000_000}, kinds=(Cause.GPU_COMPUTE,), launches=1000, lost=20)
     assert judge(lost).bound == "gpu_compute"
     much = account(gpu_compute=300, cpu=150, unattributed=550)
-    lost = replace(lost, time=much, lost_work={Cause.CPU: 550_000_000}, launches_lost=600)
+    lost = changed(lost, time=much, work={Cause.CPU: 550_000_000}, lost=600)
     verdict = judge(lost)
     assert (verdict.bound, verdict.saving_ns, verdict.confidence) == ("unknown", None, "low")
     assert "600 of 1,000 launches are on record without their work" in str(verdict.why_not)
@@ -333,7 +335,7 @@ def test_a_verdict_stands_only_whatever_the_lost_work_did() -> None:
 
 
 def test_few_operations_are_a_verdict_where_one_takes_the_time() -> None:
-    verdict = judge(Case(time=account(gpu_compute=996, cpu=4), operations=2, captured=ALL))
+    verdict = judge(case_of(time=account(gpu_compute=996, cpu=4), operations=2, captured=ALL))
     assert (verdict.bound, verdict.confidence) == ("gpu_compute", "high")
 
 
@@ -341,7 +343,7 @@ def test_few_operations_are_a_verdict_where_one_takes_the_time() -> None:
 def test_a_cause_of_the_host_that_no_idle_time_shows_is_not_sure(idle: int, level: str) -> None:
     time = account(gpu_compute=800 - idle, host_blocked=idle, cpu=200)
     replayed = {cause.key: 0 for cause in REMOVABLE} | {"host_blocked": 300 * MS, "cpu": 20 * MS}
-    case = Case(time=time, operations=1000, captured=ALL, replayed=replayed, is_part=True, is_saturated=False)
+    case = case_of(time=time, operations=1000, captured=ALL, replayed=replayed, is_part=True, is_saturated=False)
     verdict = judge(case)
     assert (verdict.bound, verdict.confidence) == ("host_blocked", level)
     assert ("is rarely idle" in "".join(verdict.reasons)) is (level == "low")
@@ -350,23 +352,23 @@ def test_a_cause_of_the_host_that_no_idle_time_shows_is_not_sure(idle: int, leve
 def test_what_the_trace_leaves_open_may_turn_a_verdict() -> None:
     saved = {cause.key: 0 for cause in REMOVABLE} | {"cpu": 500 * MS, "gpu_copy": 200 * MS}
     time = account(cpu=150, gpu_copy=850)
-    case = Case(
+    case = case_of(
         time=time, operations=1000, captured=ALL, replayed=saved, open_ns={"cpu": (100 * MS, 0)}, is_saturated=False
     )
     verdict = judge(case)
     assert (verdict.confidence, verdict.saving_range_ns) == ("high", (400 * MS, 500 * MS))
-    verdict = judge(replace(case, open_ns={"cpu": (400 * MS, 0)}))
+    verdict = judge(changed(case, open_ns={"cpu": (400 * MS, 0)}))
     assert (verdict.confidence, verdict.saving_range_ns) == ("low", (100 * MS, 500 * MS))
     assert "could make copy the bigger cause" in verdict.reasons[0]
 
 
 def test_without_a_replay_the_work_of_a_device_saves_up_to_all_of_its_time() -> None:
-    verdict = judge(Case(time=account(gpu_compute=970, device_wait=30), host_active_ns=300_000_000))
+    verdict = judge(case_of(time=account(gpu_compute=970, device_wait=30), active_ns=300_000_000))
     assert (verdict.saving_ns, verdict.saving_range_ns) == (None, (0, 970 * MS))
 
 
 def test_calls_that_stop_on_record_lower_the_confidence() -> None:
-    case = Case(time=account(cpu=800, gpu_compute=200), operations=1000, captured=ALL, silent_ns=300 * MS)
+    case = case_of(time=account(cpu=800, gpu_compute=200), operations=1000, captured=ALL, silent_ns=300 * MS)
     verdict = judge(case)
     assert verdict.confidence == "medium"
     assert "300 ms before the end" in verdict.reasons[0]
@@ -374,7 +376,7 @@ def test_calls_that_stop_on_record_lower_the_confidence() -> None:
 
 def test_calls_of_several_threads_take_no_more_than_all_of_the_time() -> None:
     """They may call at once, and a call may reach out of the window."""
-    case = Case(time=account(cpu=1000), api=ApiCalls(3, 1_070 * MS, 1.0))
+    case = case_of(time=account(cpu=1000), api=ApiCalls(3, 1_070 * MS, 1.0))
     (calls,) = [check for check in checklist(Signs(case, Gaps(0, 0, 0), None)) if check.name == "CUDA API calls"]
     assert calls.reading == "100 % of the time is spent in calls that do not wait"
 
@@ -383,6 +385,6 @@ def test_a_region_whose_work_is_mostly_covered_says_so() -> None:
     """Bound by the percent of it that nothing else covers."""
     time = account(gpu_compute=980, gpu_copy=10, device_wait=10)
     covered = "; its other GPU work is hidden behind other work"
-    assert covered in because(Case(time=time, is_part=True), Decision("gpu_copy"))
-    assert covered not in because(Case(time=time), Decision("gpu_copy"))
-    assert covered not in because(Case(time=time, is_part=True), Decision("gpu_compute"))
+    assert covered in because(case_of(time=time, is_part=True), Decision("gpu_copy"))
+    assert covered not in because(case_of(time=time), Decision("gpu_copy"))
+    assert covered not in because(case_of(time=time, is_part=True), Decision("gpu_compute"))

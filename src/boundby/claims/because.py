@@ -121,7 +121,7 @@ def _cpu(case: Case, _: Decision) -> str:
     if case.time[Cause.CPU] < min(LEAST_SHARE * case.window_ns, case.time[Cause.HOST_BLOCKED]):
         asleep = f"the GPU idles {_each(case, Cause.HOST_BLOCKED)} while the launching thread is blocked"
         return f"{asleep}, by the replay mostly for another thread's own code; {_busy(case)}"
-    waiting = case.preempted_ns / max(case.time[Cause.CPU], 1)
+    waiting = case.host.preempted_ns / max(case.time[Cause.CPU], 1)
     core = f", or waits for a core ({percent(waiting)} of that)" if waiting >= MUCH_WAITING else ""
     return f"the GPU idles {_each(case, Cause.CPU)} while the host runs its own code{core}; {_busy(case)}"
 
@@ -134,18 +134,18 @@ def _host_blocked(case: Case, _: Decision) -> str:
 
 
 def _mostly_on(case: Case) -> str:
-    return max(case.blocked_on, key=lambda name: (case.blocked_on[name], name), default="")
+    return max(case.host.blocked_on, key=lambda name: (case.host.blocked_on[name], name), default="")
 
 
 def is_for_ranks(case: Case) -> bool:
     """Whether the host, where it is blocked, mostly waits for other ranks."""
-    return _mostly_on(case) == MESSAGES and bool(case.waited_in)
+    return _mostly_on(case) == MESSAGES and bool(case.host.waited_in)
 
 
 def _calls(case: Case) -> str:
     """The calls in which the host waits for other ranks, those that hold most of it."""
-    whole = sum(case.waited_in.values())
-    return " and ".join([name for name, ns in case.waited_in.items() if ns >= LEAST_TOLD * whole][:MOST_CALLS])
+    whole = sum(case.host.waited_in.values())
+    return " and ".join([name for name, ns in case.host.waited_in.items() if ns >= LEAST_TOLD * whole][:MOST_CALLS])
 
 
 def _init(case: Case, _: Decision) -> str:
@@ -187,16 +187,20 @@ def _host(case: Case) -> str:
     if case.window_ns == 0:
         return "no time of its own"
     parts: list[str] = []
-    waiting = case.preempted_ns / case.window_ns
+    waiting = case.host.preempted_ns / case.window_ns
     for cause in sorted(Cause, key=lambda cause: (-case.time[cause], cause))[:MOST_PARTS]:
         if case.share(cause) >= LEAST_TOLD:
             if cause == Cause.CPU and waiting >= MUCH_WAITING:
                 parts.append(f"on CPU {percent(case.share(cause) - waiting)}, waits for a core {percent(waiting)}")
                 continue
             name = {Cause.CPU: "on CPU", Cause.HOST_BLOCKED: "asleep"}.get(cause, SHORT_LABEL[cause.key])
-            if cause == Cause.HOST_BLOCKED and next(iter(case.blocked_on), "") == MESSAGES and case.waited_in:
+            if cause == Cause.HOST_BLOCKED and next(iter(case.host.blocked_on), "") == MESSAGES and case.host.waited_in:
                 parts.append(f"waits for other ranks {percent(case.share(cause))} (in {_calls(case)})")
                 continue
-            on = f" ({', '.join(list(case.blocked_on)[:2])})" if cause == Cause.HOST_BLOCKED and case.blocked_on else ""
+            on = (
+                f" ({', '.join(list(case.host.blocked_on)[:2])})"
+                if cause == Cause.HOST_BLOCKED and case.host.blocked_on
+                else ""
+            )
             parts.append(f"{name} {percent(case.share(cause))}{on}")
     return ", ".join(parts)

@@ -47,21 +47,30 @@ class Otherwise(Struct, frozen=True):
     replayed: Mapping[str, int] | None
 
 
-class Case(Struct, frozen=True, kw_only=True, dict=True):
-    """What one verdict is read off: all that is known of a device, a region or a thread. Times are nanoseconds."""
+class Missing(Struct, frozen=True, kw_only=True):
+    """What is not on record, and where it may have been."""
 
-    time: Mapping[Cause, int]  # the account
-    host_active_ns: int = 0  # the launching thread neither waits for the device nor sleeps
-    host_ns: int = 0  # host intervals of a region's instances
-    asleep_ns: int = 0  # of these, in the operating system
-    instances: int = 1
-    devices_each: float = 1.0  # on whose accounts one of them is, side by side
-    operations: int = 0  # on the device
-    api: ApiCalls = NO_CALLS
-    sync: Syncs = NO_SYNCS
-    memcpy: Mapping[str, Copies] = field(default_factory=dict)
-    blocked_on: Mapping[str, int] = field(default_factory=dict)  # what the host slept on, largest first
-    waited_in: Mapping[str, int] = field(default_factory=dict)  # of that in calls that wait for other ranks, by name
+    work: Mapping[Cause, int] = field(default_factory=dict)  # of ``unattributed``: work may have been lost there
+    calls: Mapping[Cause, int] = field(default_factory=dict)  # calls may have; both by what would be said if not
+    is_cpu_thinned: bool = False  # context switches are missing, so that on a CPU and asleep are not told apart
+    unsure_ns: int = 0  # what a replay may be off by for calls that are missing
+    filled: Otherwise | None = None  # had the device been busy whenever lost work may have run
+    kinds: tuple[Cause, ...] = ()  # what the lost work may have been
+    launches: int = 0  # whose work should be on record
+    lost: int = 0  # whose work is not
+    lost_before: int = 0  # of these: before the window begins with the first work on record
+    lost_before_ns: int = 0  # for how long their work may have run
+    before_ns: int = 0  # how much earlier than the window lost work may have begun
+    calls_fraction: float = 0.0  # of the calls that left other records
+    uncalled: int = 0  # operations and waits that were called after the last call on record
+    unseen_ns: int = 0  # idle on record, and at work by the GPU's counters
+    silent_ns: int = 0  # from where its calls stop on record to the end of the trace, while ranges that call go on
+    opaque_ns: int = 0  # of ``gpu_compute``: graphs that were recorded as one operation each
+
+
+class Records(Struct, frozen=True, kw_only=True):
+    """What the records are worth."""
+
     captured: Captured = field(default_factory=Captured)
     has_cpu_evidence: bool = True  # whether on-CPU and asleep can be told apart: by operators and frames, too
     is_damaged: bool = False  # rows whose values cannot be right were left out, or changed
@@ -69,45 +78,60 @@ class Case(Struct, frozen=True, kw_only=True, dict=True):
     unconfirmed_ns: int = 0  # at the ends of the window, of which a single row of the report tells
     is_clock_shifted: bool = False  # the device's clock was off and was corrected
     clock_ahead_ns: int = 0  # it may be ahead by so much: no operation starts sooner after its launch
+    stretched: str | None = None  # why the window holds hardly any of the work
+    no_verdict: str | None = None  # of host time: why it says nothing about the program
+
+
+class Host(Struct, frozen=True, kw_only=True):
+    """What the launching thread did; of a region, what those that run it did."""
+
+    active_ns: int = 0  # the launching thread neither waits for the device nor sleeps
+    total_ns: int = 0  # host intervals of a region's instances
+    asleep_ns: int = 0  # of these, in the operating system
+    blocked_on: Mapping[str, int] = field(default_factory=dict)  # what the host slept on, largest first
+    waited_in: Mapping[str, int] = field(default_factory=dict)  # of that in calls that wait for other ranks, by name
+    preempted_ns: int = 0  # of ``cpu``: runnable, and waiting for a core
+    asleep_for_nobody_ns: int = 0  # the launching thread, at any time: no thread on record can have ended the wait
+    unwoken_ns: int = 0  # of ``host_blocked``: no thread on record can have ended the wait
+
+
+class Replay(Struct, frozen=True, kw_only=True):
+    """What a replay says beside its savings, and how far it can be trusted."""
+
+    alone_ns: Mapping[str, int | None] = field(default_factory=dict)  # the window without one cause alone, by replay
+    together_ns: int | None = None  # what all causes of the host together would save, by replay
+    unreliable: str | None = None  # why the trace cannot be replayed to be trusted
+    #: Where nothing but delays of ready work makes it so: savings by cause with these delays as they were, and gone.
+    delayed: tuple[Mapping[str, int], Mapping[str, int]] | None = None
+    #: By cause: how much less, and how much more, its removal may save than the replay says, for what the trace leaves
+    #: open.
+    open_ns: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    held_ns: Mapping[str, int] = field(default_factory=dict)  # of how much less: held up from outside of the trace
+
+
+class Case(Struct, frozen=True, kw_only=True, dict=True):
+    """What one verdict is read off: all that is known of a device, a region or a thread. Times are nanoseconds."""
+
+    time: Mapping[Cause, int]  # the account
+    host: Host = Host()
+    instances: int = 1
+    devices_each: float = 1.0  # on whose accounts one of them is, side by side
+    operations: int = 0  # on the device
+    api: ApiCalls = NO_CALLS
+    sync: Syncs = NO_SYNCS
+    memcpy: Mapping[str, Copies] = field(default_factory=dict)
+    records: Records = Records()
     has_gpu_work: bool = True  # False: the account is of host threads
     is_part: bool = False  # a region of the program, not a whole device
     is_thread: bool = False  # what a thread alone would save says nothing about what waits for it
     replayed: Mapping[str, int] | None = None  # savings by cause, found by replay; None: the account must do
     following: Mapping[str, int] | None = None  # those that are left when the best cause is gone
-    alone_ns: Mapping[str, int | None] = field(default_factory=dict)  # the window without one cause alone, by replay
-    host_together_ns: int | None = None  # what all causes of the host together would save, by replay
-    unreliable: str | None = None  # why the trace cannot be replayed to be trusted
+    replay: Replay = Replay()
     costliest_wait_ns: int = 0  # of ``sync``: what the wait that costs most costs
-    #: Where nothing but delays of ready work makes it so: savings by cause with these delays as they were, and gone.
-    delayed: tuple[Mapping[str, int], Mapping[str, int]] | None = None
     most: Mapping[str, int] | None = None  # bounds of savings: what lies inside something saves no more than that does
     is_saturated: bool | None = None  # whether the devices are; None: judged by this account
-    lost_work: Mapping[Cause, int] = field(default_factory=dict)  # of ``unattributed``: work may have been lost there
-    lost_calls: Mapping[Cause, int] = field(default_factory=dict)  # calls may have; both by what would be said if not
     beside_ns: int = 0  # of the device's work: others ran at the same time, which own the account's time
-    opaque_ns: int = 0  # of ``gpu_compute``: graphs that were recorded as one operation each
-    preempted_ns: int = 0  # of ``cpu``: runnable, and waiting for a core
-    asleep_for_nobody_ns: int = 0  # the launching thread, at any time: no thread on record can have ended the wait
-    unwoken_ns: int = 0  # of ``host_blocked``: no thread on record can have ended the wait
-    is_cpu_thinned: bool = False  # context switches are missing, so that on a CPU and asleep are not told apart
-    unsure_ns: int = 0  # what a replay may be off by for calls that are missing
-    filled: Otherwise | None = None  # had the device been busy whenever lost work may have run
-    lost_kinds: tuple[Cause, ...] = ()  # what the lost work may have been
-    launches: int = 0  # whose work should be on record
-    launches_lost: int = 0  # whose work is not
-    launches_lost_before: int = 0  # of these: before the window begins with the first work on record
-    lost_before_ns: int = 0  # for how long their work may have run
-    #: By cause: how much less, and how much more, its removal may save than the replay says, for what the trace leaves
-    #: open.
-    open_ns: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    held_ns: Mapping[str, int] = field(default_factory=dict)  # of how much less: held up from outside of the trace
-    before_ns: int = 0  # how much earlier than the window lost work may have begun
-    calls_lost_fraction: float = 0.0  # of the calls that left other records
-    uncalled: int = 0  # operations and waits that were called after the last call on record
-    unseen_ns: int = 0  # idle on record, and at work by the GPU's counters
-    silent_ns: int = 0  # from where its calls stop on record to the end of the trace, while ranges that call go on
-    no_verdict: str | None = None  # of host time: why it says nothing about the program
-    stretched: str | None = None  # why the window holds hardly any of the work
+    missing: Missing = Missing()
 
     @cached_property
     def window_ns(self) -> int:
@@ -164,7 +188,7 @@ def decide(case: Case) -> Decision:
         return Decision("mixed", savings, (best.cause, second.cause))
     if case.following is not None:
         return Decision(best.cause, savings, bound_next=_worth_naming(_ranked(case.following), window))
-    return Decision(best.cause, savings, bound_next=_next(case.time, best.cause, case.host_active_ns))
+    return Decision(best.cause, savings, bound_next=_next(case.time, best.cause, case.host.active_ns))
 
 
 def _are_alike(case: Case, best: Saving, second: Saving) -> bool:
@@ -184,7 +208,7 @@ def _savings_of(case: Case) -> tuple[Saving, ...]:
     """What removing each cause would save, most first: by the replay, else by the account."""
     if case.replayed is not None:
         return _ranked(case.replayed)
-    return _ranked(_bounded(_savings(case.time, case.host_active_ns, case.costliest_wait_ns), case.most))
+    return _ranked(_bounded(_savings(case.time, case.host.active_ns, case.costliest_wait_ns), case.most))
 
 
 def _shown(case: Case, savings: tuple[Saving, ...]) -> tuple[Saving, ...]:
@@ -228,14 +252,20 @@ def as_accounted(case: Case) -> Case:
             why = f"{CAUSE_INFO[decision.bound].label} would save more time than the trace shows of it"
     if why is None:
         return case
-    return replace(case, replayed=None, following=None, delayed=None, filled=None, open_ns={}, unreliable=why)
+    return replace(
+        case,
+        replayed=None,
+        following=None,
+        replay=replace(case.replay, delayed=None, open_ns={}, unreliable=why),
+        missing=replace(case.missing, filled=None),
+    )
 
 
 def host_together_ns(case: Case, decision: Decision) -> int | None:
     """What all causes of the host would save at once, where that is more than the device's work that the verdict names:
     each of them loses alone."""
     named = decision.mixed_of or (decision.bound,)
-    together = case.host_together_ns
+    together = case.replay.together_ns
     if together is None or not decision.savings or not set(named) & BUSY_KEYS:
         return None
     return together if together - decision.savings[0].saving_ns > MIXED_WITHIN * case.window_ns else None
@@ -265,10 +295,10 @@ def _decide_host(case: Case) -> Decision:
     parts = {
         Cause.SYNC.key: case.sync.blocked_ns,
         Cause.CUDA_API.key: calling,
-        Cause.HOST_BLOCKED.key: case.asleep_ns,
-        Cause.CPU.key: max(case.host_active_ns - calling, 0),
+        Cause.HOST_BLOCKED.key: case.host.asleep_ns,
+        Cause.CPU.key: max(case.host.active_ns - calling, 0),
     }
-    if case.host_ns == 0 or sum(parts.values()) == 0:
+    if case.host.total_ns == 0 or sum(parts.values()) == 0:
         return Decision("hidden")
     return Decision(max(sorted(parts), key=lambda key: parts[key]))
 

@@ -69,7 +69,7 @@ def _gpu_utilization(signs: Signs) -> Check:
 
 def _unseen_ns(signs: Signs) -> int:
     """For how long the device may work without a record of it."""
-    return sum(signs.case.lost_work.values())
+    return sum(signs.case.missing.work.values())
 
 
 def _cpu_utilization(signs: Signs) -> Check:
@@ -79,7 +79,7 @@ def _cpu_utilization(signs: Signs) -> Check:
         return Check(name, "not captured", "nsys captures it with --cpuctxsw=process-tree", None)
     if utilization <= BUSY_CPU:
         return Check(name, percent(utilization), "the launching thread also waits or sleeps", None)
-    active = signs.part(signs.case.host_active_ns)
+    active = signs.part(signs.case.host.active_ns)
     if active >= LOW_UTILIZATION:
         return Check(name, percent(utilization), "over 90 %: the launching thread never rests", "cpu")
     waits = {"copies pageable memory": signs.staging_ns, "spins in waits for the device": signs.case.sync.blocked_ns}

@@ -84,8 +84,8 @@ def _turned(case: Case, decision: Decision, doubts: Iterable[Uncertainty]) -> It
 def _least_ns(case: Case, key: str, saved_ns: int, rival: str) -> int:
     """What removing a cause saves at least by the replay: no less than the idle time that the account shows of it. What
     is waited for outside of the trace holds every removal up alike, but for that of the wait."""
-    least_ns = saved_ns - case.open_ns.get(key, (0, 0))[0]
-    least_ns += 0 if rival in _OUTSIDE else min(case.held_ns.get(key, 0), saved_ns - least_ns)
+    least_ns = saved_ns - case.replay.open_ns.get(key, (0, 0))[0]
+    least_ns += 0 if rival in _OUTSIDE else min(case.replay.held_ns.get(key, 0), saved_ns - least_ns)
     cause = Cause[key.upper()]
     return least_ns if cause in BUSY_CAUSES else max(least_ns, min(saved_ns, case.time[cause]))
 
@@ -99,9 +99,9 @@ def _most_ns(case: Case, decision: Decision, key: str, saved_ns: int) -> int:
     own_ns = case.time[cause] + case.time[Cause.UNATTRIBUTED]
     if case.replayed is None:
         is_apart = cause != Cause.GPU_COPY and not case.is_part  # from what the host does
-        host_ns = case.host_active_ns if is_apart else 0
+        host_ns = case.host.active_ns if is_apart else 0
         return max(saved_ns, min(case.time[cause], case.window_ns - host_ns) if cause in BUSY_CAUSES else 0)
-    more_ns = saved_ns + case.open_ns.get(key, (0, 0))[1]
+    more_ns = saved_ns + case.replay.open_ns.get(key, (0, 0))[1]
     if cause in BUSY_CAUSES:
         named = [Cause[one.upper()] for one in (decision.mixed_of or (decision.bound,)) if one in BUSY_KEYS]
         return saved_ns if named and own_ns < max(case.time[one] for one in named) else more_ns
@@ -115,7 +115,7 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Uncertainty]:
     is_saturated = decision.host_limit_fraction is not None
     yield from _doubts_of_rows(case)
     yield from _doubts_of_sleep(case, named, is_saturated=is_saturated)
-    if case.unreliable is not None and case.captured.cuda_api:
+    if case.replay.unreliable is not None and case.records.captured.cuda_api:
         yield from _doubts_of_replay(case, decision)
     yield from _doubts_of_device(case, decision, named, is_saturated=is_saturated)
     yield from _doubts_of_savings(case, decision, is_saturated=is_saturated)
@@ -123,14 +123,14 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Uncertainty]:
 
 def _doubts_of_rows(case: Case) -> Iterator[Uncertainty]:
     """Rows that cannot be believed, and time of which none tells."""
-    if not case.captured.cuda_api:
+    if not case.records.captured.cuda_api:
         yield uncertainty("no-calls", steps=2)
-    if case.is_unbelievable:
+    if case.records.is_unbelievable:
         yield uncertainty("bad-times", steps=2)
-    elif case.is_damaged:
+    elif case.records.is_damaged:
         yield uncertainty("bad-rows", steps=1)
     open_ns = {
-        "single-row": (case.unconfirmed_ns, case.unconfirmed_ns),
+        "single-row": (case.records.unconfirmed_ns, case.records.unconfirmed_ns),
         "unrecorded": (0, case.time[Cause.UNATTRIBUTED]),
         "profiler": (0, case.time[Cause.PROFILER]),
     }
@@ -148,25 +148,25 @@ def _doubts_of_device(
     case: Case, decision: Decision, named: Collection[str], *, is_saturated: bool
 ) -> Iterator[Uncertainty]:
     """What the device did that is not on record, or not as it was."""
-    if Cause.GPU_COMPUTE.key in named and case.opaque_ns >= UNEXPLAINED_MUCH * case.window_ns:
-        part = percent(min(case.opaque_ns / case.window_ns, 1.0))
+    if Cause.GPU_COMPUTE.key in named and case.missing.opaque_ns >= UNEXPLAINED_MUCH * case.window_ns:
+        part = percent(min(case.missing.opaque_ns / case.window_ns, 1.0))
         sentence = f"{part} of the time is CUDA graphs recorded as one piece each, not as kernels, copies and gaps"
         yield uncertainty("opaque-graphs", steps=1, sentence=sentence)
-    if case.is_clock_shifted:
+    if case.records.is_clock_shifted:
         yield uncertainty("clock", steps=1, sentence="the device's clock was off and was corrected")
-    if case.clock_ahead_ns and not is_saturated:  # a busy device is so on its own clock
-        ahead = duration(case.clock_ahead_ns)
+    if case.records.clock_ahead_ns and not is_saturated:  # a busy device is so on its own clock
+        ahead = duration(case.records.clock_ahead_ns)
         sentence = f"no operation starts within {ahead} of its launch: the device's clock may be ahead by so much"
         yield uncertainty("clock", steps=2, sentence=sentence)
-    if case.launches_lost_before and (case.launches_lost_before >= case.operations or _may_lead(case, decision)):
-        before = f"{plural(case.launches_lost_before, 'launch', 'launches')} before the window"
+    if case.missing.lost_before and (case.missing.lost_before >= case.operations or _may_lead(case, decision)):
+        before = f"{plural(case.missing.lost_before, 'launch', 'launches')} before the window"
         yield uncertainty("lost-work", steps=2, sentence=f"the work of {before} is not on record")
-    if case.unseen_ns >= NOTABLE_UNSEEN * case.window_ns:
-        part = percent(case.unseen_ns / case.window_ns)
+    if case.missing.unseen_ns >= NOTABLE_UNSEEN * case.window_ns:
+        part = percent(case.missing.unseen_ns / case.window_ns)
         sentence = f"for {part} of the time the GPU's counters show work of which no operation is on record"
         yield uncertainty("unseen", steps=2, sentence=sentence)
-    if case.silent_ns > 0:
-        silent = duration(case.silent_ns)
+    if case.missing.silent_ns > 0:
+        silent = duration(case.missing.silent_ns)
         sentence = f"CUDA calls stop on record {silent} before the end, while ranges go on"
         yield uncertainty("silent", steps=1, sentence=sentence)
 
@@ -204,28 +204,30 @@ def _doubts_of_savings(case: Case, decision: Decision, *, is_saturated: bool) ->
 def _doubts_of_sleep(case: Case, named: Collection[str], *, is_saturated: bool) -> Iterator[Uncertainty]:
     """Whether the host was on a CPU, asleep, or waited for a thread that is not on record."""
     is_host = any(key in named for key in _ON_CPU_OR_NOT)
-    if not case.has_cpu_evidence and is_host:
+    if not case.records.has_cpu_evidence and is_host:
         sentence = "neither CPU scheduling nor OS calls were captured: host code may have been blocked"
         yield uncertainty("no-host", steps=1, sentence=sentence)
-    if case.preempted_ns and is_host:
+    if case.host.preempted_ns and is_host:
         # A sleep whose OS call is missing looks so.
-        part = percent(case.preempted_ns / case.window_ns)
+        part = percent(case.host.preempted_ns / case.window_ns)
         sentence = f"{part} of the time the host's thread was runnable and waited for a core (preempted)"
-        yield _open("preempted", _ON_CPU_OR_NOT, case.preempted_ns, case.preempted_ns, sentence)
-    if Cause.HOST_BLOCKED.key in named and case.unwoken_ns:
-        yield _open("unwoken", _ON_CPU_OR_NOT, case.unwoken_ns, case.unwoken_ns, "")
-    if BUSY_KEYS.intersection(named) and not is_saturated and (nobody_ns := case.asleep_for_nobody_ns):
+        yield _open("preempted", _ON_CPU_OR_NOT, case.host.preempted_ns, case.host.preempted_ns, sentence)
+    if Cause.HOST_BLOCKED.key in named and case.host.unwoken_ns:
+        yield _open("unwoken", _ON_CPU_OR_NOT, case.host.unwoken_ns, case.host.unwoken_ns, "")
+    if BUSY_KEYS.intersection(named) and not is_saturated and (nobody_ns := case.host.asleep_for_nobody_ns):
         part = percent(nobody_ns / case.window_ns)  # whoever it is: as long whatever the device does
         sentence = f"for {part} of the time the host waits for a thread that is not on record: it may set the pace"
         yield _open("unwoken", (*sorted(BUSY_KEYS), *_ON_CPU_OR_NOT), nobody_ns, nobody_ns, sentence)
-    if case.is_cpu_thinned and not is_saturated:
+    if case.missing.is_cpu_thinned and not is_saturated:
         yield uncertainty("thinned", steps=2)
 
 
 def _doubts_of_replay(case: Case, decision: Decision) -> Iterator[Uncertainty]:
     """Nothing then shows how far host and device hide behind each other, nor what lost calls waited for."""
-    sentence, limit = f"the trace cannot be replayed reliably: {case.unreliable}", decision.host_limit_fraction
-    is_lost = case.calls_lost_fraction >= SOME_CALLS_LOST or case.unsure_ns >= SOME_CALLS_LOST * case.window_ns
+    sentence, limit = f"the trace cannot be replayed reliably: {case.replay.unreliable}", decision.host_limit_fraction
+    is_lost = (
+        case.missing.calls_fraction >= SOME_CALLS_LOST or case.missing.unsure_ns >= SOME_CALLS_LOST * case.window_ns
+    )
     # Nor which of the two sets the pace, where the host's own work takes as long as the device's.
     is_open = is_lost if limit is None else limit < IDLE_WORTH
     # Work that is launched waits for the device, or for its own launch to arrive, and for nothing that the host does.
@@ -238,8 +240,8 @@ def _may_lead(case: Case, decision: Decision) -> bool:
     named = decision.mixed_of or (decision.bound,)
     saved = {saving.cause: saving.saving_ns for saving in decision.savings}
     best = max(saved.get(cause, 0) for cause in named)
-    others = [kind.key for kind in case.lost_kinds if kind.key not in named]
-    return any(saved.get(key, 0) and saved[key] + case.lost_before_ns > best for key in others)
+    others = [kind.key for kind in case.missing.kinds if kind.key not in named]
+    return any(saved.get(key, 0) and saved[key] + case.missing.lost_before_ns > best for key in others)
 
 
 def _unshown(case: Case, decision: Decision) -> Cause | None:
@@ -259,7 +261,7 @@ def _unsaved(case: Case, decision: Decision) -> Cause | None:
     if case.replayed is None or case.is_part:
         return None
     most = max(_HOST, key=lambda cause: case.time[cause])
-    left_ns = case.alone_ns.get(most.key)
+    left_ns = case.replay.alone_ns.get(most.key)
     saved_ns = max(case.replayed.get(most.key, 0), 0 if left_ns is None else case.window_ns - left_ns)
     best_ns = max((saving.saving_ns for saving in decision.savings), default=0)
     return most if case.time[most] > best_ns and saved_ns < MOST_OF_IT * case.time[most] else None
@@ -267,7 +269,7 @@ def _unsaved(case: Case, decision: Decision) -> Cause | None:
 
 def _more_alone(case: Case, decision: Decision) -> str | None:
     """What else, beside waits, saves more from the program as it ran; the verdict is of one that no longer waits."""
-    alone = {key: ns for key, ns in sorted(case.alone_ns.items()) if ns is not None and key != Cause.SYNC.key}
+    alone = {key: ns for key, ns in sorted(case.replay.alone_ns.items()) if ns is not None and key != Cause.SYNC.key}
     if decision.bound not in alone:
         return None
     best = min(alone, key=lambda key: alone[key])
@@ -276,14 +278,14 @@ def _more_alone(case: Case, decision: Decision) -> str | None:
 
 def _doubts_of_host(case: Case) -> Iterator[Uncertainty]:
     """Of a verdict on host time alone: it is never sure, since it is not what a GPU waits for."""
-    yield uncertainty("no-gpu", steps=1) if case.no_verdict is None else uncertainty("no-verdict", steps=2)
-    if not case.has_cpu_evidence:
+    yield uncertainty("no-gpu", steps=1) if case.records.no_verdict is None else uncertainty("no-verdict", steps=2)
+    if not case.records.has_cpu_evidence:
         yield uncertainty("no-host", steps=2)
     elif case.window_ns:
         if (unexplained := case.share(Cause.UNATTRIBUTED)) >= UNEXPLAINED_SOME:
             steps = 2 if unexplained >= UNEXPLAINED_MUCH else 1
             yield uncertainty("unrecorded", steps=steps, sentence=f"{percent(unexplained)} of the time is not recorded")
-        if case.preempted_ns >= MUCH_PREEMPTED * case.window_ns:
-            part = percent(case.preempted_ns / case.window_ns)
+        if case.host.preempted_ns >= MUCH_PREEMPTED * case.window_ns:
+            part = percent(case.host.preempted_ns / case.window_ns)
             sentence = f"for {part} of it the thread was runnable and waited for a core (preempted)"
             yield uncertainty("preempted", steps=1, sentence=sentence)

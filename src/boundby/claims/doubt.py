@@ -37,9 +37,9 @@ def settled(case: Case) -> Case:
     run, and waits for it are explained. Where nothing but delays is in doubt, the replay as well, if its verdict is the
     same whether they stay or go, and the delays are less than what it would save. That nothing saves anything, such a
     replay cannot tell."""
-    filled = case.filled
-    if case.replayed is None and case.delayed is not None:
-        ways = [replace(case, replayed=_of_own_time(case, saved)) for saved in case.delayed]
+    filled = case.missing.filled
+    if case.replayed is None and case.replay.delayed is not None:
+        ways = [replace(case, replayed=_of_own_time(case, saved)) for saved in case.replay.delayed]
         decisions = [decide(way) for way in ways]
         bounds = {decision.bound for decision in decisions}
         says_something = decisions[0].savings and decisions[0].savings[0].saving_ns >= LEAST_SAVING * case.window_ns
@@ -50,9 +50,15 @@ def settled(case: Case) -> Case:
             and not _waits_most(case, decisions[0])
         ):
             case = ways[0]
-    if filled is None or filled.replayed is None or sum(case.lost_work.values()) > LITTLE * case.window_ns:
+    if filled is None or filled.replayed is None or sum(case.missing.work.values()) > LITTLE * case.window_ns:
         return case
-    return replace(case, replayed=filled.replayed, filled=None, following=None, unreliable=None)
+    return replace(
+        case,
+        replayed=filled.replayed,
+        following=None,
+        replay=replace(case.replay, unreliable=None),
+        missing=replace(case.missing, filled=None),
+    )
 
 
 def _of_own_time(case: Case, saved: Mapping[str, int]) -> Mapping[str, int]:
@@ -71,7 +77,7 @@ def saving_range(case: Case, decision: Decision) -> tuple[int, int] | None:
     saved = {item.cause: item.saving_ns for item in decision.savings}
     if named not in saved:
         return None
-    found, (less, more) = Range(saved[named]), case.open_ns.get(named, (0, 0))
+    found, (less, more) = Range(saved[named]), case.replay.open_ns.get(named, (0, 0))
     if case.replayed is None and named in BUSY_KEYS:
         found = found.reaching("unreplayed", 0, case.time[Cause[named.upper()]])
         return found.low_ns, found.high_ns
@@ -93,23 +99,33 @@ def why_not(case: Case, decision: Decision) -> str | None:
         return _hidden(case, decision)
     if decision.bound == "unknown":
         return None if case.is_part else _waiting(case, decision)  # nothing is claimed
-    if case.stretched is not None:
-        return case.stretched
+    if case.records.stretched is not None:
+        return case.records.stretched
+    return _lost(case, decision) or _undecided(case, decision)
+
+
+def _lost(case: Case, decision: Decision) -> str | None:
+    """So much is not on record that the rest decides nothing."""
     unknown = case.share(Cause.UNATTRIBUTED)
-    if unknown > MOST_OF_IT and not case.launches_lost:
+    if unknown > MOST_OF_IT and not case.missing.lost:
         return f"{percent(unknown)} of the time nothing of the host is on record. {HOST_TOO}"
-    if case.calls_lost_fraction >= MANY_CALLS_LOST and decision.host_limit_fraction is None:
+    if case.missing.calls_fraction >= MANY_CALLS_LOST and decision.host_limit_fraction is None:
         return _told(case, [decision.bound])
     if case.replayed is None and not case.is_part and decision.host_limit_fraction is None:
-        lost = case.launches_lost - case.launches_lost_before
+        lost = case.missing.lost - case.missing.lost_before
         # One copy or wait that is not on record decides when many launches happen.
-        open_ns = max(sum(case.lost_work.values()), CHANCE * lost * case.window_ns // max(case.launches, 1))
-        if lost and case.unreliable is not None and open_ns > _lead_ns(decision):
+        open_ns = max(sum(case.missing.work.values()), CHANCE * lost * case.window_ns // max(case.missing.launches, 1))
+        if lost and case.replay.unreliable is not None and open_ns > _lead_ns(decision):
             return _told(case, [decision.bound])
-    if (case.unreliable is not None or not case.is_part) and (waits := _waiting(case, decision)) is not None:
+    return None
+
+
+def _undecided(case: Case, decision: Decision) -> str | None:
+    """The device waits for what is not on record, or the verdict would be another one, had it been."""
+    if (case.replay.unreliable is not None or not case.is_part) and (waits := _waiting(case, decision)) is not None:
         return waits
     others = sorted({other.bound for other in _alternatives(case) if not _agree(decision, other)})
-    return _told(case, [decision.bound, *others]) if others or unknown > MOST_OF_IT else None
+    return _told(case, [decision.bound, *others]) if others or case.share(Cause.UNATTRIBUTED) > MOST_OF_IT else None
 
 
 def _lead_ns(decision: Decision) -> int:
@@ -139,9 +155,9 @@ def _agree(one: Decision, other: Decision) -> bool:
 
 def _alternatives(case: Case) -> Iterator[Decision]:
     """What would be decided, had the missing records said otherwise."""
-    work, calls = sum(case.lost_work.values()), sum(case.lost_calls.values())
-    ways_of_work: list[Time] = [case.lost_work, *({kind: work} for kind in case.lost_kinds)] if work else [{}]
-    ways_of_calls: list[Time] = [case.lost_calls, *({cause: calls} for cause in _HOST)] if calls else [{}]
+    work, calls = sum(case.missing.work.values()), sum(case.missing.calls.values())
+    ways_of_work: list[Time] = [case.missing.work, *({kind: work} for kind in case.missing.kinds)] if work else [{}]
+    ways_of_calls: list[Time] = [case.missing.calls, *({cause: calls} for cause in _HOST)] if calls else [{}]
     guessed = _unseen_calls(case)
     if guessed:
         ways_of_calls += [
@@ -152,15 +168,19 @@ def _alternatives(case: Case) -> Iterator[Decision]:
     for added in itertools.product(ways_of_work, ways_of_calls):
         if any(added):
             yield decide(_with(case, work + calls, *added))
-    if case.delayed is not None and case.replayed is not None:
-        yield decide(replace(case, replayed=case.delayed[1], following=None))
-    if case.is_cpu_thinned:
+    if case.replay.delayed is not None and case.replayed is not None:
+        yield decide(replace(case, replayed=case.replay.delayed[1], following=None))
+    if case.missing.is_cpu_thinned:
         yield from _other_sleep(case)
-    if case.filled is not None and any(case.filled.time.values()):
-        yield decide(replace(case, time=case.filled.time, replayed=case.filled.replayed, following=None))
-    if case.replayed is not None and case.unsure_ns:  # what a replay of the records makes of the time that they lack
+    if case.missing.filled is not None and any(case.missing.filled.time.values()):
+        yield decide(
+            replace(case, time=case.missing.filled.time, replayed=case.missing.filled.replayed, following=None)
+        )
+    if (
+        case.replayed is not None and case.missing.unsure_ns
+    ):  # what a replay of the records makes of the time that they lack
         for key, saving_ns in case.replayed.items():
-            for ns in (saving_ns + case.unsure_ns, saving_ns - case.unsure_ns):
+            for ns in (saving_ns + case.missing.unsure_ns, saving_ns - case.missing.unsure_ns):
                 yield decide(replace(case, replayed={**case.replayed, key: max(ns, 0)}, following=None))
 
 
@@ -176,7 +196,7 @@ def _other_sleep(case: Case) -> Iterator[Decision]:
 
 def _unseen_calls(case: Case) -> int:
     """Of the host's own time: what may have been calls that left no record at all."""
-    fraction = case.calls_lost_fraction
+    fraction = case.missing.calls_fraction
     if not fraction:
         return 0
     called = case.time[Cause.SYNC] + case.time[Cause.CUDA_API]
@@ -200,15 +220,15 @@ _SEVERAL = {"mixed": "several alike", "unknown": "nothing in particular"}
 
 def _told(case: Case, bounds: list[str]) -> str:
     parts = []
-    if case.launches_lost:
-        parts.append(f"{case.launches_lost:,} of {case.launches:,} launches are on record without their work")
-    if sum(case.lost_calls.values()) or case.calls_lost_fraction:
+    if case.missing.lost:
+        parts.append(f"{case.missing.lost:,} of {case.missing.launches:,} launches are on record without their work")
+    if sum(case.missing.calls.values()) or case.missing.calls_fraction:
         parts.append("CUDA calls are missing whose operations or waits are on record")
-    elif case.unsure_ns:
+    elif case.missing.unsure_ns:
         parts.append("the numbers of the CUDA calls leave some out: calls may be missing")
     if not parts:
         return f"context switches are missing: whether the host computed or slept cannot be told. {CAPTURE_AGAIN}"
-    missing = duration(max(sum(case.lost_work.values()) + sum(case.lost_calls.values()), case.unsure_ns))
+    missing = duration(max(sum(case.missing.work.values()) + sum(case.missing.calls.values()), case.missing.unsure_ns))
     may = " or ".join(dict.fromkeys(_SEVERAL.get(bound, SHORT_LABEL.get(bound, bound)) for bound in bounds))
     what = f"; what happened in {missing} is not known: it may be bound by {may}" if len(bounds) > 1 else ""
     return f"{' and '.join(parts)}{what}. {CAPTURE_AGAIN}"
@@ -227,17 +247,17 @@ CLOCKS = (
 
 
 def _no_device(case: Case) -> str | None:
-    if not case.launches_lost:
+    if not case.missing.lost:
         unknown_ns = case.time[Cause.UNATTRIBUTED]
-        if case.no_verdict is None and unknown_ns > MOST_OF_IT * case.window_ns:
+        if case.records.no_verdict is None and unknown_ns > MOST_OF_IT * case.window_ns:
             return f"{percent(unknown_ns / case.window_ns)} of the time nothing shows whether it works or sleeps"
-        return case.no_verdict
-    lost = f"{case.launches_lost:,} launches are on record, and no work of a GPU is: what it did is not known"
+        return case.records.no_verdict
+    lost = f"{case.missing.lost:,} launches are on record, and no work of a GPU is: what it did is not known"
     return f"{lost}. {CAPTURE_AGAIN}"
 
 
 def _hidden(case: Case, decision: Decision) -> str | None:
     """Work that is not on record hides behind nothing."""
-    if not case.launches_lost or decision.bound not in ("hidden", "unknown", *BUSY_KEYS):
+    if not case.missing.lost or decision.bound not in ("hidden", "unknown", *BUSY_KEYS):
         return None
     return _told(case, [decision.bound])

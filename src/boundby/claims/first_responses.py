@@ -55,24 +55,29 @@ Answer = tuple[Remedy, Told]
 
 def responses(subject: Subject) -> tuple[tuple[Card, ...], tuple[FirstResponse, ...]]:
     """The cards of a verdict and its first responses, best first, those without a number last."""
-    verdict = subject.part.verdict
+    verdict, is_part = subject.part.verdict, subject.is_part
     bounds = verdict.mixed_of if verdict.bound == "mixed" and verdict.mixed_of else (verdict.bound,)
     known = [bound for bound in bounds if bound in patterns.KEYS]
-    told = [answer for bound in known for row in remedies.of_bound(bound) if (answer := _asked(subject, row))]
-    if paced := [item for item in subject.findings if item.rule == "external-pace"]:  # nothing else makes it faster
+    if known:
+        told = _of_patterns(subject, known)
+        told = told if is_part else _with_best_finding(subject, told, known)
+        made = tuple(_response(subject, *one) for one in told)
+        made = (_see_into_graphs(subject), *made) if subject.is_in_graphs and not is_part else made
+    else:
+        made = tuple(_without_pattern(subject)) if verdict.bound == "unknown" else ()
+    notes = () if is_part else tuple(_notes(subject))
+    return tuple(replace(card(bound, subject.part), notes=notes) for bound in known), made
+
+
+def _of_patterns(subject: Subject, bounds: Sequence[str]) -> list[Answer]:
+    """What this trace says of the remedies of these patterns, best first; where something outside sets the pace, only
+    that: nothing else makes the program faster."""
+    told = [answer for bound in bounds for row in remedies.of_bound(bound) if (answer := _asked(subject, row))]
+    if paced := [item for item in subject.findings if item.rule == "external-pace"]:
         told = [_of_finding(subject, paced[0])]
     told = [(row, subject.closed(row.bound, one)) for row, one in told]
     told = sorted(told, key=lambda one: _rank(one[1]))
-    told = _surest_first([one for one in told if _rank(one[1])[0] != NOTHING] or told[:1])
-    if known and not subject.is_part:
-        told = _with_best_finding(subject, told, known)
-    made = tuple(_response(subject, *one) for one in told)
-    if known and not subject.is_part and subject.is_in_graphs:
-        made = (_see_into_graphs(subject), *made)
-    if not known:
-        made = tuple(_without_pattern(subject)) if verdict.bound == "unknown" else ()
-    notes = () if subject.is_part else tuple(_notes(subject))
-    return tuple(replace(card(bound, subject.part), notes=notes) for bound in known), made
+    return _surest_first([one for one in told if _rank(one[1])[0] != NOTHING] or told[:1])
 
 
 def _surest_first(told: list[Answer]) -> list[Answer]:

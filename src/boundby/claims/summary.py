@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypedDict
 
 import numpy as np
@@ -13,10 +13,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from boundby.attribution.account import ThreadAccount
-from boundby.attribution.regions import ROOT
+from boundby.attribution.regions import ROOT, Regions
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.attribution.windows import region_matches
-from boundby.claims.bound import BUSY_KEYS, Case, Otherwise, is_saturated, staying_ns, unshown_sleep_ns
+from boundby.claims.bound import (
+    BUSY_KEYS,
+    Case,
+    Host,
+    Missing,
+    Otherwise,
+    Records,
+    Replay,
+    is_saturated,
+    staying_ns,
+    unshown_sleep_ns,
+)
 from boundby.claims.checklist import Signs, checklist
 from boundby.claims.confidence import MUCH_UNWOKEN
 from boundby.claims.doubt import CHANCE, LITTLE
@@ -112,13 +123,7 @@ def _device(
     predictor: Predictor | None,
 ) -> DeviceReport:
     trace, span = timeline.trace, (device.low_ns, device.high_ns)
-    count, kernels = int(figures.operation_count[ROOT]), figures.kernels
-    copies, longest = figures.copies, figures.top_kernels
-    if len(timeline.devices) > 1:  # else the root holds just this device's
-        chosen = operations_in_windows(timeline, [device])
-        chosen = replace(chosen, region=np.zeros_like(chosen.region))  # everything at the root
-        count, kernels = len(chosen.region), kernel_figures(timeline, chosen)
-        copies, longest = copies_by_region(timeline, chosen), top_kernels(timeline, chosen)
+    count, kernels, copies, longest = _work_of(timeline, figures, device)
     thread = launching_thread(timeline.calls, device)
     cpu = logical_thread_cpu_time(timeline, thread, *span) if thread is not None else None
     active = logical_thread_active(timeline, thread, *span).total if thread is not None else None
@@ -129,99 +134,34 @@ def _device(
         kernels,
         ROOT,
         gaps=device_gaps(device),
-        memcpy=copies[ROOT],
+        memcpy=copies,
         api=[calls.count, calls.total_ns] * 2,
         sync=(calls.syncs, calls.blocked_ns),
         over_ns=device.high_ns - device.low_ns if trace.captured.cuda_api else 0,
-        tops=(longest[ROOT], top_calls(timeline, calls_by_name(timeline, rows, np.zeros(calls.count, np.int64)))[ROOT]),
+        tops=(longest, top_calls(timeline, calls_by_name(timeline, rows, np.zeros(calls.count, np.int64)))[ROOT]),
     )
     savings = None if replayed.unreliable else replayed.device.get(device.index)
-    filled, undelayed = replayed.filled, replayed.undelayed
     told = _predictions(timeline, replayed, device) if savings else {}
-    records, missing = timeline.losses, timeline.losses.of_device(device.index)
     knows_host = trace.is_told_by_frames or (thread is not None and timeline.host_state.evidence(thread).is_known)
     case = Case(
         time=_time(device.segments.by_cause()),
-        host_active_ns=active or 0,
         operations=count,
         api=activity["api"],
         sync=activity["sync"],
         memcpy=activity["memcpy"],
-        blocked_on=_by_size(figures.host.idle_on_ns, ROOT),
-        waited_in=waited_in(timeline, device.segments),
-        captured=trace.captured,
-        has_cpu_evidence=knows_host,
-        is_damaged=trace.is_damaged,
-        is_unbelievable=trace.is_unbelievable,
-        unconfirmed_ns=max(trace.confirmed_ns[0] - span[0], 0) + max(span[1] - trace.confirmed_ns[1], 0),
-        is_clock_shifted=device.shift.shift_ns != 0,
-        clock_ahead_ns=device.shift.unshown_ns,
         replayed=_shown(savings, device.segments.by_cause()),
         following=replayed.following.get(device.index) if savings else None,
-        alone_ns={cause: told[scenario].predicted_ns for cause, scenario in SCENARIO_OF_CAUSE.items() if told},
-        host_together_ns=device.high_ns - device.low_ns - told[_HOST].predicted_ns if told else None,
-        unreliable=replayed.unreliable,
         costliest_wait_ns=int(device.gaps.sync_ns.max(initial=0)),
-        delayed=(replayed.device[device.index], undelayed.device[device.index]) if undelayed else None,
         beside_ns=_beside_ns(activity, device.segments.by_cause()),
-        opaque_ns=activity["graphs"].total_ns if activity["graphs"] else 0,
-        preempted_ns=int(preempted(timeline, device.segments).sum()),
-        asleep_for_nobody_ns=0 if thread is None else asleep_for_nobody(timeline, thread, *span),
-        unwoken_ns=int(unwoken(timeline, device.segments).sum()),
-        is_cpu_thinned=thread is not None and timeline.host_state.evidence(thread).is_thinned,
-        lost_work=_time(device.withheld.work.by_cause()),
-        lost_calls=_time(device.withheld.calls.by_cause()),
-        unsure_ns=device.withheld.unsure_ns,
-        filled=_filled(replayed, filled.device_ns[device.index], filled.replayed.device.get(device.index))
-        if filled is not None and device.index in filled.device_ns
-        else None,
-        lost_kinds=_lost_kinds(timeline, missing),
-        launches=records.launches_of(device.index),
-        launches_lost=len(missing),
-        launches_lost_before=int((records.begin_ns[missing] < device.low_ns).sum()),
-        lost_before_ns=clip(records.spans(device.index), trace.span_ns[0], device.low_ns).total,
-        before_ns=int((device.low_ns - records.begin_ns[missing]).max(initial=0))
-        if timeline.window.kind == "gpu"
-        else 0,
-        calls_lost_fraction=_calls_lost(timeline.losses.calls_lost_fraction, processes),
-        uncalled=sum(timeline.losses.uncalled[number] for number in processes.tolist() if number >= 0),
-        silent_ns=_silent_ns(timeline, processes),
-        unseen_ns=unseen_ns(figures.device_counters.get(device.index), activity["gaps"].total_ns),
-        open_ns=_open(told),
-        held_ns={
-            cause: replayed.between[device.index][scenario].held_ns
-            for cause, scenario in SCENARIO_OF_CAUSE.items()
-            if told
-        },
-        stretched=_stretched(device, knows_host)
-        if timeline.window.kind == "gpu" and not timeline.window.skip_first
-        else None,
+        host=_host_of(timeline, figures, device, thread, active or 0),
+        records=_records_of(timeline, device, knows_host=knows_host),
+        replay=_replay_of(replayed, device, told),
+        missing=_missing_of(timeline, figures, device, replayed, activity),
     )
     verdict = judge(case)
 
-    def part(half: Timeline, of_half: DeviceTimeline, saved: dict[str, int] | None) -> Case:
-        """The case of a part of the window: what of the whole's tells only why is left as it was."""
-        low, high = of_half.low_ns, of_half.high_ns
-        return replace(
-            case,
-            time=_time(of_half.segments.by_cause()),
-            host_active_ns=logical_thread_active(half, thread, low, high).total if thread is not None else 0,
-            operations=int(of_half.is_inside.sum()),
-            replayed=_shown(saved, of_half.segments.by_cause()),
-            following=None,
-            alone_ns={},
-            costliest_wait_ns=int(of_half.gaps.sync_ns.max(initial=0)),
-            host_together_ns=None,
-            open_ns={},
-            lost_work=_time(of_half.withheld.work.by_cause()),
-            lost_calls=_time(of_half.withheld.calls.by_cause()),
-            unsure_ns=of_half.withheld.unsure_ns,
-            delayed=None,
-            filled=None,
-            stretched=None,
-        )
-
-    of_parts = predictor if verdict.decided_by == "replay" and (savings or undelayed) else None
+    part = partial(_part_of, case, thread)
+    of_parts = predictor if verdict.decided_by == "replay" and (savings or replayed.undelayed) else None
     steps = split(timeline, device)
     utilization = cpu[0] / cpu[1] if cpu and cpu[1] else None
     signs = Signs(case, activity["gaps"], utilization, staging(timeline, rows))
@@ -249,8 +189,121 @@ def _device(
         counters=figures.device_counters.get(device.index),
         processes=tuple(trace.processes[number].pid for number in processes.tolist() if number >= 0),
         coverage=_coverage(case),
-        preempted_ns=case.preempted_ns,
+        preempted_ns=case.host.preempted_ns,
         **activity,
+    )
+
+
+def _work_of(
+    timeline: Timeline, figures: Figures, device: DeviceTimeline
+) -> tuple[int, KernelFigures, dict[str, Copies], tuple[Top, ...]]:
+    """How many operations a device ran, its kernels, its copies, and the kernels with most time: figures at the root,
+    which holds just these where there is no other device."""
+    if len(timeline.devices) == 1:
+        return int(figures.operation_count[ROOT]), figures.kernels, figures.copies[ROOT], figures.top_kernels[ROOT]
+    chosen = operations_in_windows(timeline, [device])
+    chosen = replace(chosen, region=np.zeros_like(chosen.region))
+    copies, longest = copies_by_region(timeline, chosen)[ROOT], top_kernels(timeline, chosen)[ROOT]
+    return len(chosen.region), kernel_figures(timeline, chosen), copies, longest
+
+
+def _host_of(timeline: Timeline, figures: Figures, device: DeviceTimeline, thread: int | None, active_ns: int) -> Host:
+    """What the thread that launches on a device did."""
+    nobody_ns = 0 if thread is None else asleep_for_nobody(timeline, thread, device.low_ns, device.high_ns)
+    return Host(
+        active_ns=active_ns,
+        blocked_on=_by_size(figures.host.idle_on_ns, ROOT),
+        waited_in=waited_in(timeline, device.segments),
+        preempted_ns=int(preempted(timeline, device.segments).sum()),
+        asleep_for_nobody_ns=nobody_ns,
+        unwoken_ns=int(unwoken(timeline, device.segments).sum()),
+    )
+
+
+def _records_of(timeline: Timeline, device: DeviceTimeline, *, knows_host: bool) -> Records:
+    """What the records of a device's window are worth."""
+    trace, is_whole = timeline.trace, timeline.window.kind == "gpu" and not timeline.window.skip_first
+    begins_ns, ends_ns = trace.confirmed_ns
+    return Records(
+        captured=trace.captured,
+        has_cpu_evidence=knows_host,
+        is_damaged=trace.is_damaged,
+        is_unbelievable=trace.is_unbelievable,
+        unconfirmed_ns=max(begins_ns - device.low_ns, 0) + max(device.high_ns - ends_ns, 0),
+        is_clock_shifted=device.shift.shift_ns != 0,
+        clock_ahead_ns=device.shift.unshown_ns,
+        stretched=_stretched(device, knows_host) if is_whole else None,
+    )
+
+
+def _replay_of(replayed: Counterfactuals, device: DeviceTimeline, told: Mapping[str, WhatIf]) -> Replay:
+    """What the replay says of a device, beside its savings. ``told``: predictions; empty: none can be trusted."""
+    undelayed, scenarios = replayed.undelayed, SCENARIO_OF_CAUSE if told else {}
+    between = replayed.between[device.index] if told else {}
+    return Replay(
+        alone_ns={cause: told[scenario].predicted_ns for cause, scenario in scenarios.items()},
+        together_ns=device.high_ns - device.low_ns - told[_HOST].predicted_ns if told else None,
+        unreliable=replayed.unreliable,
+        delayed=(replayed.device[device.index], undelayed.device[device.index]) if undelayed else None,
+        open_ns=_open(told),
+        held_ns={cause: between[scenario].held_ns for cause, scenario in scenarios.items()},
+    )
+
+
+def _missing_of(
+    timeline: Timeline, figures: Figures, device: DeviceTimeline, replayed: Counterfactuals, activity: _Activity
+) -> Missing:
+    """What is not on record of a device's work, of the calls for it, and of who made them."""
+    losses, filled, number = timeline.losses, replayed.filled, device.index
+    missing, processes = losses.of_device(number), unique(device.operations.table.process)
+    known, thread = processes[processes >= 0].tolist(), launching_thread(timeline.calls, device)
+    before_ns = int((device.low_ns - losses.begin_ns[missing]).max(initial=0))
+    otherwise = None
+    if filled is not None and number in filled.device_ns:
+        otherwise = _filled(replayed, filled.device_ns[number], filled.replayed.device.get(number))
+    return Missing(
+        opaque_ns=activity["graphs"].total_ns if activity["graphs"] else 0,
+        is_cpu_thinned=thread is not None and timeline.host_state.evidence(thread).is_thinned,
+        work=_time(device.withheld.work.by_cause()),
+        calls=_time(device.withheld.calls.by_cause()),
+        unsure_ns=device.withheld.unsure_ns,
+        filled=otherwise,
+        kinds=_lost_kinds(timeline, missing),
+        launches=losses.launches_of(number),
+        lost=len(missing),
+        lost_before=int((losses.begin_ns[missing] < device.low_ns).sum()),
+        lost_before_ns=clip(losses.spans(number), timeline.trace.span_ns[0], device.low_ns).total,
+        before_ns=before_ns if timeline.window.kind == "gpu" else 0,
+        calls_fraction=_calls_lost(losses.calls_lost_fraction, processes),
+        uncalled=sum(losses.uncalled[process] for process in known),
+        silent_ns=_silent_ns(timeline, processes),
+        unseen_ns=unseen_ns(figures.device_counters.get(number), activity["gaps"].total_ns),
+    )
+
+
+def _part_of(
+    case: Case, thread: int | None, half: Timeline, device: DeviceTimeline, saved: dict[str, int] | None
+) -> Case:
+    """The case of a part of the window: what of the whole's tells only why is left as it was."""
+    own, withheld = device.segments.by_cause(), device.withheld
+    active = None if thread is None else logical_thread_active(half, thread, device.low_ns, device.high_ns)
+    return replace(
+        case,
+        time=_time(own),
+        operations=int(device.is_inside.sum()),
+        replayed=_shown(saved, own),
+        following=None,
+        costliest_wait_ns=int(device.gaps.sync_ns.max(initial=0)),
+        host=replace(case.host, active_ns=0 if active is None else active.total),
+        records=replace(case.records, stretched=None),
+        replay=replace(case.replay, alone_ns={}, together_ns=None, open_ns={}, delayed=None),
+        missing=replace(
+            case.missing,
+            work=_time(withheld.work.by_cause()),
+            calls=_time(withheld.calls.by_cause()),
+            unsure_ns=withheld.unsure_ns,
+            filled=None,
+        ),
     )
 
 
@@ -370,15 +423,15 @@ def _silent_ns(timeline: Timeline, processes: npt.NDArray[np.int32]) -> int:
 def _coverage(case: Case) -> Coverage:
     idle = case.window_ns - sum(case.time[cause] for cause in BUSY_CAUSES)
     return Coverage(
-        1 - case.launches_lost / case.launches if case.launches else None,
+        1 - case.missing.lost / case.missing.launches if case.missing.launches else None,
         1 - case.time[Cause.UNATTRIBUTED] / idle if idle else None,
-        case.launches,
-        case.launches_lost,
-        sum(case.lost_work.values()) + sum(case.lost_calls.values()),
-        case.calls_lost_fraction,
-        case.uncalled,
-        case.before_ns,
-        case.is_cpu_thinned,
+        case.missing.launches,
+        case.missing.lost,
+        sum(case.missing.work.values()) + sum(case.missing.calls.values()),
+        case.missing.calls_fraction,
+        case.missing.uncalled,
+        case.missing.before_ns,
+        case.missing.is_cpu_thinned,
     )
 
 
@@ -448,14 +501,20 @@ def _thread(timeline: Timeline, account: ThreadAccount, no_verdict: str | None) 
     cpu = cpu_time_inside(timeline, account.thread, account.covered)
     case = Case(
         time=_time(account.segments.by_cause()),
-        blocked_on=blocked_inside(timeline, account.thread, account.covered),
-        waited_in=waited_in(timeline, account.segments),
-        has_cpu_evidence=timeline.host_state.evidence(account.thread).is_known or cpu is not None,
         has_gpu_work=False,
         is_thread=True,
-        preempted_ns=int(preempted(timeline, account.segments).sum()),
-        launches_lost=int(timeline.losses.lost.sum()),
-        no_verdict=no_verdict,
+        host=Host(
+            blocked_on=blocked_inside(timeline, account.thread, account.covered),
+            waited_in=waited_in(timeline, account.segments),
+            preempted_ns=int(preempted(timeline, account.segments).sum()),
+        ),
+        records=Records(
+            has_cpu_evidence=timeline.host_state.evidence(account.thread).is_known or cpu is not None,
+            no_verdict=no_verdict,
+        ),
+        missing=Missing(
+            lost=int(timeline.losses.lost.sum()),
+        ),
     )
     return ThreadReport(
         pid=record.pid,
@@ -465,7 +524,7 @@ def _thread(timeline: Timeline, account: ThreadAccount, no_verdict: str | None) 
         cpu_utilization=cpu[0] / cpu[1] if cpu and cpu[1] else None,
         verdict=judge(case),
         time=_by_key(case.time),
-        blocked_on=case.blocked_on,
+        blocked_on=case.host.blocked_on,
     )
 
 
@@ -485,27 +544,7 @@ def regions(
     its verdict is that of the one that would save most. ``glob`` keeps regions that match and what lies in them;
     ``min_share`` drops those below it.
     """
-    tree = timeline.ownership.regions
-    total = figures.inclusive.sum(axis=1)
-    present = (figures.host_spread.count > 0) | (total > 0)
-    children: dict[int, list[int]] = {}
-    for region in range(1, len(tree)):
-        children.setdefault(int(tree.parent[region]), []).append(region)
-    ordered: list[int] = []
-    pending = [ROOT]
-    while pending:
-        region = pending.pop()
-        if region == ROOT or present[region]:
-            ordered.append(region)
-        below = children.get(region, [])
-        below.sort(key=lambda child: (total[child], figures.host_spread.total[child], -child))
-        pending.extend(below)
-    if glob is not None:
-        kept: set[int] = set()
-        for region in ordered:
-            if region_matches(tree, region, glob) or int(tree.parent[region]) in kept:
-                kept.add(region)
-        ordered = [region for region in ordered if region == ROOT or region in kept]
+    tree, total = timeline.ownership.regions, figures.inclusive.sum(axis=1)
     least = min_share * timeline.total_ns
     shared = _Shared(
         timeline,
@@ -523,13 +562,44 @@ def regions(
         _devices_each(timeline),
     )
     reports: dict[int, RegionReport] = {}
-    for region in ordered:
+    for region in _in_order(timeline, figures, glob):
         stage.check()
         if region == ROOT or total[region] >= least:
             reports[region] = _region(shared, region, reports.get(int(tree.parent[region])))
-    # What a part of a region saves, the region does: children stand after their parents.
+    return _with_parts(reports, tree)
+
+
+def _in_order(timeline: Timeline, figures: Figures, glob: str | None) -> list[int]:
+    """The regions that hold anything, depth first, siblings by time; the root and those that match ``glob``, with what
+    lies in them."""
+    tree, total = timeline.ownership.regions, figures.inclusive.sum(axis=1)
+    present = (figures.host_spread.count > 0) | (total > 0)
+    children: dict[int, list[int]] = {}
+    for region in range(1, len(tree)):
+        children.setdefault(int(tree.parent[region]), []).append(region)
+    ordered: list[int] = []
+    pending = [ROOT]
+    while pending:
+        region = pending.pop()
+        if region == ROOT or present[region]:
+            ordered.append(region)
+        below = children.get(region, [])
+        below.sort(key=lambda child: (total[child], figures.host_spread.total[child], -child))
+        pending.extend(below)
+    if glob is None:
+        return ordered
+    kept = {ROOT}
+    for region in ordered:
+        parent = int(tree.parent[region])
+        if region_matches(tree, region, glob) or (parent in kept and parent != ROOT):
+            kept.add(region)
+    return [region for region in ordered if region in kept]
+
+
+def _with_parts(reports: Mapping[int, RegionReport], tree: Regions) -> tuple[RegionReport, ...]:
+    """What a part of a region saves, the region does: children stand after their parents."""
     most = {region: report.most_saved_ns for region, report in reports.items()}
-    for region in reversed(reports):
+    for region in reversed(list(reports)):
         parent = int(tree.parent[region])
         is_open = parent in most and most[parent] is None and reports[parent].verdict.bound in BUSY_KEYS
         if region != ROOT and parent in most and most[region] is not None and not is_open:
@@ -603,26 +673,28 @@ class _Shared(Struct, frozen=True, dict=True):
     ) -> int | None:
         """What removing its bound there saves at most, as it ran (`boundby what-if --region`) or once nothing waits;
         inside of what other work hides, no more than that saves."""
-        is_small = (
-            region != ROOT and self.replayed.region and verdict.decided_by == "account"
-        )  # too small to be replayed
-        is_small = is_small and not self.replayed.unreliable
+        is_trusted = not self.replayed.unreliable
+        is_small = region != ROOT and self.replayed.region and verdict.decided_by == "account" and is_trusted
         if verdict.saving_ns is None and not (is_small and verdict.saving_range_ns is not None):
             return None
         bounds = verdict.mixed_of or (verdict.bound,)
         found = [verdict.saving_ns or 0]
-        if not self.replayed.unreliable:
-            alone = self.replayed.alone.get(region, {})
-            found += [alone.get(bound, 0) for bound in bounds]
-        if is_small:
+        if is_small:  # too small to be replayed
             found += [time[Cause[bound.upper()]] for bound in bounds]
-        if not self.replayed.unreliable and region == ROOT:
-            for device in self.timeline.devices:
-                left = [self.replayed.alone_ns(device.index, bound) for bound in bounds]
-                found += [device.high_ns - device.low_ns - left_ns for left_ns in left if left_ns is not None]
+        if is_trusted:
+            found += self._alone(region, bounds)
         if parent is not None and parent.verdict.bound == "hidden" and parent.verdict.decided_by == "replay":
             return min(max(found), max((saving.saving_ns for saving in parent.verdict.savings), default=0))
         return max(found)
+
+    def _alone(self, region: int, bounds: Sequence[str]) -> list[int]:
+        """What the program as it ran saves without each of these causes in a region."""
+        alone = self.replayed.alone.get(region, {})
+        found = [alone.get(bound, 0) for bound in bounds]
+        for device in self.timeline.devices if region == ROOT else ():
+            left = [self.replayed.alone_ns(device.index, bound) for bound in bounds]
+            found += [device.high_ns - device.low_ns - left_ns for left_ns in left if left_ns is not None]
+        return found
 
 
 def _region(shared: _Shared, region: int, parent: RegionReport | None) -> RegionReport:
@@ -648,45 +720,42 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
     blocked, savings = _by_size(host.os_blocked_ns, region), shared.savings(region)
     case = Case(
         time=_time(figures.inclusive[region]),
-        host_active_ns=figures.root_active_ns if is_root else int(host.active_ns[region]),
-        host_ns=host_ns,
-        asleep_ns=sum(blocked.values()),
         instances=1 if is_root else int(figures.host_spread.count[region]),
         devices_each=float(shared.devices_each[region]),
         operations=int(figures.operation_count[region]),
         api=activity["api"],
         sync=activity["sync"],
         memcpy=activity["memcpy"],
-        blocked_on=_by_size(host.idle_on_ns, region),
-        captured=timeline.trace.captured,
-        has_cpu_evidence=bool(host.cpu_of_ns[region])
-        or timeline.trace.captured.osrt
-        or timeline.trace.is_told_by_frames,
-        is_damaged=timeline.trace.is_damaged,
-        is_unbelievable=timeline.trace.is_unbelievable,
-        is_clock_shifted=shared.is_clock_shifted,
-        clock_ahead_ns=shared.clock_ahead_ns,
         has_gpu_work=bool(timeline.devices),
         is_part=not is_root,
         replayed=_shown(savings, figures.inclusive[region]),
         most=_most_of(shared, parent),
         is_saturated=shared.is_saturated if savings else None,
         beside_ns=_beside_ns(activity, figures.inclusive[region]),
-        unreliable=shared.replayed.unreliable,
-        delayed=shared.delayed(region),
-        preempted_ns=int(figures.preempted_ns[region]),
-        unwoken_ns=int(figures.unwoken_ns[region]),
-        is_cpu_thinned=shared.is_cpu_thinned,
-        lost_work=_time(figures.missing.work_ns[region]) if shared.is_some_lost else _NOTHING,
-        lost_calls=_time(figures.missing.calls_ns[region]) if shared.is_some_lost else _NOTHING,
-        lost_kinds=shared.lost_kinds,
-        filled=shared.filled(region)
-        if figures.missing.lost[region] or any(figures.missing.work_ns[region].tolist())
-        else None,
-        launches=int(figures.missing.launches[region]),
-        launches_lost=int(figures.missing.lost[region]),
-        calls_lost_fraction=shared.calls_lost_fraction,
-        no_verdict=shared.no_verdict,
+        host=Host(
+            active_ns=figures.root_active_ns if is_root else int(host.active_ns[region]),
+            total_ns=host_ns,
+            asleep_ns=sum(blocked.values()),
+            blocked_on=_by_size(host.idle_on_ns, region),
+            preempted_ns=int(figures.preempted_ns[region]),
+            unwoken_ns=int(figures.unwoken_ns[region]),
+        ),
+        records=Records(
+            captured=timeline.trace.captured,
+            has_cpu_evidence=bool(host.cpu_of_ns[region])
+            or timeline.trace.captured.osrt
+            or timeline.trace.is_told_by_frames,
+            is_damaged=timeline.trace.is_damaged,
+            is_unbelievable=timeline.trace.is_unbelievable,
+            is_clock_shifted=shared.is_clock_shifted,
+            clock_ahead_ns=shared.clock_ahead_ns,
+            no_verdict=shared.no_verdict,
+        ),
+        replay=Replay(
+            unreliable=shared.replayed.unreliable,
+            delayed=shared.delayed(region),
+        ),
+        missing=_missing_in(shared, region),
     )
     verdict = judge(case) if shared.leading is None or not is_root else shared.leading
     exposed = [device.exposed_by_waits_ns for device in shared.devices if device.exposed_by_waits_ns is not None]
@@ -711,7 +780,7 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         instance_ns=_instances(timeline, figures, region, host_ns),
         exposed_by_waits_ns=max(exposed, default=None) if is_root else savings["sync"] if savings else None,
         coverage=_coverage(case),
-        preempted_ns=case.preempted_ns,
+        preempted_ns=case.host.preempted_ns,
         work=figures.works[region],
         memory=figures.memory[region],
         payload=figures.payloads[region],
@@ -720,6 +789,22 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         most_saved_ns=shared.most_saved_ns(region, verdict, case.time, parent),
         meanwhile=figures.meanwhile[region],
         **activity,
+    )
+
+
+def _missing_in(shared: _Shared, region: int) -> Missing:
+    """What is not on record of a region's work, and of the calls in it."""
+    missing = shared.figures.missing
+    is_lacking = bool(missing.lost[region]) or bool(missing.work_ns[region].any())
+    return Missing(
+        is_cpu_thinned=shared.is_cpu_thinned,
+        work=_time(missing.work_ns[region]) if shared.is_some_lost else _NOTHING,
+        calls=_time(missing.calls_ns[region]) if shared.is_some_lost else _NOTHING,
+        kinds=shared.lost_kinds,
+        filled=shared.filled(region) if is_lacking else None,
+        launches=int(missing.launches[region]),
+        lost=int(missing.lost[region]),
+        calls_fraction=shared.calls_lost_fraction,
     )
 
 

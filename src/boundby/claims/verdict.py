@@ -6,7 +6,7 @@ from boundby.claims.because import because, is_for_ranks
 from boundby.claims.bound import BUSY_KEYS, Case, Decision, as_accounted, decide, host_together_ns
 from boundby.claims.confidence import confidence
 from boundby.claims.doubt import saving_range, settled, why_not
-from boundby.results.report import Verdict
+from boundby.results.report import Saving, Verdict
 
 
 def judge(case: Case) -> Verdict:
@@ -18,12 +18,9 @@ def judge(case: Case) -> Verdict:
         decision = Decision("unknown", decision.savings, why_not=reason)
     level, uncertain = confidence(case, decision)
     named = decision.mixed_of[0] if decision.mixed_of else decision.bound
-    gains = tuple(saving for saving in decision.savings if saving.saving_ns > 0)
-    told = () if case.is_thread else decision.savings
-    has_second = bool(told) and decision.bound not in ("hidden", "unknown")
-    second = next((saving for saving in gains if saving.cause != named), None) if has_second else None
-    # Nothing but a replay shows how far the host's work hides behind the device's.
-    told = tuple(saving for saving in told if case.replayed is not None or saving.cause not in BUSY_KEYS)
+    told = _told(case, decision)
+    second = _second(case, decision, named)
+    saving_ns = next((saving.saving_ns for saving in told if saving.cause == named), None)
     return Verdict(
         bound=decision.bound,
         confidence=level,
@@ -31,15 +28,30 @@ def judge(case: Case) -> Verdict:
         uncertainties=uncertain,
         because=because(case, decision) if reason is None else f"cannot be told: {reason.split('. ')[0]}",
         why_not=reason,
-        saving_ns=None if reason else next((saving.saving_ns for saving in told if saving.cause == named), None),
+        saving_ns=None if reason else saving_ns,
         saving_range_ns=None if reason or case.is_thread else saving_range(case, decision),
         runner_up=second.cause if second else None,
         runner_up_saving_ns=second.saving_ns if second in told else None,
         bound_next=None if case.is_thread else decision.bound_next,
-        without_ns=case.alone_ns.get(decision.bound),
+        without_ns=case.replay.alone_ns.get(decision.bound),
         decided_by="account" if case.replayed is None else "replay",
         mixed_of=decision.mixed_of,
-        savings=gains,
+        savings=tuple(saving for saving in decision.savings if saving.saving_ns > 0),
         host_together_ns=None if reason else host_together_ns(case, decision),
         waits_for="ranks" if decision.bound == "host_blocked" and is_for_ranks(case) else "",
     )
+
+
+def _told(case: Case, decision: Decision) -> tuple[Saving, ...]:
+    """The savings that are told as numbers: nothing but a replay shows how far the host's work hides behind the
+    device's, and what a thread alone would save says nothing about what waits for it."""
+    told = () if case.is_thread else decision.savings
+    return tuple(saving for saving in told if case.replayed is not None or saving.cause not in BUSY_KEYS)
+
+
+def _second(case: Case, decision: Decision, named: str) -> Saving | None:
+    """The best of what else would save time, where the verdict names a cause."""
+    if case.is_thread or decision.bound in ("hidden", "unknown"):
+        return None
+    others = (saving for saving in decision.savings if saving.saving_ns > 0 and saving.cause != named)
+    return next(others, None)
