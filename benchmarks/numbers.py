@@ -85,6 +85,9 @@ def said(report: Report) -> dict[str, Any]:
     }
 
 
+Thresholds = Mapping[str, Mapping[str, float]]
+
+
 @dataclass
 class Case:
     """A trace, judged as the numbers stand."""
@@ -105,13 +108,18 @@ class Case:
         return said(self.analysis().report)
 
     @cached_property
+    def from_replay(self) -> dict[str, Any]:
+        """The same, worked out from the replay on."""
+        return self.again(late=True)
+
+    @cached_property
     def replayed(self) -> Analysis:
         """Up to the replay."""
         made = self.analysis()
         _ = made.replayed, made.stats, made.no_gpu_work
         return made
 
-    def again(self, *, late: bool, thresholds: Mapping[str, Mapping[str, float]] | None = None) -> dict[str, Any]:
+    def again(self, *, late: bool, thresholds: Thresholds | None = None) -> dict[str, Any]:
         """What is said with a number moved; ``late``: from the replay on."""
         if not late:
             return said(self.analysis().report)
@@ -236,13 +244,13 @@ def in_child(do: Callable[[], Any]) -> Any:
     return pickle.loads(got) if got else None
 
 
-def effects(cases: Sequence[Case], again: Callable[[Case], dict[str, Any]]) -> Counter[str]:
+def effects(cases: Sequence[Case], *, late: bool, thresholds: Thresholds | None = None) -> Counter[str]:
     """On how many traces a move changes what, each by the weightiest."""
     found: Counter[str] = Counter()
     for case in cases:
         with suppress(UserError):
-            now = again(case)
-            found[next((what for what in EFFECTS if now[what] != case.whole[what]), "nothing")] += 1
+            before, now = case.from_replay if late else case.whole, case.again(late=late, thresholds=thresholds)
+            found[next((what for what in EFFECTS if now[what] != before[what]), "nothing")] += 1
     return found
 
 
@@ -258,7 +266,7 @@ def move_number(sources: Sources, number: Number, cases: Sequence[Case], most: i
             functions, rooms = sources.move(number.module, name, _scaled(value, factor))
             is_late = rooms <= LATE
             told = [case for case in cases if "<module>" in functions or functions & case.ran]
-            return effects(told[:: max(len(told) // most, 1)][:most], lambda case: case.again(late=is_late))
+            return effects(told[:: max(len(told) // most, 1)][:most], late=is_late)
 
         answer = in_child(moved)
         if not isinstance(answer, Counter):
@@ -275,7 +283,7 @@ def move_threshold(rule: str, name: str, value: float, cases: Sequence[Case], mo
         def moved(factor: float = factor) -> Counter[str]:
             chosen = {rule: {name: value * factor}}
             step = max(len(cases) // most, 1)
-            return effects(cases[::step][:most], lambda case: case.again(late=True, thresholds=chosen))
+            return effects(cases[::step][:most], late=True, thresholds=chosen)
 
         answer = in_child(moved)
         if not isinstance(answer, Counter):
@@ -321,7 +329,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cases = []
         for case in traces(given):
             with suppress(UserError):
-                _ = case.whole, case.replayed
+                _ = case.whole, case.from_replay
                 case.watch()
                 cases.append(case)
         sources = Sources()
