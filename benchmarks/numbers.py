@@ -372,7 +372,7 @@ def _page(rows: Sequence[tuple[str, str, str, str, Counter[str] | str]], count: 
         "# What each number decides",
         "",
         "`boundby doctor --numbers` lists every number with its unit and its reason. Here each of the "
-        f"{len(rows)} that decide what is said of a trace was moved by x{FACTORS[0]:g} and x{FACTORS[1]:g}, and up to "
+        f"{len(rows)} of these rooms was moved by x{FACTORS[0]:g} and x{FACTORS[1]:g}, and up to "
         f"{given.most} of {count} traces on which the code that reads it runs (real ones, {given.simulated} simulated "
         f"programs, {given.damaged} damaged copies) were judged again. What changed at most:",
         "",

@@ -182,7 +182,7 @@ def _doubts_of_savings(case: Case, decision: Decision, *, is_saturated: bool) ->
         sentence = f"the GPU idles {part} of the time because of {label}; the replay saves little"
         yield uncertainty("unlike-account", steps=1, sentence=sentence)
     named = decision.mixed_of or ()
-    if any(max(case.open_ns.get(key, (0, 0))) > CLOSE * case.window_ns for key in named):
+    if any(max(case.replay.open_ns.get(key, (0, 0))) > CLOSE * case.window_ns for key in named):
         both = " and ".join(SHORT_LABEL[key] for key in named)
         sentence = f"of {both} one may be much the bigger, by what is not on record"
         yield uncertainty("turned", steps=1, sentence=sentence)
