@@ -111,6 +111,8 @@ def _best(report: Report) -> Iterator[str]:
         own = device.time.get(verdict.bound, 0)
         if verdict.bound == "sync":
             own += device.exposed_by_waits_ns or 0
+        elif verdict.bound not in _BUSY:  # what stays idle without the waits, something else of the host holds up
+            own += max(device.time["sync"] - (device.exposed_by_waits_ns or 0), 0)
         if verdict.bound == "cpu" and "another thread" in verdict.because:
             own += device.time["host_blocked"]  # what the launching thread waits for is another's work
         if own < LEAST_SHARE * window:
