@@ -15,9 +15,10 @@ from boundby.trace.vocabulary.mpi import WAITING
 from boundby.trace.vocabulary.os import MESSAGES, SLEEPS
 from boundby.trace.vocabulary.python import LOADER, WAITS_FOR_WORKERS
 
-# A runnable thread gets a core after some time slices of others, in turn: who is away for longer, or many times as long
-# as it runs, waits in a call not seen (OpenMP's runtime, Rust and Go ask the kernel themselves).
-LONGEST_PREEMPTED_NS = 200_000_000
+# A runnable thread gets a core after some time slices of others, in turn, and keeps it for a slice (Linux's
+# sched_min_granularity). Who is away for longer, or many times as long as it runs while it runs for less than that each
+# time, waits in a call not seen: OpenMP's runtime, Rust and Go ask the kernel themselves.
+LONGEST_PREEMPTED_NS, SLICE_NS = 200_000_000, 750_000
 # Of a thread's context switches, so many may repeat the one before: a lost row or two.
 MOST_REPEATED = SLIGHT
 # Of its CUDA calls (and samples), so many may lie where it is off the CPU; of OS calls that it sleeps in, for longer
@@ -91,7 +92,7 @@ def gather_evidence(trace: Trace, thread: int) -> CpuEvidence:
             rest = subtract(off, union(calls.start_ns, calls.end_ns))
             short = rest.end - rest.start <= LONGEST_PREEMPTED_NS
             preempted = IntervalSet(rest.start[short], rest.end[short])
-            if on is not None and preempted.total > MANY * on.total:
+            if on is not None and MANY * on.total < preempted.total and on.total <= SLICE_NS * len(on.start):
                 preempted = EMPTY
         if on is not None and not is_thinned:
             is_thinned = _contradicts(trace, thread, on, switches)
