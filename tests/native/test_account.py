@@ -4,6 +4,7 @@ and real traces."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from functools import partial
 from itertools import chain
 from random import Random
@@ -67,6 +68,9 @@ def assert_same(one: Any, other: Any, where: str = "") -> None:
     elif isinstance(one, Struct):
         for name in one.__struct_fields__:
             assert_same(getattr(one, name), getattr(other, name), f"{where}.{name}")
+    elif is_dataclass(one):
+        for field in fields(one):
+            assert_same(getattr(one, field.name), getattr(other, field.name), f"{where}.{field.name}")
     elif isinstance(one, dict):
         assert_same(list(one.items()), list(other.items()), where)
     elif type(one).__name__ not in _LAZY:

@@ -735,7 +735,9 @@ class _Search:
         time = (job.time * self.factor).sum(axis=(0, 1))
         cause = max(range(len(CAUSES)), key=lambda one: self._uneven_ns(job.cause == one))
         of_cause = job.cause == cause
-        if cause in _LASTING or self._uneven_ns(of_cause) < LEAST_UNEVEN * float(time[of_cause].sum()):
+        if not of_cause.any() or cause in _LASTING:
+            return chance
+        if self._uneven_ns(of_cause) < LEAST_UNEVEN * float(time[of_cause].sum()):
             return chance
         keys = sorted(np.flatnonzero(of_cause).tolist(), key=lambda key: -float(time[key]))[:_MOST_PARTS]
         worst = max(keys, key=lambda key: self._uneven_ns(np.arange(len(job.cause)) == key))

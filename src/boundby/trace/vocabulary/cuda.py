@@ -99,11 +99,11 @@ def classify_call(name: str) -> CallClass:
     return CallClass.OTHER
 
 
-_CALL = expression(r"^_*(?:cu|hip|nvrtc|nvJit)")
+_CALL = expression(r"^_*(?:cu|hip|ur[A-Z]|nvrtc|nvJit)")
 
 
 def is_call(name: str) -> bool:
-    """Whether a call of CUDA or HIP may be named so."""
+    """Whether a call of CUDA, HIP or Unified Runtime may be named so."""
     return bool(_CALL.match(name))
 
 
