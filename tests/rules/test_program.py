@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from boundby.readers import read_trace
+from boundby.rules.remedies import by_key
 from boundby.trace.program import Kind, program_of
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.kernels import is_library_kernel
@@ -46,6 +47,25 @@ def _trace(kernel: str = "step(float *)", process: str = "", thread: str = "", c
 )
 def test_kinds(kernel: str, process: str, thread: str, command: str | None, kind: Kind) -> None:
     assert program_of(_trace(kernel, process, thread, command)).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("kernel", "process", "command", "library"),
+    [
+        ("void vllm::rms_norm_kernel<c10::BFloat16>()", "python3", None, "vllm"),
+        ("void at::native::vectorized_elementwise_kernel<4>()", "VLLM::EngineCore", None, "vllm"),
+        ("void at::native::vectorized_elementwise_kernel<4>()", "python3", "vllm serve MODEL", "vllm"),
+        ("void at::native::vectorized_elementwise_kernel<4>()", "python3", "python3 -m sglang.launch_server", "sglang"),
+        ("void at::native::vectorized_elementwise_kernel<4>()", "python3", "python3 train.py", "torch"),
+    ],
+)
+def test_servers_are_programs_of_torch_with_words_of_their_own(
+    kernel: str, process: str, command: str | None, library: str
+) -> None:
+    program = program_of(_trace(kernel, process, "", command))
+    assert (program.kind, program.library) == (Kind.TORCH, library)
+    code = {"vllm": "vllm serve", "sglang": "sglang.launch_server", "torch": "torch.compile"}[library]
+    assert code in by_key()["cuda_api.cuda-graphs"].code(program, {})
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,8 @@ TABLE: tuple[Remedy, ...] = (
         title="Fuse kernels with a compiler",
         rules=("unfused-elementwise",),
         do={
+            "vllm": "vllm serve MODEL  # without --enforce-eager: it then compiles the model, too",
+            "sglang": "python -m sglang.launch_server --model-path MODEL --enable-torch-compile",
             "torch": "model = torch.compile(model)",
             "jax": "step = jax.jit(step)",
             "cupy": "@cupy.fuse()",
@@ -229,6 +231,8 @@ TABLE: tuple[Remedy, ...] = (
         title="Launch what repeats as one CUDA graph",
         rules=("cuda-graphs",),
         do={
+            "vllm": "vllm serve MODEL  # without --enforce-eager",
+            "sglang": "python -m sglang.launch_server --model-path MODEL  # without --disable-cuda-graph",
             "torch": 'model = torch.compile(model, mode="reduce-overhead")',
             "jax": "step = jax.jit(step)",
             "cpp": _GRAPH_CPP,
@@ -245,6 +249,8 @@ TABLE: tuple[Remedy, ...] = (
         title="Give each launch more work",
         rules=("small-batch",),
         do={
+            "vllm": "vllm serve MODEL --max-num-seqs 512  # more requests in a step",
+            "sglang": "python -m sglang.launch_server --model-path MODEL --max-running-requests 512",
             "torch": "DataLoader(dataset, batch_size=2 * batch_size)",
             "jax": "batch_size = 2 * batch_size",
             "directives": "#pragma acc parallel loop collapse(2)",
@@ -271,6 +277,8 @@ TABLE: tuple[Remedy, ...] = (
         title="Use fewer and larger operations",
         rules=("launch-overhead",),
         do={
+            "vllm": "vllm serve MODEL  # without --enforce-eager",
+            "sglang": "python -m sglang.launch_server --model-path MODEL --enable-torch-compile",
             "torch": "step = torch.compile(step)",
             "jax": "step = jax.jit(step)",
             "cupy": "@cupy.fuse()",
@@ -432,7 +440,12 @@ TABLE: tuple[Remedy, ...] = (
         bound="cpu",
         id="fewer-operators",
         title="Cut operator overhead",
-        do={"torch": "model = torch.compile(model)", "jax": "step = jax.jit(step)"},
+        do={
+            "vllm": "vllm serve MODEL  # without --enforce-eager",
+            "sglang": "python -m sglang.launch_server --model-path MODEL --enable-torch-compile",
+            "torch": "model = torch.compile(model)",
+            "jax": "step = jax.jit(step)",
+        },
         text="Between one operator and the next the framework dispatches: Python, autograd, checks of types. "
         "A compiler, batched operators, a larger batch or a CUDA graph leave out most of it.",
         needs="operators that can be fused, batched or captured",

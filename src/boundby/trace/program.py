@@ -34,8 +34,8 @@ class Kind(Enum):
 
 
 class Program(Struct, frozen=True):
-    """``library``: the array library whose kernels or ranges the trace shows (``torch``, ``jax``, ``cupy`` ...); empty:
-    none is known."""
+    """``library``: the array library or server whose kernels or ranges the trace shows (``torch``, ``jax``, ``vllm``);
+    empty: none is known."""
 
     kind: Kind
     library: str = ""
@@ -61,8 +61,12 @@ class Program(Struct, frozen=True):
         return next((of_kind[key] for key in self.keys if key in of_kind), otherwise)
 
 
+# Servers of models, which run PyTorch: their users set options, and write none of the code.
+_SERVERS = ("vllm", "sglang")
 # Libraries by what only they name: kernels, ranges, domains, threads, binaries. The first that is seen decides.
 _LIBRARIES: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("sglang", expression(r"\bsglang(?:::|\.|/|_)|^sglang$|^step\[(?:DECODE|EXTEND|MIXED)\b")),
+    ("vllm", expression(r"^VLLM::|\bvllm(?:::|\.|/| serve)|^vllm$|^execute_(?:context|\d+_context)_\d")),
     (
         "torch",
         expression(
@@ -79,6 +83,7 @@ _LIBRARIES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("cupy", expression(r"\bcupy_|^cupy")),
     ("numba", expression(r"\bcudapy::|_ZN6cudapy")),
 )
+LIBRARIES = tuple(name for name, _ in _LIBRARIES)
 _PYTHON = expression(
     r"(?:^|[\\/ ])(?:i?python|pypy|pytest|torchrun|accelerate|deepspeed|jupyter|ray|vllm)[\d.]*(?:\.exe)?(?=$|\s)"
     r"|\.py(?=$|\s)|^pt_main_thread$|cpython-3|^python3?[\d.]*$|^VLLM::|^ray::",
@@ -114,7 +119,7 @@ def program_of(trace: Trace) -> Program:
     is_named = any(process.name for process in processes)
     if not is_python and library and not is_named and not any(name.startswith("lib") for name in binaries or ()):
         is_python = True
-    if is_python and library == "torch":
+    if is_python and library in ("torch", *_SERVERS):
         return Program(Kind.TORCH, library)
     if not library and (any(map(_DIRECTIVES.search, kernels)) or any(map(_DIRECTIVE_DOMAINS.search, trace.domains))):
         return Program(Kind.DIRECTIVES)

@@ -23,6 +23,8 @@ RULES = rules.builtin()
 every = pytest.mark.parametrize("rule", RULES, ids=[rule.id for rule in RULES])
 PROGRAMS = (
     Program(Kind.TORCH, "torch"),
+    Program(Kind.TORCH, "vllm"),
+    Program(Kind.TORCH, "sglang"),
     Program(Kind.PYTHON, "jax"),
     Program(Kind.PYTHON, "cupy"),
     Program(Kind.CPP),

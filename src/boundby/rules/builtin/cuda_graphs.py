@@ -66,6 +66,15 @@ def _check(context: RuleContext) -> Iterator[Match]:
                     f"cudaGraphInstantiate, then cudaGraphLaunch in the loop (now {pace})",
                     "Nothing inside may wait for the GPU, and addresses must stay the same",
                 ),
+                vllm=(
+                    f"vLLM captures its steps in CUDA graphs unless it is started with --enforce-eager (now {pace})",
+                    "Steps of more tokens than its largest captured size run without one: cudagraph_capture_sizes in "
+                    "--compilation-config",
+                ),
+                sglang=(
+                    f"SGLang captures decoding steps in CUDA graphs unless started with --disable-cuda-graph (now "
+                    f"{pace}); batches beyond --cuda-graph-max-bs run without",
+                ),
                 torch=(
                     f'model = torch.compile(model, mode="reduce-overhead"): captures what repeats in CUDA graphs (now '
                     f"{pace})",
