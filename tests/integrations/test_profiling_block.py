@@ -69,6 +69,13 @@ def test_without_torch_steps_are_ranges_and_the_sentence_says_so(tmp_path: Path)
     assert traces(tmp_path) == []
 
 
+def test_where_nothing_writes_ranges_the_sentence_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BOUNDBY_NVTX", "off")
+    out, _ = run(tmp_path, "6", "without")
+    assert "NVTX ranges here" not in out
+    assert 'To mark the steps: pip install "boundby[annotate]".' in out
+
+
 def test_wrong_numbers_are_refused_at_once() -> None:
     with pytest.raises(ValueError, match="active is 1 or more"):
         boundby.profiling(active=0)
@@ -80,6 +87,7 @@ def test_under_boundby_profile_it_marks_steps_and_records_nothing_twice(
 ) -> None:
     assert nsys
     pytest.importorskip("torch")
+    pytest.importorskip("nvtx")
     program = [sys.executable, str(PROGRAM), str(tmp_path / "traces"), "6"]
     assert main(["profile", "-q", "-o", str(tmp_path / "run"), "--", *program]) == 0
     out = capfd.readouterr().out

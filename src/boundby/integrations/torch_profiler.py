@@ -248,9 +248,7 @@ class profiling:  # noqa: N801 (it reads as a function: with boundby.profiling()
     def __enter__(self) -> profiling:
         with harmless("boundby.profiling"):
             if why := recorded_already() or _no_torch():
-                if self._show:
-                    say(f"boundby.profiling: {why}, so steps are NVTX ranges here and nothing else is recorded.")
-                self._mark()
+                self._mark(why)
             else:
                 self._start()
         return self
@@ -322,10 +320,17 @@ class profiling:  # noqa: N801 (it reads as a function: with boundby.profiling()
         if not succeeded:
             self._profiler = None
 
-    def _mark(self) -> None:
+    def _mark(self, why: str) -> None:
         """Every step as a range, those to record inside of the range that nsys can be told to capture."""
-        from boundby.annotate import steps
+        from boundby.annotate import backend, steps
 
+        if self._show and backend() != "none":
+            say(f"boundby.profiling: {why}, so steps are NVTX ranges here and nothing else is recorded.")
+        elif self._show:
+            say(
+                f"boundby.profiling: {why}, and nothing here writes NVTX ranges, so nothing is recorded. To mark the "
+                'steps: pip install "boundby[annotate]".'
+            )
         first = self._rhythm["wait"] + self._rhythm["warmup"]
         self._marks = steps(iter(int, 1), warmup=first, active=self._rhythm["active"])
         next(self._marks)
