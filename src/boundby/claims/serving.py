@@ -16,6 +16,7 @@ from boundby.results.report import RegionReport
 from boundby.results.serving import STEP_KINDS, ServingReport, ServingSteps, StepBudget
 from boundby.stats.serving import MeasuredSteps, measure_steps
 
+#: The quantile by which latencies of servers are promised and compared: their p99.
 _HIGH = 0.99
 #: A gap of so many steps is perhaps no work of the server's.
 _LONG_GAP = 10
