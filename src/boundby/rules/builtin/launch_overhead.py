@@ -40,6 +40,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
                     "Fewer and larger kernels: join neighbours that work on the same data, and do several items in "
                     "one launch",
                 ),
+                vllm=("vLLM compiles the model, and so launches less, unless it is started with --enforce-eager",),
+                sglang=("SGLang compiles the model, and so launches less, with --enable-torch-compile",),
                 torch=(
                     "torch.compile(function) fuses small operations, so that there are fewer to launch",
                     "Work on whole tensors instead of Python loops over rows, samples or parameters",
