@@ -46,7 +46,7 @@ from boundby.trace.tables import OpKind, Trace
 
 if TYPE_CHECKING:  # each step loads what it needs: an account alone takes no replay, no rules and no verdict
     from boundby.claims.laws import Wholes
-    from boundby.compare.budget import Budget
+    from boundby.compare.gate import Budget
     from boundby.evidence.context import RuleContext
     from boundby.jobs.summary import RankSummary
     from boundby.replay import Answer, Counterfactuals, Filled, Predictor
@@ -603,12 +603,12 @@ def limits(
     *, budget_file: str | PathLike[str] | None = None, texts: Sequence[str] = (), fail_on: Sequence[str] = ()
 ) -> Budget:
     """All limits of a check in one budget. ``fail_on``: conditions that must not hold. Raises LimitError."""
-    from boundby.compare import budget, gate
+    from boundby.compare import gate
 
-    read = budget.read(Path(budget_file)) if budget_file is not None else budget.Budget(())
+    read = gate.read(Path(budget_file)) if budget_file is not None else gate.Budget(())
     added = [gate.parse(text) for text in texts]
     added += [gate.parse(SHORTHANDS.get(text, text), fails=True) for text in fail_on]
-    return budget.Budget((*read.limits, *added), read.steps)
+    return gate.Budget((*read.limits, *added), read.steps)
 
 
 def check(

@@ -104,7 +104,7 @@ def _check(
     source: Source, *limits: str, budget: str | PathLike[str] | None = None, steps: str | None = None, **options: Any
 ) -> GateResult:
     from boundby import api
-    from boundby.document.gate_document import document
+    from boundby.document.comparison_document import gate_document
     from boundby.model.errors import UserError
     from boundby.render import to_terminal
 
@@ -115,7 +115,7 @@ def _check(
     except UserError as error:
         pytest.fail(f"boundby: {error}", pytrace=False)
     if not result.passed:
-        pytest.fail(to_terminal.render(document(result)), pytrace=False)
+        pytest.fail(to_terminal.render(gate_document(result)), pytrace=False)
     return result
 
 

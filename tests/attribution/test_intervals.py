@@ -21,7 +21,7 @@ from boundby.model.intervals import (
     subtract,
     union,
 )
-from boundby.stats.spread import intervals_in, quantiles
+from boundby.stats.instances import intervals_in, quantiles
 from tests.native.twins import without_core
 
 pairs = st.lists(st.tuples(st.integers(-20, 60), st.integers(-5, 25)), max_size=12)

@@ -13,8 +13,8 @@ from boundby.attribution.windows import parse_window
 from boundby.model.causes import CAUSE_KEYS, Cause
 from boundby.plot_data import build_plot_data
 from boundby.plot_data import lanes as lanes_module
-from boundby.plot_data import lanes_of_ranges as ranges_module
-from boundby.plot_data import lanes_of_work as work_module
+from boundby.plot_data import lanes as ranges_module
+from boundby.plot_data import lanes as work_module
 from boundby.results.plot_data import AccountLane, PlotData, RangeLane
 from boundby.trace.tables import Direction
 from tests.attribution.strategies import host_sequences

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from boundby.compare import budget, gate
+from boundby.compare import gate
 from boundby.compare.quantities import QUANTITIES
 from tests.compare import pairs
 
@@ -110,7 +110,7 @@ def test_the_documentation_is_true() -> None:
     budgets = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     assert budgets
     for found in budgets:
-        assert budget.loads(found).limits
+        assert gate.loads(found).limits
     for name in action()["inputs"]:
         assert f"`{name}`" in text, f"docs/ci.md does not name the input {name}"
     for limit in re.findall(r"(?:-l|--limit|--fail-on) '([^']+)'", text):

@@ -12,10 +12,9 @@ from msgspec.structs import replace
 from boundby import api
 from boundby.api import Analysis
 from boundby.capture.folder import last_words_of, not_recorded
-from boundby.compare import budget, gate
+from boundby.compare import gate
 from boundby.compare.between import compare
-from boundby.compare.known import ANY, Records, known
-from boundby.compare.quantities import QUANTITIES, listing
+from boundby.compare.quantities import ANY, QUANTITIES, Records, known, listing
 from boundby.model.errors import InputError, UserError
 from boundby.opening import open_trace
 from boundby.results import saved
@@ -235,7 +234,7 @@ optional = true
 
 
 def test_a_budget() -> None:
-    found = budget.loads(BUDGET)
+    found = gate.loads(BUDGET)
     assert found.steps == "step"
     assert [limit.text for limit in found.limits][2:] == ["step/loss.sync.per_step <= 2", "step/decode.time < 1 ms"]
     assert found.limits[2].reason == "nonzero() must not come back"
@@ -264,7 +263,7 @@ def test_a_budget() -> None:
 )
 def test_a_bad_budget_is_one_sentence_with_its_line(text: str, problem: str) -> None:
     with pytest.raises(UserError) as caught:
-        budget.loads(text, "budget.toml")
+        gate.loads(text, "budget.toml")
     assert "budget.toml" in caught.value.message
     assert problem in caught.value.message
     assert "\n" not in str(caught.value)
@@ -273,10 +272,10 @@ def test_a_bad_budget_is_one_sentence_with_its_line(text: str, problem: str) -> 
 
 def test_a_budget_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Cannot read the budget"):
-        budget.read(tmp_path / "none.toml")
+        gate.read(tmp_path / "none.toml")
     (tmp_path / "bad.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="not text"):
-        budget.read(tmp_path / "bad.toml")
+        gate.read(tmp_path / "bad.toml")
 
 
 def test_toml_is_read_on_every_python() -> None:

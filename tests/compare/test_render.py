@@ -14,7 +14,7 @@ from rich.cells import cell_len
 
 from boundby.compare import gate
 from boundby.compare.between import compare
-from boundby.document import comparison_document, gate_document
+from boundby.document import comparison_document
 from boundby.document.comparison_document import document
 from boundby.render import junit, to_html, to_markdown, to_terminal
 from boundby.results import saved
@@ -199,13 +199,13 @@ def test_changes(fraction: float | None, text: str) -> None:
 def test_a_gate_in_every_form() -> None:
     result = _gate()
     assert not result.passed
-    text = to_terminal.render(gate_document.document(result))
+    text = to_terminal.render(comparison_document.gate_document(result))
     assert text.splitlines()[0] == "LIMITS: 1 of 4 limits is broken, 1 cannot be told."
     assert text.splitlines()[1] == "BROKEN   step.time < 1 ms: time of step is 53.3 ms."
     assert "🔴 **BROKEN** `step.time < 1 ms`: time of step is 53.3 ms." in to_markdown.render(
-        gate_document.document(result)
+        comparison_document.gate_document(result)
     )
-    assert "<b>" not in to_markdown.render(gate_document.document(result))
+    assert "<b>" not in to_markdown.render(comparison_document.gate_document(result))
     suite = ElementTree.fromstring(junit.render(result))[0]
     assert {key: suite.get(key) for key in ("tests", "failures", "skipped")} == {
         "tests": "4",
@@ -221,5 +221,5 @@ def test_junit_of_any_text() -> None:
     nasty = "x\x00\x1b<&>\udc80\n]]>"
     result = gate.check([gate.parse("'" + nasty + "'.time < 1 ms", reason=nasty)], reports.hostile())
     ElementTree.fromstring(junit.render(result).encode("utf-8"))
-    to_terminal.render(gate_document.document(result))
-    to_markdown.render(gate_document.document(result)).encode("utf-8")
+    to_terminal.render(comparison_document.gate_document(result))
+    to_markdown.render(comparison_document.gate_document(result)).encode("utf-8")

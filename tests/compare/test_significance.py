@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from boundby.compare import significance as subject
+from boundby.compare import between as subject
 from boundby.compare.between import compare
 from boundby.model.statistics import ranks, student_tail
 from boundby.results.comparison import Significance

@@ -10,7 +10,7 @@ from benchmarks.simulated.jobs import Job
 
 from boundby.cli.main import main
 from boundby.compare.jobs import compare
-from boundby.document.job_comparison_document import document
+from boundby.document.job_document import job_comparison_document
 from boundby.render import to_markdown, to_terminal
 from boundby.results import saved
 from boundby.results.job import JobComparison, JobReport
@@ -32,7 +32,10 @@ def test_what_is_gone_is_told_and_the_gain_is_sure(pair: tuple[JobReport, JobRep
     slow = found.ranks[2]
     assert slow.own_after_ns < 0.85 * slow.own_before_ns
     assert all(one.wait_after_ns < one.wait_before_ns / 5 for one in found.ranks if one.rank != 2)
-    for text in (to_terminal.render(document(found)), to_markdown.render(document(found))):
+    for text in (
+        to_terminal.render(job_comparison_document(found)),
+        to_markdown.render(job_comparison_document(found)),
+    ):
         assert "faster, significantly" in text
         assert "rank 2, compute in step" in text
     assert saved.render(saved.loads(saved.render(found), JobComparison)) == saved.render(found)

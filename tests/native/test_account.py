@@ -45,7 +45,7 @@ from boundby.native.pieces import TABLES, cut_intervals
 from boundby.readers import read_trace
 from boundby.replay.build import build_graph
 from boundby.stats.figures import measure
-from boundby.stats.spread import intervals_in
+from boundby.stats.instances import intervals_in
 from boundby.trace.tables import Trace
 from tests.attribution.strategies import host_sequences
 from tests.native.twins import without_core

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from boundby.attribution.segments import make
 from boundby.model.arrays import Int64Array
 from boundby.model.causes import CAUSES
-from boundby.plot_data.lanes import cause_bins
-from boundby.plot_data.lanes_of_ranges import grouped, groups_of, resolution_for
+from boundby.plot_data.lanes import cause_bins, grouped, groups_of, resolution_for
 from tests.native.twins import without_core
 
 T = TypeVar("T")

@@ -67,9 +67,9 @@ from boundby.native.events import (
     _double,
 )
 from boundby.native.forward import BLOCK, FIRST_KERNEL, Costs, Links, Pass, Pieces, _new
-from boundby.plot_data import lanes, lanes_of_ranges
+from boundby.plot_data import lanes
 from boundby.results.plot_data import CauseBins
-from boundby.stats import spread
+from boundby.stats import instances
 from boundby.trace.tables import NO_CORRELATION
 
 
@@ -912,10 +912,10 @@ _PASSES: dict[str, dict[str, Any]] = {
     intervals.__name__: {"union": _union, "overlay": _overlay, "contains": _contains},
     step_function.__name__: {"cut": _cut},
     nesting.__name__: {"_nested": _nested},
-    spread.__name__: {"intervals_in": _intervals_in},
+    instances.__name__: {"intervals_in": _intervals_in},
     correlate.__name__: {"_join": _join},
     lanes.__name__: {"cause_bins": _cause_bins},
-    lanes_of_ranges.__name__: {"groups_of": _groups_of, "grouped": _grouped},
+    lanes.__name__: {"groups_of": _groups_of, "grouped": _grouped},
     texts.__name__: {"distinct_texts": distinct_texts},
     of_segments.__name__: {"covering": _covering},
     of_gaps.__name__: {"_divided": _divided},

@@ -20,7 +20,7 @@ from boundby import api
 from boundby.cli import mcp
 from boundby.cli.job import render as job_output
 from boundby.compare import gate as gates
-from boundby.document import comparison_document, gate_document
+from boundby.document import comparison_document
 from boundby.document.blocks import Document
 from boundby.model.errors import UserError
 from boundby.render import figures, junit, to_html, to_markdown, to_terminal
@@ -170,8 +170,8 @@ OUTPUTS: Mapping[str, Callable[[api.Analysis, Path], str]] = {
     "screen": lambda a, _: FORMATS["terminal"].render(a, Surface(80, None, unicode=True), None),  # type: ignore[misc]
     "notebook.html": lambda a, _: fragment(a.report),
     "junit.xml": lambda a, _: junit.render(_gate(a)),
-    "summary.markdown": lambda a, _: to_markdown.render(gate_document.document(_gate(a))),
-    "gate.terminal": lambda a, _: to_terminal.render(gate_document.document(_gate(a))),
+    "summary.markdown": lambda a, _: to_markdown.render(comparison_document.gate_document(_gate(a))),
+    "gate.terminal": lambda a, _: to_terminal.render(comparison_document.gate_document(_gate(a))),
     "compare.terminal": lambda a, _: to_terminal.render(_comparison(a)),
     "compare.markdown": lambda a, _: to_markdown.render(_comparison(a)),
     "compare.html": lambda a, _: to_html.page(_comparison(a)),

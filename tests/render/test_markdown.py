@@ -68,7 +68,7 @@ def test_names_from_a_trace_are_text() -> None:
 @settings(max_examples=200)
 @given(st.text(st.characters(exclude_categories=()), min_size=1, max_size=30))
 def test_escaped_prose_reads_as_it_was(text: str) -> None:
-    from boundby.document.text import clean
+    from boundby.document.blocks import clean
 
     page = read(to_markdown.escape(text))
     assert page.tags <= {"p", "span"}
@@ -78,7 +78,7 @@ def test_escaped_prose_reads_as_it_was(text: str) -> None:
 @settings(max_examples=200)
 @given(st.text(st.characters(exclude_categories=()), min_size=1, max_size=9))
 def test_a_name_in_a_table_cell_reads_as_it_was(name: str) -> None:
-    from boundby.document.text import clean
+    from boundby.document.blocks import clean
 
     table = f"| a | b |\n| --- | --- |\n| {to_markdown.code(name)} | end |"
     page = GITHUB.render(table)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 from msgspec.structs import fields, replace
 
-from boundby.document.missing import not_captured
+from boundby.document.sentences import not_captured
 from boundby.trace.facts import Captured
 from tests.support import reports
 

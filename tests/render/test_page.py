@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
-from boundby.document.glossary import TERMS
+from boundby.document.sentences import TERMS
 from boundby.model.causes import CAUSE_KEYS, COLORS
 from boundby.plot_data import build_plot_data
 from boundby.render import page

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boundby.document import findings
+from boundby.document import sentences
 from boundby.model import units
 
 TIME = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9, "min": 60e9, "h": 3600e9}
@@ -130,4 +130,4 @@ def test_the_rest() -> None:
     [(4, 270_000_000, "up to 270 ms"), (0, 5, "up to 5 ns"), (270_000, 270_000_000, "270 us - 270 ms"), (0, 0, "0 ns")],
 )
 def test_a_low_end_that_the_high_one_cannot_show_is_not_told(low: int, high: int, text: str) -> None:
-    assert findings.saves_range((low, high)) == text
+    assert sentences.saves_range((low, high)) == text

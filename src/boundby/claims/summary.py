@@ -64,7 +64,16 @@ from boundby.results.report import (
     WhatIf,
     Window,
 )
-from boundby.stats.device import KernelFigures, copies_by_region, device_gaps, kernel_figures, operations_in_windows
+from boundby.stats.device import (
+    KernelFigures,
+    calls_by_name,
+    copies_by_region,
+    device_gaps,
+    kernel_figures,
+    operations_in_windows,
+    top_calls,
+    top_kernels,
+)
 from boundby.stats.figures import Figures
 from boundby.stats.host import (
     asleep_for_nobody,
@@ -80,9 +89,8 @@ from boundby.stats.host import (
     unwoken,
     waited_in,
 )
+from boundby.stats.instances import Spread
 from boundby.stats.instances import instances as instances_of
-from boundby.stats.spread import Spread
-from boundby.stats.tops import calls_by_name, top_calls, top_kernels
 from boundby.structure.found import is_found
 from boundby.trace.vocabulary.cuda import Work
 

@@ -55,7 +55,7 @@ def check(
         raise click.UsageError("Give limits: --budget FILE, or --limit 'step.time < 12 ms'.")
     from boundby import api
     from boundby.compare import gate as gates
-    from boundby.document.gate_document import document
+    from boundby.document.comparison_document import gate_document
     from boundby.render import to_markdown
     from boundby.results import saved, write
 
@@ -69,7 +69,7 @@ def check(
         else:
             loaded = api.load(report, options, progress=progress)
             result = gates.check(held.limits, loaded, steps=steps or held.steps)
-    places.deliver(result, to_markdown.render(document(result)), [report])
+    places.deliver(result, to_markdown.render(gate_document(result)), [report])
     if output is not None:
         write.write_text(output, saved.render(result), inputs=[report])
         view.note(f"wrote {output}")

@@ -14,7 +14,7 @@ from boundby.options import AnalysisOptions
 from boundby.render.formats import BY_SUFFIX, Surface
 
 if TYPE_CHECKING:
-    from boundby.compare.budget import Budget
+    from boundby.compare.gate import Budget
     from boundby.results.comparison import Comparison
     from boundby.results.gate import GateResult
 
@@ -107,7 +107,7 @@ def _jobs(
     from boundby import api
     from boundby.compare import gate as gates
     from boundby.compare.jobs import compare as compare_jobs
-    from boundby.document.job_comparison_document import document
+    from boundby.document.job_document import job_comparison_document
     from boundby.render.formats import drawn
     from boundby.results import saved, write
 
@@ -116,7 +116,7 @@ def _jobs(
     found = compare_jobs(one, other)
     result = gates.check_job(limits.limits, other, found) if limits.limits else None
     surface = view.plain() if output is not None else view.surface()
-    shown = document(found, result if kind == "html" else None)
+    shown = job_comparison_document(found, result if kind == "html" else None)
     text = saved.render(found) if kind == "json" else drawn(shown, kind, surface)
     if output is not None:
         write.write_text(output, text, inputs=[before, after])
@@ -124,7 +124,7 @@ def _jobs(
         console.put(text, utf8=kind != "terminal")
     if result is not None and not view.quiet:
         console.put(gating.gate_table(result, view.surface()))
-    places.deliver(result, drawn(document(found), "markdown", surface), [before, after])
+    places.deliver(result, drawn(job_comparison_document(found), "markdown", surface), [before, after])
     return outcome.of_gate(result)
 
 

@@ -65,7 +65,7 @@ class View(Struct, frozen=True):
         from rich.console import Console
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-        from boundby.document.text import clean
+        from boundby.document.blocks import clean
 
         columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
         with Progress(*columns, console=Console(stderr=True), transient=True) as display:

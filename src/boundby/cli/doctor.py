@@ -149,7 +149,7 @@ def _with_advice(check: Examination, surface: Surface) -> Text:
 def _cell(text: str, style: str = "") -> Text:
     from rich.text import Text
 
-    from boundby.document.text import clean
+    from boundby.document.blocks import clean
 
     return Text(clean(text), style)
 

@@ -78,10 +78,10 @@ steps_option = click.option(
 
 def gate_table(result: GateResult, surface: Surface) -> str:
     """The result for people."""
-    from boundby.document.gate_document import document
+    from boundby.document.comparison_document import gate_document
     from boundby.render.formats import drawn
 
-    return drawn(document(result), "terminal", surface)
+    return drawn(gate_document(result), "terminal", surface)
 
 
 def _append(path: Path, text: str) -> None:

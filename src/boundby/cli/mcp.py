@@ -135,11 +135,13 @@ def check(report: str, limits: list[str]) -> str:
     known."""
     from boundby import api
     from boundby.compare import gate
-    from boundby.document.gate_document import document
+    from boundby.document.comparison_document import gate_document
     from boundby.render import to_markdown
 
     held = api.limits(texts=limits)
-    return _fenced(to_markdown.render(document(gate.check(held.limits, _examined(report).report, steps=held.steps))))
+    return _fenced(
+        to_markdown.render(gate_document(gate.check(held.limits, _examined(report).report, steps=held.steps)))
+    )
 
 
 def job(folder: str) -> str:

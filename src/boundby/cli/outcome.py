@@ -147,6 +147,6 @@ def _say(message: str, next_step: str, code: int) -> int:
 
 
 def _one_line(text: str) -> str:
-    from boundby.document.text import clean
+    from boundby.document.blocks import clean
 
     return clean(text)

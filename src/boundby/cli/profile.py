@@ -415,6 +415,6 @@ def _ending(code: int) -> str:
 
 
 def _say(text: str) -> None:
-    from boundby.document.text import clean
+    from boundby.document.blocks import clean
 
     click.echo(f"boundby: {clean(text)}", err=True)

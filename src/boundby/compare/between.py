@@ -1,21 +1,403 @@
-"""Two reports in, a comparison out."""
+"""Two reports in, a comparison out: whether changes are more than chance, why runs may not be comparable, how
+predictions made on the earlier run fared.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
-from boundby.compare import changes
-from boundby.compare.comparability import doubts
-from boundby.compare.findings import findings
-from boundby.compare.matching import Match, Part, match, steps_of, tree
-from boundby.compare.significance import adjust, significance
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from boundby.compare.gate import OPEN
+from boundby.compare.matching import Match, Part, finding_changes, match, steps_of, tree
 from boundby.model import stage
-from boundby.model.causes import CAUSE_KEYS
+from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS
 from boundby.model.errors import SelectionError
-from boundby.model.scale import NEGLIGIBLE
-from boundby.results.comparison import Account, Comparison, DeviceChange, RegionChange, Side, Significance
-from boundby.results.report import Coverage, DeviceReport, Report, ThreadReport
+from boundby.model.scale import HALF, HARDLY, NEGLIGIBLE, QUARTER, SLIGHT
+from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
+from boundby.model.statistics import Float, mann_whitney, median_ratio_interval, ranks, student_tail
+from boundby.model.units import plural
+from boundby.results.comparison import (
+    Account,
+    Comparison,
+    DeviceChange,
+    Doubt,
+    Prediction,
+    RegionChange,
+    Side,
+    Significance,
+)
+from boundby.results.report import Coverage, DeviceReport, Report, ThreadReport, WhatIf
+from boundby.trace.facts import PYTORCH, Captured
+from boundby.trace.vocabulary.last_words import FAILED
+
+# Whether instances of one run are typically longer than those of another, or differ by chance.
+#
+# The test is that of Brunner and Munzel (2000): it asks whether an instance of the one run is longer than one of the
+# other more often than not, on ranks, so that no shape of the distribution is assumed and single slow instances count
+# as one each; unlike the Mann-Whitney test it stays right where one run spreads more than the other. Neighbouring
+# instances are alike in most programs (caches, clocks, data of similar size), so that n of them tell less than n
+# independent ones would: variances are multiplied by each series' autocorrelation time, degrees of freedom divided by
+# it. For a handful of instances, where its distribution is only approximate, the p-value is no smaller than that of
+# the Mann-Whitney test, nor than what complete separation of so many would have.
+
+#: Of falsely calling one region of a comparison changed, after adjusting for the number of regions tested.
+LEVEL = NEGLIGIBLE
+#: With fewer on either side even complete separation is no proof at LEVEL (6 and 6: 2 of 924 orders).
+FEWEST = 6
+#: Smaller changes are not called changes, however sure: two runs of one program differ by as much (clocks, heat).
+LEAST_CHANGE = NEGLIGIBLE
+CONFIDENCE = 0.95
+RESAMPLES = 400  # the ends of the interval are then known to about a tenth of its width
+
+
+class Weighed(Struct, frozen=True):
+    """``p_value`` two-sided; ``effective``: how many independent instances the two series are worth."""
+
+    p_value: float
+    effective: tuple[float, float]
+
+
+def weigh(before: Sequence[float], after: Sequence[float]) -> Weighed:
+    """Brunner and Munzel's test of two series in order of time."""
+    one, other = np.asarray(before, float), np.asarray(after, float)
+    sizes = (len(one), len(other))
+    both = ranks(np.concatenate([one, other]))
+    first, second = both[: sizes[0]], both[sizes[0] :]
+    # Placements: how many of the other series lie below each value. Their variance is that of the statistic.
+    place_one, place_other = first - ranks(one), second - ranks(other)
+    inflation = (autocorrelation_time(one), autocorrelation_time(other))
+    effective = (sizes[0] / inflation[0], sizes[1] / inflation[1])
+    least = _separation(*effective)
+    difference = float(second.mean() - first.mean())
+    variances = (float(place_one.var(ddof=1)) * inflation[0], float(place_other.var(ddof=1)) * inflation[1])
+    spread = sizes[0] * variances[0] + sizes[1] * variances[1]
+    if difference == 0:
+        return Weighed(1.0, effective)
+    if spread == 0:  # no value of one lies among the other's
+        return Weighed(least, effective)
+    statistic = abs(difference) * sizes[0] * sizes[1] / (sum(sizes) * math.sqrt(spread))
+    parts = (sizes[0] * variances[0], sizes[1] * variances[1])
+    freedom = spread**2 / sum(part**2 / max(size - 1, 0.5) for part, size in zip(parts, effective, strict=True))
+    exact_enough = student_tail(statistic, freedom)
+    return Weighed(min(max(exact_enough, mann_whitney(one, other, inflation)[1], least), 1.0), effective)
+
+
+def significance(before: Sequence[int], after: Sequence[int], series: str) -> tuple[Significance, float | None]:
+    """The comparison of two series of durations, and its p-value before adjusting (None: nothing was tested)."""
+    counts = (len(before), len(after))
+    if min(counts) < FEWEST:
+        reason = f"{min(counts)} instances are too few to tell: {FEWEST} are needed on both sides"
+        medians = (float(np.median(before)) if before else None, float(np.median(after)) if after else None)
+        return Significance("too_few", series, *counts, *medians, change=_change(*medians), reason=reason), None
+    found = weigh(before, after)
+    one, other = np.asarray(before, float), np.asarray(after, float)
+    medians = (float(np.median(one)), float(np.median(other)))
+    blocks = (_alike(one), _alike(other))
+    interval = median_ratio_interval(one, other, CONFIDENCE, blocks, RESAMPLES)
+    made = Significance(
+        "same",
+        series,
+        *counts,
+        *medians,
+        change=_change(*medians),
+        change_low=interval[0] - 1 if interval else None,
+        change_high=interval[1] - 1 if interval else None,
+        p_value=found.p_value,
+    )
+    if _separation(*found.effective) >= LEVEL:
+        worth = min(found.effective)
+        reason = f"instances drift together: {min(counts)} are worth {worth:.0f} independent ones, too few"
+        return _with(made, "too_few", made.p_value, reason), None
+    return made, found.p_value
+
+
+def adjust(found: Sequence[tuple[Significance, float | None]]) -> list[Significance]:
+    """Decide, after raising p-values for the number of regions tested (Benjamini and Hochberg), so that of two runs of
+    one program any of many regions is called changed no more often than a single one would be."""
+    tested = sorted(((p, index) for index, (_, p) in enumerate(found) if p is not None), reverse=True)
+    result = [item for item, _ in found]
+    adjusted = 1.0
+    for rank, (p, index) in enumerate(tested):
+        adjusted = min(adjusted, p * len(tested) / (len(tested) - rank))
+        result[index] = _decided(result[index], adjusted)
+    return result
+
+
+def _decided(item: Significance, p_value: float) -> Significance:
+    change = item.change or 0.0
+    if p_value >= LEVEL:
+        return _with(item, "same", p_value, "within the usual spread of instances")
+    if abs(change) < LEAST_CHANGE:
+        return _with(item, "same", p_value, f"two runs cannot show a change below {LEAST_CHANGE:.0%}")
+    return _with(item, "faster" if change < 0 else "slower", p_value, "")
+
+
+def _with(item: Significance, status: str, p_value: float | None, reason: str) -> Significance:
+    return replace(item, status=status, p_value=p_value, reason=reason)
+
+
+def _change(before: float | None, after: float | None) -> float | None:
+    return after / before - 1 if before and after is not None else None
+
+
+def autocorrelation_time(values: Float) -> float:
+    """How many neighbours are worth one independent value (at least 1), on ranks.
+
+    1 + twice the sum of autocorrelations, as long as sums of neighbouring pairs stay positive (Geyer's initial
+    positive sequence) and exceed what chance gives the first of them. A trend shows as a long time, rightly.
+    """
+    size = len(values)
+    centred = ranks(values) - (size + 1) / 2
+    variance = float(centred @ centred)
+    if size < FEWEST or variance == 0:
+        return 1.0
+    # The sample's own mean pulls each autocorrelation down by about 1/n; give it back.
+    correlation = [float(centred[:-lag] @ centred[lag:]) / variance + 1 / size for lag in range(1, size // 2 + 1)]
+    if abs(correlation[0]) < 1.0 / math.sqrt(size):  # nothing that chance does not give
+        return 1.0
+    total = 1.0
+    for lag in range(0, len(correlation) - 1, 2):
+        pair = correlation[lag] + correlation[lag + 1]
+        if pair <= 0:
+            break
+        total += 2 * pair
+    return min(max(total, 1.0), size / 2)
+
+
+def _alike(values: Float) -> int:
+    """How many neighbours are alike: a block of the bootstrap."""
+    return min(math.ceil(autocorrelation_time(values)), len(values))
+
+
+def _separation(one: float, other: float) -> float:
+    """Two-sided chance that so many independent values of both separate completely."""
+    total = math.lgamma(one + other + 1) - math.lgamma(one + 1) - math.lgamma(other + 1)
+    return min(1.0, 2 * math.exp(-total))
+
+
+# Why two reports may not be comparable, or only in part.
+
+# Kernels, copies and syncs are left out: a program that makes none of them leaves the same trace as a capture without.
+_KINDS = {
+    "cuda_api": "CUDA calls",
+    "nvtx": "NVTX ranges",
+    "osrt": "OS runtime calls",
+    "cpu_scheduling": "CPU scheduling",
+    "cpu_samples": "CPU samples",
+    "gpu_metrics": "GPU metrics",
+}
+#: What decides between the causes of idle time: without it on one side, shares move between them.
+_DECIDES = ("cuda_api", "osrt", "cpu_scheduling", "cpu_samples")
+#: Warnings of a trace that change what times mean.
+_TELLING = ("clock-skew", "graph-level", *OPEN)
+
+
+def doubts(before: Report, after: Report, steps: tuple[Part, Part] | None, matched: bool = True) -> list[Doubt]:
+    """Everything that differs beside the program itself, in the order of how much it spoils. ``matched``: some region
+    of the one is in the other."""
+    return [
+        *_ends(before, after),
+        *_devices(before, after),
+        *_windows(before, after),
+        *_commands(before, after),
+        *_programs(before, after, matched),
+        *_captures(before, after),
+        *_steps(steps),
+        *_found(before, after),
+        *_traces(before, after),
+    ]
+
+
+def _ends(before: Report, after: Report) -> Iterator[Doubt]:
+    for which, report in (("earlier", before), ("later", after)):
+        if (end := report.trace.program) is not None and end.ended == FAILED:
+            said = f" ({end.words})" if end.words else ""
+            text = f"The program of the {which} report failed{said}: it was measured only until then."
+            yield Doubt(f"{which}-failed", text)
+
+
+def _devices(before: Report, after: Report) -> Iterator[Doubt]:
+    if bool(before.devices) != bool(after.devices):
+        which = "earlier" if before.devices else "later"
+        yield Doubt("gpu-work", f"Only the {which} report holds GPU work: their accounts are of different things.")
+        return
+    one, other = (Counter(device.name for device in report.devices) for report in (before, after))
+    if set(one) != set(other):
+        yield Doubt("gpu", f"Other GPUs: {_names(one)} before, {_names(other)} after.")
+    elif one != other:
+        yield Doubt("gpu-count", f"{plural(len(before.devices), 'GPU')} before, {len(after.devices)} after.")
+
+
+def _names(counts: Counter[str]) -> str:
+    return ", ".join(f"{count} x {name}" if count > 1 else name for name, count in sorted(counts.items())) or "none"
+
+
+def _windows(before: Report, after: Report) -> Iterator[Doubt]:
+    one, other = before.analysis, after.analysis
+    if one.window != other.window:
+        yield Doubt("window", f"Other windows: {one.window} before, {other.window} after.")
+    if one.skip_first != other.skip_first:
+        first = plural(one.skip_first, "step")
+        yield Doubt(
+            "skip-first", f"Warm-up was left out differently: the first {first} before, {other.skip_first} after."
+        )
+    if (one.device_ids, one.process_ids) != (other.device_ids, other.process_ids):
+        yield Doubt("selection", "Other devices or processes were chosen in the two.")
+    if (one.region_glob, one.min_share) != (other.region_glob, other.min_share):
+        yield Doubt("regions", "The two reports were limited to other regions: some may look new or gone.")
+    rules = [(asked.rules_disabled, dict(asked.thresholds), asked.show_all) for asked in (one, other)]
+    if rules[0] != rules[1]:
+        yield Doubt("rules", "Findings were looked for by other rules or thresholds in the two.")
+
+
+def _commands(before: Report, after: Report) -> Iterator[Doubt]:
+    one, other = before.trace.command, after.trace.command
+    if one != other and one is not None and other is not None:
+        yield Doubt("command", f"Other commands: {one!r} before, {other!r} after.")
+    elif (one is None) != (other is None):
+        which = "earlier" if one is None else "later"
+        yield Doubt("command-unknown", f"What ran is not recorded in the {which} report.")
+
+
+def _programs(before: Report, after: Report, matched: bool) -> Iterator[Doubt]:
+    """Nothing that both do: no region, and no kernel of those with most time."""
+    one, other = before.trace.command, after.trace.command
+    if matched or (one is not None and one == other):
+        return
+    kernels = [{top.name for device in report.devices for top in device.kernels.top} for report in (before, after)]
+    if kernels[0] and kernels[1] and not kernels[0] & kernels[1]:
+        yield Doubt(
+            "program",
+            "Two programs: no region is in both, and no kernel of those with most time. What differs is no change.",
+        )
+
+
+def _captures(before: Report, after: Report) -> Iterator[Doubt]:
+    for report, other, when in ((before, after, "before"), (after, before, "after")):
+        only = [key for key in _KINDS if _has(report.trace.captured, key) and not _has(other.trace.captured, key)]
+        if not only:
+            continue
+        cost = "the profiler's own cost differs"
+        if any(key in _DECIDES for key in only):
+            cost = "idle time is told apart by other evidence, so causes can trade places"
+        yield Doubt("capture", f"Captured only {when}: {', '.join(_KINDS[key] for key in only)}; {cost}.")
+    old, new = before.trace.nsys_version, after.trace.nsys_version
+    if before.trace.source != after.trace.source and PYTORCH in (before.trace.source, after.trace.source):
+        first, then = ("torch.profiler" if one.trace.source == PYTORCH else "nsys" for one in (before, after))
+        yield Doubt("profiler", f"Two profilers: {first} before, {then} after; each one's own cost differs.")
+    elif old != new:
+        yield Doubt("nsys", f"Other versions of nsys: {old or 'unknown'} before, {new or 'unknown'} after.")
+
+
+def _has(captured: Captured, key: str) -> bool:
+    return bool(getattr(captured, key))
+
+
+def _steps(steps: tuple[Part, Part] | None) -> Iterator[Doubt]:
+    if steps is None or steps[0].instances == steps[1].instances:
+        return
+    name = "/".join(steps[1].path)
+    text = f"{name} ran {steps[0].instances} times before, {steps[1].instances} after: times are set side by side each."
+    yield Doubt("steps", text)
+
+
+def _found(before: Report, after: Report) -> Iterator[Doubt]:
+    """Regions that boundby found have its names, given again in each report."""
+    one, other = (
+        {region.path: region.instances for region in report.regions if region.found} for report in (before, after)
+    )
+    if one != other:
+        text = "Regions were found by repetition and named by boundby: that those of one name are the same is a guess."
+        yield Doubt("found-regions", text)
+
+
+def _traces(before: Report, after: Report) -> Iterator[Doubt]:
+    for code in _TELLING:
+        one, other = (any(item.code == code for item in report.trace.warnings) for report in (before, after))
+        if one != other:
+            which = "earlier" if one else "later"
+            yield Doubt(code, f"Only the {which} trace has the warning {code}: see there what it means.")
+
+
+# How predictions made on the earlier run fared.
+
+#: A prediction is set against the measurement only if at least so much of its cause is gone: of a change that was
+#: not made nothing can be learnt.
+LEAST_REMOVED = QUARTER
+#: And if it had promised at least this part of the window.
+LEAST_PROMISE = SLIGHT
+WORTH_NAMING = HARDLY  # of the time: smaller causes are not named
+#: Work of the device itself.
+DEVICE = {cause.key for cause in BUSY_CAUSES}
+#: What other causes changed by, as a part of the whole change, from which on the prediction was not of what was done.
+OTHERS = QUARTER
+#: And from which on nothing can be learnt of it.
+MOSTLY_OTHERS = HALF
+
+
+def predictions(
+    what_if: Sequence[WhatIf], devices: Sequence[DeviceChange], regions: Sequence[RegionChange], ids: Sequence[int]
+) -> list[Prediction]:
+    """Of each device every scenario whose cause is at least partly gone, then the verdicts of regions likewise.
+
+    ``ids``: the earlier report's device ids, as ``devices`` begins.
+    """
+    found = []
+    for number, device in zip(ids, devices, strict=False):
+        one, other = device.before, device.after
+        if one is None or other is None:
+            continue
+        for item in what_if:
+            if item.device == number and item.scenario in SCENARIOS:
+                runs = one.instances or 1
+                made = _prediction(one, other, item.scenario, item.baseline_ns / runs, item.predicted_ns / runs)
+                found += [made] if made else []
+    found.sort(key=lambda item: (item.subject, -item.removed * (item.baseline_ns - item.predicted_ns), item.scenario))
+    inner = []
+    for change in regions:
+        one, other = change.before, change.after
+        if one is None or other is None or not change.path or one.verdict.saving_ns is None:
+            continue
+        scenario = SCENARIO_OF_CAUSE.get(one.verdict.bound)
+        if scenario is not None and one.instances and one.verdict.decided_by == "replay":
+            gone = one.verdict.saving_ns / one.instances
+            made = _prediction(one, other, scenario, one.each_ns, max(one.each_ns - gone, 0.0))
+            inner += [made] if made and not made.also else []
+    return found + inner
+
+
+def _prediction(one: Account, other: Account, scenario: str, baseline: float, predicted: float) -> Prediction | None:
+    # Of a scenario of many causes, those that there were.
+    causes = tuple(cause for cause in SCENARIOS[scenario].causes if one.each_of(cause) >= WORTH_NAMING * one.each_ns)
+    had = sum(one.each_of(cause) for cause in causes)
+    has = sum(other.each_of(cause) for cause in causes)
+    promise = baseline - predicted
+    if had <= 0 or baseline <= 0 or promise < LEAST_PROMISE * baseline:
+        return None
+    removed = 1 - has / had
+    if removed < LEAST_REMOVED:
+        return None
+    # The longest way through a program is a convex function of what is on it: a part of a change saves no less than
+    # that part of what all of it would; of the device's own work, which comes first, nearly all that is gone.
+    gone = (had - has) if set(causes) <= DEVICE else 0.0
+    expected = baseline - min(max(removed * promise, gone), promise)
+    subject = "/".join(one.path) or one.name
+    deltas = {cause: other.each_of(cause) - one.each_of(cause) for cause in CAUSE_KEYS}
+    rest = {cause: delta for cause, delta in deltas.items() if cause not in causes}
+    also: tuple[str, ...] = ()
+    changed, other_changes = sum(map(abs, deltas.values())), sum(map(abs, rest.values()))
+    if other_changes > MOSTLY_OTHERS * changed:
+        return None
+    if other_changes > OTHERS * changed:
+        also = tuple(sorted((cause for cause in rest if rest[cause]), key=lambda cause: (-abs(rest[cause]), cause))[:2])
+    return Prediction(subject, scenario, causes, baseline, predicted, removed, expected, other.each_ns, also)
+
 
 #: More than this of a device's launches or time without records: its window is no measure of the program.
 LOST = NEGLIGIBLE
@@ -29,24 +411,24 @@ def compare(before: Report, after: Report, *, steps: str | None = None) -> Compa
     takes most) is wrong. Raises SelectionError if it matches no region of both.
     """
     matches = match(tree(before), tree(after))
-    pair = _steps(matches, steps)
+    pair = _step_pair(matches, steps)
     regions = _regions(matches)
-    devices = _devices(before, after, pair)
+    devices = _device_changes(before, after, pair)
     matched = any(item.path and item.before is not None and item.after is not None for item in regions)
     return Comparison(
         before=_side(before),
         after=_side(after),
         devices=tuple(devices),
         regions=tuple(regions),
-        findings=tuple(findings(before, after, regions)),
+        findings=tuple(finding_changes(before, after, regions)),
         outside=_outside(before, after, _runs(pair)),
-        predictions=tuple(changes.predictions(before.what_if, devices, regions, [item.id for item in before.devices])),
+        predictions=tuple(predictions(before.what_if, devices, regions, [item.id for item in before.devices])),
         doubts=tuple(doubts(before, after, pair, matched)),
         steps=pair[1].path if pair else None,
     )
 
 
-def _steps(matches: Sequence[Match], glob: str | None) -> tuple[Part, Part] | None:
+def _step_pair(matches: Sequence[Match], glob: str | None) -> tuple[Part, Part] | None:
     pairs = [(item.before, item.after) for item in matches if item.before is not None and item.after is not None]
     if glob is not None:
         for one, other in pairs:
@@ -78,7 +460,7 @@ def _side(report: Report) -> Side:
     )
 
 
-def _devices(before: Report, after: Report, steps: tuple[Part, Part] | None) -> list[DeviceChange]:
+def _device_changes(before: Report, after: Report, steps: tuple[Part, Part] | None) -> list[DeviceChange]:
     """Devices by id where both have the same ones, else in order; without GPU work the threads together."""
     runs = _runs(steps)
     is_per_step = runs != (1, 1)

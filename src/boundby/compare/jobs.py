@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from boundby.compare.significance import adjust, significance
+from boundby.compare.between import adjust, significance
 from boundby.model import units
 from boundby.model.causes import CAUSE_KEYS
 from boundby.results.comparison import Significance

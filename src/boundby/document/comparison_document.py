@@ -1,4 +1,4 @@
-"""Two runs compared, as a document: its sentences, and the rows of its tables."""
+"""Two runs compared, and the limits of a gate, as documents: their sentences, and the rows of their tables."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ from boundby.document.blocks import (
     Only,
     Paragraph,
     Role,
+    Section,
     Span,
     Table,
+    clean,
+    file_name,
+    part_name,
+    region_name,
     section,
     segments,
 )
-from boundby.document.findings import NOTE, saves_range
-from boundby.document.gate_document import limits, told_first
-from boundby.document.sentences import bound_word, each_time, gpus
-from boundby.document.text import clean, file_name, part_name, region_name
+from boundby.document.sentences import NOTE, bound_word, each_time, gpus, saves_range
 from boundby.document.view import NO_RANGE
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, CAUSE_KEYS, SHORT_LABEL, info
@@ -46,7 +48,7 @@ from boundby.results.comparison import (
     Side,
     Significance,
 )
-from boundby.results.gate import GateResult
+from boundby.results.gate import GateResult, LimitResult
 
 MIN_SHARE = NEGLIGIBLE  # of either run: regions and causes below it are left out of tables for people
 MAX_ROWS = TABLE
@@ -645,3 +647,44 @@ def _prediction(item: Prediction) -> str:
     part = "all" if item.removed >= 0.9995 else units.percent(item.removed)
     also = " and ".join(SHORT_LABEL.get(cause, cause) for cause in item.also)
     return f"{name} ({part} of {words} is gone{f'; {also} changed too' if also else ''})"
+
+
+# The result of a gate as a document: one line a limit, those that are broken first.
+
+UNTOLD = "cannot be told"
+
+
+def gate_headline(result: GateResult) -> str:
+    """``1 of 3 limits is broken.``"""
+    total, broken, untold = len(result.limits), len(result.broken), len(result.untold)
+    whole = {1: "The limit", 2: "Both limits"}.get(total, f"All {total} limits")
+    if result.passed:
+        return f"{whole} {'is' if total == 1 else 'are'} kept."
+    parts = [f"{broken} of {total} limits {'is' if broken == 1 else 'are'} broken"] if broken else []
+    parts += [f"{untold} {UNTOLD}" if broken else f"{untold} of {total} limits {UNTOLD}"] if untold else []
+    return f"{', '.join(parts)}." if total > 1 else f"The limit {'is broken' if broken else UNTOLD}."
+
+
+def limits(result: GateResult | None) -> tuple[Section, ...]:
+    """The section of a gate; none where there was no gate."""
+    if result is None:
+        return ()
+    ordered = sorted(result.limits, key=lambda item: item.kept)
+    title = f"Limits: {gate_headline(result)}"
+    return section(title, Entries(tuple(map(_limit_entry, ordered))), id="limits", short="Limits")
+
+
+def told_first(result: GateResult | None) -> tuple[Heading, ...]:
+    """Above all else of a document that has a gate: whether its limits are kept."""
+    return () if result is None else (Heading(Span(gate_headline(result), "good" if result.passed else "bad")),)
+
+
+def gate_document(result: GateResult) -> Document:
+    """The gate alone."""
+    return Document("boundby: limits", (), limits(result))
+
+
+def _limit_entry(item: LimitResult) -> Entry:
+    state = "skipped" if item.skipped else "UNKNOWN" if item.untold else "kept" if item.kept else "BROKEN"
+    mark = Span(state, "good" if item.kept else "bad")
+    return Entry((Span(item.limit, "code"), f": {item.message}"), (mark,), (item.reason,) if item.reason else ())

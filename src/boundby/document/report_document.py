@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from boundby.document import counters, findings, memory, sentences, view, work
+from boundby.document import measurements, sentences, view
 from boundby.document.blocks import (
     Column,
     Document,
@@ -18,10 +18,10 @@ from boundby.document.blocks import (
     Span,
     Table,
     entries,
+    region_name,
     section,
 )
-from boundby.document.missing import captured_by, not_captured, not_read
-from boundby.document.text import region_name
+from boundby.document.sentences import captured_by, not_captured, not_read
 from boundby.document.view import Account
 from boundby.model import units
 from boundby.model.scale import LIST
@@ -75,24 +75,27 @@ def sections(report: Report, min_share: float | None = None) -> tuple[Section, .
             short="What if",
         ),
         *_folded(
-            f"Work and peaks: {work.title(report)}",
-            _table(work.COLUMNS, (row.cells(_ending(row.path)) for row in work.rows(report))),
+            f"Work and peaks: {measurements.work_title(report)}",
+            _table(measurements.WORK_COLUMNS, (row.cells(_ending(row.path)) for row in measurements.work_rows(report))),
             id="work",
         ),
         *_counters(report),
         *(
             part
             for device in report.devices
-            for title in memory.titles(device)
+            for title in measurements.memory_titles(device)
             for part in _folded(
                 f"Memory, {title}",
-                _table(("allocated in, and held at the peak", "bytes", "share"), memory.held(device)),
+                _table(("allocated in, and held at the peak", "bytes", "share"), measurements.memory_held(device)),
                 id="memory",
             )
         ),
         *_folded(
             "Forward and backward: kernel time of each region's operators, and of their gradients",
-            _table(memory.PASSES, ((_ending(path), *figures) for path, *figures in memory.passes(report))),
+            _table(
+                measurements.PASSES,
+                ((_ending(path), *figures) for path, *figures in measurements.backward_passes(report)),
+            ),
             id="passes",
         ),
         *_folded(
@@ -173,12 +176,14 @@ def _response(one: FirstResponse, whole_ns: int) -> Entry:
 
 def _counters(report: Report) -> Iterator[Section]:
     for device in report.devices:
-        if title := counters.title(device):
+        if title := measurements.counters_title(device):
             yield from _folded(
-                f"GPU counters, {title}", _table(counters.COLUMNS, counters.kernels(device)), id="counters"
+                f"GPU counters, {title}",
+                _table(measurements.COUNTER_COLUMNS, measurements.counters_by_kernel(device)),
+                id="counters",
             )
-    rows = (row for _, row in counters.regions(report))
-    yield from _folded("Counters by region", _table(("region", *counters.COLUMNS[1:]), rows), id="counted")
+    rows = (row for _, row in measurements.counters_by_region(report))
+    yield from _folded("Counters by region", _table(("region", *measurements.COUNTER_COLUMNS[1:]), rows), id="counted")
 
 
 def _payloads(report: Report) -> Iterator[tuple[str, ...]]:
@@ -215,7 +220,7 @@ def _gaps(report: Report) -> Iterator[Section]:
         Entry((f"{gap.cost} → ", Span(gap.remedy, "" if gap.reason else "code")), (Span(gap.kind),))
         for gap in not_captured(report)
     )
-    unchecked = findings.could_not_check(report.not_checked, every=report.analysis.show_all)
+    unchecked = sentences.could_not_check(report.not_checked, every=report.analysis.show_all)
     unread = not_read(report)
     title = f"Not captured: what that hides, and how {captured_by(report)} captures it, or why it did not"
     yield from _folded(

@@ -1,23 +1,29 @@
-"""The sentences that a verdict and a report are told in, shared by every format. Plain text, no markup."""
+"""The words that a verdict, its findings and what a report lacks are told in, shared by every format. Plain text, no
+markup.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
 
-from boundby.document.text import clean, file_name
+from boundby.document.blocks import FOLD_BELOW, clean, file_name
 from boundby.model import units
-from boundby.model.causes import BOUND_LABEL, MEANING, NOUN, SHORT_LABEL
+from boundby.model.causes import BOUND_LABEL, CAUSE_INFO, HOST_MEANING, MEANING, NOUN, SHORT_LABEL
 from boundby.model.scale import A_FEW_LINES, HARDLY, NEARLY_ALL, NEGLIGIBLE, SMALL
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, scenario_label
 from boundby.results.report import (
     NO_GPU_WORK,
     CodeLine,
     DeviceReport,
+    Example,
+    Finding,
     FirstResponse,
+    NotChecked,
     Phase,
     RegionReport,
     Report,
@@ -25,7 +31,7 @@ from boundby.results.report import (
     Verdict,
     WhatIf,
 )
-from boundby.trace.facts import PYTORCH, ProgramEnd
+from boundby.trace.facts import PYTORCH, ProgramEnd, UnreadTable
 from boundby.trace.vocabulary.last_words import INTERRUPTED
 
 IN_RANGES = NEARLY_ALL  # of the host's time: ranges that cover less of it are told to do so
@@ -575,3 +581,235 @@ def notable_scenarios(report: Report) -> list[tuple[str, WhatIf]]:
         for item in report.what_if
         if abs(item.baseline_ns - item.predicted_ns) >= NOTABLE_CHANGE * item.baseline_ns
     ]
+
+
+# Words that a reader may not know: the causes that an account shows, and those that a text uses.
+
+
+class Term(Struct, frozen=True):
+    """``pattern`` finds the word in a text, in any of its forms."""
+
+    word: str
+    pattern: str
+    meaning: str
+
+
+TERMS = (
+    Term("replayed", r"\breplay", "calls and GPU work run again as they depend on each other, with one cost removed"),
+    Term("projected", r"\bprojected\b", "of a range: from the first start to the last end of the GPU work it launched"),
+    Term("pageable", r"\bpageable\b", "ordinary host memory: copied through a buffer while the host waits"),
+    Term("pinned", r"\bpinned\b", "host memory that stays in place: the GPU copies it by itself, beside other work"),
+    Term("poll", r"\bpoll\b", "a system call that waits for another process, a file or a socket to have something"),
+    Term("(no range)", r"\(no range\)", "time that no NVTX range owns"),
+    Term(
+        "(found)",
+        r"\(found\)",
+        "regions that boundby found by what repeats in the launches: the program does not name them",
+    ),
+)
+
+
+def words(report: Report, text: str) -> list[tuple[str, str, str]]:
+    """(letter, word, meaning) of the causes that show in any account of the report, and of the terms in a text."""
+    accounts = [*(device.time for device in report.devices), *(thread.time for thread in report.threads)]
+    told = meanings(report.devices) if report.devices else HOST_MEANING
+    causes = [
+        (cause.letter, cause.label, told.get(cause.key, ""))
+        for cause in CAUSE_INFO.values()
+        if any(time.get(cause.key, 0) > FOLD_BELOW * sum(time.values()) for time in accounts)
+    ]
+    terms = [(" ", term.word, term.meaning) for term in TERMS if re.search(term.pattern, text)]
+    return [entry for entry in (*causes, *terms) if entry[2]]
+
+
+# What is said about findings, in every format: where the worst instances are, what could not be checked, and that
+# nothing was found. Plain text, no markup.
+
+#: More would hide the best ones; the rest is counted, and shown where all were asked for.
+MOST_FINDINGS = 10
+NOTE = "note"
+
+
+def shown_findings(report: Report) -> tuple[Finding, ...]:
+    """The findings that people see at once: the best ones, and every note."""
+    if report.analysis.show_all:
+        return report.findings
+    saving = [item for item in report.findings if item.severity != NOTE][:MOST_FINDINGS]
+    return (*saving, *(item for item in report.findings if item.severity == NOTE))
+
+
+def saves(finding: Finding) -> str:
+    """``1.10-1.30 s``; ``up to 1.30 s`` where the low end is nothing; empty where nothing is told."""
+    return "" if finding.saving_ns is None else saves_range(finding.saving_ns)
+
+
+def saves_range(saving_ns: tuple[int, int]) -> str:
+    """A saving (low, high), as ``saves`` tells it."""
+    low, high = saving_ns
+    is_most = high > 0 and units.is_nothing_beside(low, high)
+    return f"up to {units.duration(high)}" if is_most else units.duration_range(low, high)
+
+
+def worst_instances(examples: Sequence[Example]) -> str:
+    """``worst 3.62 ms at 3.668803 s, 3.60 ms at 9.537906 s: cudaMemcpyAsync in aten::nonzero``; empty without any."""
+    parts: list[str] = []
+    for number, example in enumerate(examples):
+        instant = f"{units.duration(example.duration_ns)} at {example.start_ns / 1e9:.6f} s"
+        is_last_alike = number + 1 == len(examples) or examples[number + 1].what != example.what
+        parts.append(f"{instant}: {clean(example.what)}" if is_last_alike else instant)
+    return f"worst {', '.join(parts)}" if parts else ""
+
+
+#: Of the window: a rule tells of what saves so much, and so the sentence about none speaks of it.
+WORTH_TELLING = NEGLIGIBLE
+
+
+def nothing_found(report: Report) -> str:
+    """``No finding: 40 rules looked; no change they know would save 1 % of the time.``; empty where something
+    was found, or nobody looked."""
+    if not report.analysis.rules_checked or any(item.severity != NOTE for item in report.findings):
+        return ""
+    glob = report.analysis.region_glob
+    where = f" in regions {clean(glob)}" if glob is not None else ""  # others may have some
+    least = "0.1 %" if report.analysis.show_all else "1 %"
+    rules, notes = units.plural(report.analysis.rules_checked, "rule"), len(report.findings)
+    if _is_promised(report):  # First knows a change, which no rule has found
+        also = f"; {units.plural(notes, 'note')}" if notes else ""
+        return f"No further finding{where}: {rules} looked{also}."
+    if notes:
+        return f"No finding{where} worth {least} of the time ({rules} looked); {units.plural(notes, 'note')}."
+    if not report.devices:
+        return f"No finding{where}: {rules} looked at the host's threads; most look for what keeps a GPU waiting."
+    if where:
+        return f"No finding{where}; {rules} looked at the whole program."
+    return f"No finding: {rules} looked; no change they know would save {least} of the time."
+
+
+def _is_promised(report: Report) -> bool:
+    """Whether the first response of a device is worth a word."""
+    firsts = ((device.first_responses[:1], device.window_ns) for device in report.devices)
+    return any(
+        one.saving_ns is not None and one.saving_ns[1] >= WORTH_TELLING * ns for some, ns in firsts for one in some
+    )
+
+
+def count_findings(report: Report, *, notes: bool) -> int:
+    """How many notes there are, or findings that are none; shown or not."""
+    return sum((item.severity == NOTE) == notes for item in report.findings)
+
+
+def findings_heading(report: Report) -> str:
+    """``Findings (7), notes (2)``: of all, shown or not."""
+    counts = (("findings", count_findings(report, notes=False)), ("notes", count_findings(report, notes=True)))
+    return ", ".join(f"{word} ({number})" for word, number in counts if number).capitalize()
+
+
+def left_out(report: Report) -> str:
+    """How many findings are not shown, and how to see them."""
+    more = len(report.findings) - len(shown_findings(report))
+    return f"{units.plural(more, 'smaller finding')} not shown; --all shows every one." if more else ""
+
+
+def could_not_check(items: Sequence[NotChecked], *, every: bool = False) -> list[tuple[str, str]]:
+    """(reason, rules) of what could matter (or of everything), rules of one reason together."""
+    by_reason: dict[str, list[str]] = {}
+    for item in items:
+        if every or item.could_matter:
+            by_reason.setdefault(clean(item.reason).rstrip("."), []).append(clean(item.rule))
+    return [(reason, ", ".join(sorted(rules))) for reason, rules in by_reason.items()]
+
+
+# What a report does not hold, what that costs, and the nsys flag that would have captured it.
+
+
+class Missing(Struct, frozen=True):
+    kind: str
+    cost: str  # what cannot be told without it
+    flag: str  # of nsys profile, or what to give to torch.profiler
+    reason: str = ""  # why it is not there although no flag is missing; empty: none is known
+
+    @property
+    def remedy(self) -> str:
+        """The reason, where one is known, else what captures it: never a flag that was given."""
+        return self.reason or self.flag
+
+
+def captured_by(report: Report) -> str:
+    """What captures more: it stands over what `not_captured` tells to give to it."""
+    return "torch.profiler.profile" if report.trace.source == PYTORCH else "nsys profile"
+
+
+def not_captured(report: Report) -> tuple[Missing, ...]:
+    """The gaps that cost certainty.
+
+    nsys writes no table for what did not happen, so kinds whose absence is as likely a fact about the program
+    (copies, syncs, CUDA graphs) are not listed.
+    """
+    if report.trace.source == PYTORCH:
+        return tuple(_not_in_pytorch_trace(report))
+    return tuple(_not_in_nsys_report(report))
+
+
+def not_read(report: Report) -> str:
+    """``NET_NIC_METRIC, 12,400 rows; ANALYSIS_FILE, 3 rows``: what the report holds and boundby does not read."""
+    return "; ".join(f"{clean(table.name)}, {_rows(table)}" for table in report.trace.not_read)
+
+
+def _rows(table: UnreadTable) -> str:
+    return "rows that cannot be counted" if table.rows is None else units.plural(table.rows, "row")
+
+
+def _not_in_nsys_report(report: Report) -> Iterator[Missing]:
+    captured, why = report.trace.captured, report.trace.not_recorded
+    cuda, is_seen = why.get("cuda", ""), captured.kernels or captured.cuda_api
+    if not captured.kernels and captured.cuda_graphs:
+        cost = "what runs inside a graph: each launch counts as one piece of compute"
+        yield Missing("kernels in CUDA graphs", cost, "--cuda-graph-trace=node", why.get("cuda_graphs", ""))
+    elif not is_seen:
+        yield Missing("CUDA", "anything about the GPU: the account is the host's", "-t cuda", cuda)
+    elif not captured.kernels:
+        yield Missing("kernels", "what the GPU computed, and when", "-t cuda", "traced, none recorded" * bool(cuda))
+    elif not captured.cuda_api:
+        cost = "what the host did while the GPU was idle"
+        yield Missing("CUDA API calls", cost, "-t cuda", "traced, none recorded" * bool(cuda))
+    if not captured.nvtx:
+        cost, flag = "which part of the program the time belongs to", "-t nvtx (and annotate)"
+        yield Missing("NVTX ranges", cost, flag, why.get("nvtx", ""))
+    if not captured.osrt:
+        cost = "what a sleeping host waits for: file, lock, worker"
+        yield Missing("OS runtime calls", cost, "-t osrt", why.get("osrt", ""))
+    if not captured.cpu_scheduling:
+        cost = "whether the host computes or sleeps (cpu against blocked)"
+        yield Missing("CPU scheduling", cost, "--cpuctxsw=process-tree", why.get("cpu_scheduling", ""))
+    if report.devices and not captured.gpu_metrics:
+        cost, flag = "how well running kernels fill the GPU", f"{_metrics_option(report.trace.nsys_version)}=all"
+        yield Missing("GPU metrics", cost, flag, why.get("gpu_metrics", ""))
+
+
+def _not_in_pytorch_trace(report: Report) -> Iterator[Missing]:
+    """The same of PyTorch's profiler, which never records the operating system."""
+    captured = report.trace.captured
+    if not captured.kernels:
+        yield Missing("kernels", "anything about the GPU: the account is the host's", _ACTIVITIES)
+    elif not captured.cuda_api:
+        yield Missing("CUDA API calls", "what the host did while the GPU was idle", _ACTIVITIES)
+    if not captured.python_stacks:
+        cost = "the program's lines, and what the host does outside operators (work or sleep)"
+        yield Missing("Python functions", cost, "with_stack=True")
+    if not captured.shapes:
+        yield Missing("sizes of inputs", "floating-point work and bytes: how near the peak it is", "record_shapes=True")
+    if not captured.memory:
+        yield Missing("allocations", "memory over time, and what holds it at the peak", "profile_memory=True")
+    cost = "sleep against work in detail, other processes, what lies before and after the active steps"
+    is_of_amd = any(gpu.name.startswith("AMD") for gpu in report.trace.gpus)
+    yield Missing("operating system", cost, "none" if is_of_amd else "none: capture with nsys, by boundby profile")
+
+
+_ACTIVITIES = "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
+
+
+def _metrics_option(nsys_version: str | None) -> str:
+    """nsys renamed the option in 2024: 2024.2.3 knows only the old name, releases since 2025 use the new."""
+    found = re.match(r"(\d{4})\.(\d+)", nsys_version or "")
+    old = found is not None and (int(found[1]), int(found[2])) < (2024, 4)
+    return "--gpu-metrics-device" if old else "--gpu-metrics-devices"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from boundby.document.blocks import Column, Document, Facts, Heading, Paragraph, Span, Table, entries, section
-from boundby.document.text import clean
+from boundby.document.blocks import Column, Document, Facts, Heading, Paragraph, Span, Table, clean, entries, section
 from boundby.model.causes import BOUND_LABEL, SHORT_LABEL
 from boundby.model.scale import HALF, SMALL
 from boundby.model.units import count, duration, percent, plural

@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from boundby.document import counters, sentences
-from boundby.document.blocks import FOLD_BELOW, Segment, segments
-from boundby.document.text import clean, part_name
+from boundby.document import measurements, sentences
+from boundby.document.blocks import FOLD_BELOW, Segment, clean, part_name, segments
 from boundby.model import units
 from boundby.model.causes import HOST_MEANING, LETTER
 from boundby.model.scale import A_FEW_LINES, NEGLIGIBLE, SLIGHT, TABLE
@@ -103,7 +102,7 @@ class Account(Struct, frozen=True):
     @property
     def counters(self) -> tuple[str, ...]:
         """What those of the GPU say while it is busy."""
-        return counters.told(self.device) if self.device else ()
+        return measurements.counter_sentences(self.device) if self.device else ()
 
     @property
     def doubts(self) -> tuple[str, ...]:

@@ -9,8 +9,8 @@ from typing import IO
 
 import numpy as np
 
+from boundby.document.blocks import region_name
 from boundby.document.job_document import name_of, told
-from boundby.document.text import region_name
 from boundby.jobs.lines import line_of
 from boundby.jobs.meetings import Aligned, Clock
 from boundby.jobs.merge import choose

@@ -1,5 +1,5 @@
 /* Sets of intervals, step functions and order statistics, one pass each: what boundby.model.intervals, .step_function,
-   .arrays and boundby.stats.spread do with NumPy. Who asks in order finds the next answer beside the last one. Callers vouch for the lengths. */
+   .arrays and boundby.stats.instances do with NumPy. Who asks in order finds the next answer beside the last one. Callers vouch for the lengths. */
 
 #include "native.h"
 

@@ -6,13 +6,8 @@ Pure functions; ``build_plot_data`` is the one entry.
 from __future__ import annotations
 
 from boundby.attribution.timeline import Timeline, rows_in_windows
-from boundby.plot_data.gap_list import longest_gaps
-from boundby.plot_data.index import RegionIndex
-from boundby.plot_data.instance_series import instance_series
-from boundby.plot_data.lanes import account_lanes, covered_span, even_edges
-from boundby.plot_data.lanes_of_ranges import range_lanes
-from boundby.plot_data.lanes_of_work import work_lanes
-from boundby.plot_data.work_tables import copy_rows, kernel_rows, sync_rows
+from boundby.plot_data.lanes import account_lanes, covered_span, even_edges, range_lanes, work_lanes
+from boundby.plot_data.work_tables import RegionIndex, copy_rows, instance_series, kernel_rows, longest_gaps, sync_rows
 from boundby.results.plot_data import PlotData
 
 # Bins of the figures over time: about one for each two pixels of a wide page.

@@ -1,20 +1,45 @@
-"""The account over time: causes per bin, stretches of one cause, and how busy the launching threads are."""
+"""What is drawn over time: the account in bins, NVTX ranges, what each stream ran and each thread called."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
 import numpy as np
+import numpy.typing as npt
+from msgspec.structs import replace
 
 from boundby.attribution.account import ThreadAccount, sample_period
 from boundby.attribution.segments import Segments
 from boundby.attribution.timeline import Timeline
 from boundby.correlation.cpu_evidence import CpuEvidence
-from boundby.model.arrays import Int64Array, places, unique
-from boundby.model.causes import CAUSES
-from boundby.model.intervals import Coverage, IntervalSet, union
-from boundby.model.library import int64, run
-from boundby.plot_data.index import RegionIndex
-from boundby.results.plot_data import AccountLane, CauseBins, CauseSegments
+from boundby.model.arrays import (
+    Int8Array,
+    Int32Array,
+    Int64Array,
+    as_rows,
+    bounds,
+    factorize,
+    group_counts,
+    group_sums,
+    into_groups,
+    is_even,
+    pick,
+    places,
+    unique,
+)
+from boundby.model.causes import CAUSES, Cause
+from boundby.model.intervals import Coverage, IntervalSet, first_free_lanes, union
+from boundby.model.library import int64, integers, run
+from boundby.model.nesting import depths
+from boundby.model.scale import LIST
+from boundby.model.step_function import NOTHING
+from boundby.plot_data.work_tables import RegionIndex
+from boundby.results.plot_data import AccountLane, CauseBins, CauseSegments, RangeLane, WorkLane
 from boundby.stats.host import launching_thread
+from boundby.trace.tables import Direction, MemoryKind, OpKind, Trace
+from boundby.trace.vocabulary.cuda import plain_name
+from boundby.trace.vocabulary.kernels import kernel_label
 
 # Stretches kept exactly, in all lanes together: some 20 characters each in a page.
 MOST_SEGMENTS = 60_000
@@ -130,3 +155,313 @@ def _cpu(timeline: Timeline, thread: int, edges: Int64Array) -> _Cpu:
 def _within(intervals: IntervalSet, edges: Int64Array) -> Int64Array:
     covered: Int64Array = np.diff(Coverage(intervals).until(edges))
     return covered
+
+
+# NVTX ranges as lanes: one per thread and nesting depth, neighbours too short to be drawn apart merged.
+
+# Ranges kept apart, in all lanes together: some 25 characters each in a page.
+MOST_RANGES = 16_000
+# Lanes beyond these, those that cover least, are left out: a page of them is not read.
+MOST_LANES = 48
+# Start/end ranges of a process that overlap go to lanes of their own, up to this many.
+MOST_OVERLAPS = 8
+
+Rows = npt.NDArray[np.intp]
+
+
+class _Lane(NamedTuple):
+    process: int
+    thread: int  # NOTHING: start/end ranges of the process
+    depth: int
+    rows: Rows  # in order of start
+
+
+def range_lanes(timeline: Timeline, low: int, high: int, index: RegionIndex) -> tuple[tuple[RangeLane, ...], int]:
+    """Lanes of the ranges that overlap [low, high), and how many lanes were left out."""
+    trace = timeline.trace
+    ranges = trace.ranges
+    shown = np.flatnonzero((ranges.end_ns > low) & (ranges.start_ns < high) & (ranges.end_ns > ranges.start_ns))
+    pushed = shown[~ranges.is_start_end[shown]]
+    lanes = [*_nested(timeline, pushed), *_overlapping(trace, shown[ranges.is_start_end[shown]])]
+    kept = lanes
+    if len(lanes) > MOST_LANES:
+        covered = [int((ranges.end_ns - ranges.start_ns)[lane.rows].sum()) for lane in lanes]
+        best = sorted(range(len(lanes)), key=lambda number: (-covered[number], number))[:MOST_LANES]
+        kept = [lanes[number] for number in sorted(best)]
+    resolution = _resolution(trace, kept, high - low)
+    return tuple(_drawn(timeline, lane, resolution, index) for lane in kept), len(lanes) - len(kept)
+
+
+def _resolution(trace: Trace, lanes: list[_Lane], span: int) -> int:
+    """The finest resolution at which the lanes hold no more than MOST_RANGES; 0: every range can stand alone."""
+    columns = [(trace.ranges.start_ns[lane.rows], trace.ranges.end_ns[lane.rows]) for lane in lanes]
+    return resolution_for(columns, span, MOST_RANGES)
+
+
+def _nested(timeline: Timeline, rows: Rows) -> list[_Lane]:
+    """Push/pop ranges by thread and by how many ranges of the same thread hold them."""
+    trace = timeline.trace
+    ranges, parent = trace.ranges, timeline.ownership.regions.range_parent
+    if len(rows) == 0:
+        return []
+    depth = timeline.ownership.regions.range_depth
+    if not is_even(ranges.thread):
+        same = (parent >= 0) & (ranges.thread[np.maximum(parent, 0)] == ranges.thread)
+        depth = depths(np.where(same, parent, NOTHING))
+    depth = depth[rows]
+    keys, of_row = factorize(ranges.thread[rows], depth)
+    ends = np.cumsum(count := group_counts(of_row, len(keys)))
+    in_lanes = np.split(into_groups(of_row, rows, count), ends[:-1])
+    lanes = [
+        _Lane(trace.threads[thread].process, thread, level, mine)
+        for (thread, level), mine in zip(keys.tolist(), in_lanes, strict=True)
+    ]
+
+    def place(lane: _Lane) -> tuple[int, bool, int, int]:
+        thread = trace.threads[lane.thread]
+        return lane.process, thread.pid != thread.tid, thread.tid, lane.depth
+
+    return sorted(lanes, key=place)
+
+
+def _overlapping(trace: Trace, rows: Rows) -> list[_Lane]:
+    """Start/end ranges by process, each in the first lane that is free when it starts."""
+    process = trace.process_of_thread[trace.ranges.thread[rows]]
+    lanes = []
+    for number in unique(process).tolist():
+        mine = rows[process == number]
+        mine = mine[np.lexsort((mine, trace.ranges.start_ns[mine]))]
+        level = first_free_lanes(trace.ranges.start_ns[mine], trace.ranges.end_ns[mine], MOST_OVERLAPS)
+        lanes += [_Lane(number, NOTHING, depth, mine[level == depth]) for depth in unique(level).tolist()]
+    return lanes
+
+
+def _drawn(timeline: Timeline, lane: _Lane, resolution: int, index: RegionIndex) -> RangeLane:
+    trace = timeline.trace
+    start, end = trace.ranges.start_ns[lane.rows], trace.ranges.end_ns[lane.rows]
+    region = timeline.ownership.regions.of_range[lane.rows]
+    thread = trace.threads[lane.thread] if lane.thread != NOTHING else None
+    first = groups_of(start, end, resolution)
+    most, until, covered = grouped(first, region, start, end)
+    return RangeLane(
+        pid=trace.processes[lane.process].pid if 0 <= lane.process < len(trace.processes) else -1,
+        tid=thread.tid if thread else None,
+        thread=thread.name if thread else "",
+        depth=lane.depth,
+        start_ns=start[first],
+        end_ns=until,
+        region=index.of(most),
+        count=np.diff(np.append(first, len(start))).astype(np.int64),
+        covered_ns=covered,
+    )
+
+
+def resolution_for(columns: Sequence[tuple[Int64Array, Int64Array]], span: int, most: int) -> int:
+    """The finest resolution at which starts and ends of all lanes fall into at most ``most`` groups; 0: all alone."""
+    if sum(len(start) for start, _ in columns) <= most:
+        return 0
+    finest = max(span >> 24, 1)
+    least, enough = 0, 62 - finest.bit_length()  # doublings of that: each leaves groups whole
+    likely = (len(columns) * span // (most * finest)).bit_length()  # rows everywhere, and none that stands alone
+    tried = [likely - 1, likely]
+    while least < enough:
+        middle, groups = tried.pop() if tried else (least + enough) // 2, 0
+        if not least <= middle < enough:
+            continue
+        for start, end in columns:
+            groups += len(groups_of(start, end, finest << middle, most + 1 - groups))
+        least, enough = (middle + 1, enough) if groups > most else (least, middle)
+    return finest << least
+
+
+def groups_of(start: Int64Array, end: Int64Array, resolution: int, most: int | None = None) -> Rows:
+    """Where groups of rows begin: a row at least as long as the resolution stands alone, short ones join those of
+    the same stretch of time. ``most``: as many of them are enough."""
+    most = len(start) if most is None else most
+    if not resolution:
+        return np.arange(min(len(start), most))
+    first = np.empty(min(len(start), most), np.int64)
+    return first[: run("boundby_groups", int64(start), int64(end), len(start), resolution, most, first)]
+
+
+def grouped(
+    first: Rows, value: npt.NDArray[Any], start: Int64Array, end: Int64Array
+) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """Of each group (see `groups_of`) the value that holds most of its time (of equals the smallest), when the last of
+    its rows ends, and how long they take together. Values: from 0 on."""
+    if not len(first):
+        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
+    size, found = bounds(value)[1] + 1, np.empty((3, len(first)), np.int64)
+    known = integers(value)
+    columns = len(first), len(value), known, known.itemsize, int64(start), int64(end)
+    if run("boundby_heaviest", int64(first), *columns, size, np.zeros(size, np.int64), *found) < 0:
+        raise IndexError("a group has no rows, or a value below 0")
+    return found[0], found[1], found[2]
+
+
+# What each stream ran and which CUDA calls each thread made, as lanes; neighbours too short to draw merged.
+
+# Operations and calls kept apart, in all lanes together: some 20 characters each in a page.
+MOST_WORK = 24_000
+# Lanes beyond these, those with the least time, are left out: a page of them is not read.
+MOST_STREAMS, MOST_CALLING = 16, LIST
+# Labels beyond these, those with the least time, are told as OTHER.
+MOST_LABELS = 600
+OTHER = "(one of many short ones)"
+NAMELESS_CALL, NAMELESS_KERNEL = "a call without a name", "a kernel without a name"
+
+
+class _WorkOfLane(NamedTuple):
+    kind: str  # "stream" | "calls"
+    device: int
+    pid: int
+    number: int
+    thread: str
+    rows: slice | Rows  # of operations or calls, in order of start
+    start_ns: Int64Array
+    end_ns: Int64Array
+
+
+class WorkLanes(NamedTuple):
+    lanes: tuple[WorkLane, ...]
+    left_out: int
+    names: tuple[str, ...]
+
+
+def work_lanes(timeline: Timeline, low: int, high: int) -> WorkLanes:
+    """Lanes of what ran and was called in [low, high), how many were left out, and the labels they point to."""
+    streams, calls = _streams(timeline, low, high), _calls(timeline, low, high)
+    kept = [*_longest(streams, MOST_STREAMS), *_longest(calls, MOST_CALLING)]
+    resolution = resolution_for([(lane.start_ns, lane.end_ns) for lane in kept], high - low, MOST_WORK)
+    labels = _Labels(timeline)
+    drawn = [_drawn_work(lane, resolution, labels) for lane in kept]
+    names, renumbered = labels.most_used(drawn)
+    return WorkLanes(renumbered, len(streams) + len(calls) - len(kept), names)
+
+
+def _streams(timeline: Timeline, low: int, high: int) -> list[_WorkOfLane]:
+    """Operations by device, process and stream, in this order."""
+    trace, found = timeline.trace, []
+    for device in timeline.devices:
+        table = device.operations.table
+        inside = as_rows((table.end_ns > low) & (table.start_ns < high))
+        keys, of_row = factorize(table.process[inside], table.stream[inside])
+        of_key: list[slice | Rows] = [inside] * len(keys)
+        if len(keys) > 1:
+            count = np.bincount(of_row)
+            chosen = np.arange(len(table))[inside]
+            of_key = [*np.split(into_groups(of_row, chosen, count), np.cumsum(count)[:-1])]
+        for (process, stream), mine in zip(keys.tolist(), of_key, strict=True):
+            pid = trace.processes[process].pid if 0 <= process < len(trace.processes) else -1
+            times = table.start_ns[mine], table.end_ns[mine]
+            lane = "stream", trace.gpus[device.index].id, pid, stream, ""
+            found.append(_WorkOfLane(*lane, device.operations.at(mine), *times))
+    return found
+
+
+def _calls(timeline: Timeline, low: int, high: int) -> list[_WorkOfLane]:
+    """Outermost calls by thread."""
+    trace, calls, found = timeline.trace, timeline.calls, []
+    for number in unique(calls.thread).tolist():
+        rows = calls.rows_of(number)
+        first = rows.start + int(np.searchsorted(calls.end_ns[rows], low, side="right"))
+        mine = slice(first, rows.start + int(np.searchsorted(calls.start_ns[rows], high, side="left")))
+        if mine.start < mine.stop:
+            thread = trace.threads[number]
+            times = calls.start_ns[mine], calls.end_ns[mine]
+            found.append(_WorkOfLane("calls", -1, thread.pid, thread.tid, thread.name, mine, *times))
+    return found
+
+
+def _longest(lanes: list[_WorkOfLane], most: int) -> list[_WorkOfLane]:
+    """Those with the most time, in their own order."""
+    if len(lanes) <= most:
+        return lanes
+    total = [int((lane.end_ns - lane.start_ns).sum()) for lane in lanes]
+    best = sorted(range(len(lanes)), key=lambda number: (-total[number], number))[:most]
+    return [lanes[number] for number in sorted(best)]
+
+
+def _drawn_work(lane: _WorkOfLane, resolution: int, labels: _Labels) -> WorkLane:
+    start, end = lane.start_ns, lane.end_ns
+    first = groups_of(start, end, resolution)
+    label, cause = labels.of(lane)
+    most, until, covered = grouped(first, label, start, end)
+    return WorkLane(
+        *lane[:5],
+        start_ns=start[first],
+        end_ns=until,
+        name=most,
+        cause=np.full(len(first), cause) if isinstance(cause, int) else grouped(first, cause, start, end)[0],
+        count=np.diff(np.append(first, len(start))).astype(np.int64),
+        covered_ns=covered,
+    )
+
+
+class _Labels:
+    """Numbers for what operations and calls are called."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self._number: dict[str, int] = {}
+
+    def of(self, lane: _WorkOfLane) -> tuple[Int32Array, Int8Array | int]:
+        """Label of each row of a lane; busy cause of each, or of all (-1: a call)."""
+        names = self._timeline.trace.names
+        if lane.kind == "calls":
+            name = self._timeline.calls.name[lane.rows]
+            texts = {one: plain_name(names[one]) if one >= 0 else NAMELESS_CALL for one in unique(name).tolist()}
+            self._number_all(texts.values())
+            return self._by_name(name, texts), -1
+        table = self._timeline.trace.operations
+        kind, name = table.kind[lane.rows], table.name[lane.rows]
+        others = np.flatnonzero(kind != OpKind.KERNEL)
+        used = unique(name[kind == OpKind.KERNEL] if len(others) else name).tolist()
+        kernels = {one: kernel_label(names[one]) if one >= 0 else NAMELESS_KERNEL for one in used}
+        columns = (table.kind, table.name, table.direction, table.source, table.target)
+        keys, of_other = factorize(*(column[lane.rows][others] for column in columns))
+        told = [_told(key) for key in keys.tolist()]
+        self._number_all([*kernels.values(), *told])
+        label = self._by_name(name, kernels)
+        label[others] = np.array([self._number[text] for text in told], np.int32)[of_other]
+        communicates = table.is_communication[lane.rows]
+        if not len(others) and not communicates.any():
+            return label, int(Cause.GPU_COMPUTE)
+        cause = np.where(kind <= OpKind.GRAPH, int(Cause.GPU_COMPUTE), int(Cause.GPU_COPY)).astype(np.int8)
+        cause[communicates] = int(Cause.GPU_COMM)
+        return label, cause
+
+    def _number_all(self, texts: Iterable[str]) -> None:
+        for text in sorted(texts):  # not in the order of names, which follows that of rows
+            self._number.setdefault(text, len(self._number))
+
+    def _by_name(self, name: npt.NDArray[Any], texts: Mapping[int, str]) -> Int32Array:
+        """The labels of rows of these names, which are called so."""
+        numbers = np.zeros(len(self._timeline.trace.names) + 1, np.int32)  # the last one: of no name
+        numbers[list(texts)] = [self._number[text] for text in texts.values()]
+        return pick(numbers, name, int(numbers[-1]))
+
+    def most_used(self, lanes: list[WorkLane]) -> tuple[tuple[str, ...], tuple[WorkLane, ...]]:
+        """The labels with the most time, and the lanes with the numbers of these."""
+        time = np.zeros(len(self._number), np.int64)
+        for lane in lanes:
+            time += group_sums(lane.name, lane.covered_ns, len(time))
+        texts = list(self._number)
+        best = sorted(range(len(texts)), key=lambda number: (-int(time[number]), texts[number]))
+        new = np.full(len(texts), MOST_LABELS, np.int64)
+        new[best[:MOST_LABELS]] = np.arange(min(len(best), MOST_LABELS))
+        told = tuple(texts[number] for number in best[:MOST_LABELS])
+        names = (*told, OTHER) if len(best) > MOST_LABELS else told
+        return names, tuple(replace(lane, name=new[lane.name]) for lane in lanes)
+
+
+def _told(key: list[int]) -> str:
+    """What is no kernel: ``copy HtoD, pageable to device``, ``memset``."""
+    kind, _, direction, source, target = key
+    if kind in (OpKind.GRAPH, OpKind.MEMSET):
+        return "CUDA graph" if kind == OpKind.GRAPH else "memset"
+    word = "page migration" if kind == OpKind.MIGRATION else "copy"
+    way = {Direction.HTOD: "HtoD", Direction.DTOH: "DtoH", Direction.DTOD: "DtoD", Direction.PTOP: "PtoP"}
+    ends = [MemoryKind(each).name.lower() for each in (source, target)]
+    between = f", {ends[0]} to {ends[1]}" if "unknown" not in ends else ""
+    return f"{word} {way.get(Direction(direction), '')}".strip() + between

@@ -1,26 +1,92 @@
-"""Kernels by name, copies by direction and memory kind, waits for the device by call and region."""
+"""What pages list beside the lanes: kernels by name, copies, waits, the longest gaps, and each region's instances."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
-from boundby.attribution.timeline import Timeline
+from boundby.attribution.regions import ROOT, Regions
+from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.model.arrays import (
+    Int64Array,
     as_rows,
     factorize,
     group_counts,
     group_sums,
+    in_order,
+    into_groups,
+    largest,
+    narrow,
+    pick,
     places,
+    quantile,
     tally,
     unique,
 )
-from boundby.plot_data.index import RegionIndex, name_of
-from boundby.results.plot_data import CopyRow, KernelRow, SyncRow
+from boundby.model.causes import BUSY_CAUSES, CAUSES, Cause
+from boundby.model.intervals import expand
+from boundby.model.scale import TABLE
+from boundby.model.step_function import NOTHING
+from boundby.results.plot_data import NO_REGION, CopyRow, Gap, InstanceSeries, KernelRow, RegionName, Spread, SyncRow
 from boundby.stats.host import calls_of
-from boundby.stats.spread import quantiles
-from boundby.trace.tables import Direction, MemoryKind, OpKind
+from boundby.stats.instances import lengths_of, projected, quantiles
+from boundby.structure.steps import count_warm_up
+from boundby.trace.tables import Direction, MemoryKind, OpKind, Trace
 from boundby.trace.vocabulary.cuda import plain_name
+
+# Regions that a plot data names, numbered in the order in which they are first asked for.
+
+# Names come from the trace and can be of any length (C++ templates): what is longer loses its middle.
+LONGEST_NAME = 400
+
+
+class RegionIndex:
+    """Hands out small numbers for the timeline's regions; 0 is the root."""
+
+    def __init__(self, regions: Regions) -> None:
+        self._regions = regions
+        self._number = np.full(len(regions), NO_REGION, np.int64)
+        self._number[ROOT] = 0
+        self._used = [ROOT]
+
+    def of(self, region: npt.NDArray[Any]) -> Int64Array:
+        """The plot data's numbers of these regions; negative ones stay NO_REGION."""
+        self._use(unique(region).tolist())
+        return pick(self._number, region, NO_REGION)
+
+    def _use(self, regions: Iterable[int]) -> None:
+        for number in regions:
+            if number >= 0 and self._number[number] == NO_REGION:
+                self._number[number] = len(self._used)
+                self._used.append(number)
+
+    def one(self, region: int) -> int:
+        """The same for one region."""
+        self._use((region,))
+        return int(self._number[region]) if region >= 0 else NO_REGION
+
+    def names(self) -> tuple[RegionName, ...]:
+        """Paths and domains, by number."""
+        paths = self._regions.paths([shorten(name) for name in self._regions.name])
+        return tuple(RegionName(paths[region], self._regions.domain[region]) for region in self._used)
+
+
+def shorten(text: str) -> str:
+    """The text with at most LONGEST_NAME characters: the middle goes, both ends of a name tell it apart."""
+    if len(text) <= LONGEST_NAME:
+        return text
+    half = (LONGEST_NAME - 5) // 2
+    return f"{text[:half]} ... {text[-half:]}"
+
+
+def name_of(trace: Trace, number: int) -> str:
+    """A name of the trace, shortened; ``""`` for none."""
+    return shorten(trace.names[number]) if 0 <= number < len(trace.names) else ""
+
 
 # Rows of the tables: beyond them the share is too small to be read.
 MOST_KERNELS = 250
@@ -28,11 +94,11 @@ MOST_SYNCS = 200
 
 _COPY_KIND = {OpKind.MEMCPY: "copy", OpKind.MEMSET: "set", OpKind.MIGRATION: "migration"}
 
-Rows = slice | npt.NDArray[np.intp]
+AnyRows = slice | npt.NDArray[np.intp]
 
 
 def kernel_rows(
-    timeline: Timeline, inside: Rows, index: RegionIndex
+    timeline: Timeline, inside: AnyRows, index: RegionIndex
 ) -> tuple[tuple[KernelRow, ...], tuple[int, int, int]]:
     """Kernels (and graphs traced whole) by name, most time first; names, kernels and time beyond the bound."""
     table = timeline.trace.operations
@@ -69,7 +135,7 @@ def kernel_rows(
     )
 
 
-def copy_rows(timeline: Timeline, inside: Rows) -> tuple[CopyRow, ...]:
+def copy_rows(timeline: Timeline, inside: AnyRows) -> tuple[CopyRow, ...]:
     """Copies, sets and migrations by kind, direction and memory; most time first."""
     table = timeline.trace.operations
     found = np.flatnonzero(table.kind[inside] >= OpKind.MEMCPY)
@@ -148,3 +214,203 @@ def _in_windows(timeline: Timeline) -> npt.NDArray[np.bool_]:
     for device in timeline.devices:
         inside[calls_of(timeline, device)] = True
     return inside
+
+
+# The longest gaps of every device with what brought them about, and which wait is behind each gap's sync time.
+
+# The longest gaps that are told one by one, of all devices together.
+MOST_GAPS = 400
+
+Rows = npt.NDArray[np.intp]
+
+
+def longest_gaps(timeline: Timeline, index: RegionIndex) -> tuple[tuple[Gap, ...], int]:
+    """The longest gaps of all devices in order of time, and how many there are in all."""
+    longest: list[tuple[int, int, int, Gap]] = []  # -length, device, row of its gaps
+    for device in timeline.devices:
+        rows = largest(device.gaps.length_ns, MOST_GAPS)
+        described = _describe(timeline, device, rows)
+        longest += [
+            (gap.start_ns - gap.end_ns, device.index, row, gap)
+            for row, gap in zip(rows.tolist(), described, strict=True)
+        ]
+    longest.sort(key=lambda item: item[:3])
+    told = [replace(gap, region=index.one(gap.region)) for *_, gap in longest[:MOST_GAPS]]
+    total = sum(len(device.gaps) for device in timeline.devices)
+    return tuple(sorted(told, key=lambda gap: (gap.start_ns, gap.device, gap.end_ns))), total
+
+
+def _describe(timeline: Timeline, device: DeviceTimeline, rows: Rows) -> list[Gap]:
+    """Of these gaps what they are; regions by the trace's own numbers."""
+    trace, segments, gaps = timeline.trace, device.segments, device.gaps
+    start, end = gaps.start_ns[rows], gaps.end_ns[rows]
+    gap, piece = expand(np.searchsorted(segments.start_ns, start), np.searchsorted(segments.start_ns, end))
+    begin, until, cause = segments.start_ns[piece], segments.end_ns[piece], segments.cause[piece]
+    found, by_cause = tally(gap, cause, begin, until), np.zeros((len(rows), len(CAUSES)), np.int64)
+    by_cause[found.group, found.label] = found.ns
+    by_cause[:, [int(cause) for cause in BUSY_CAUSES]] = 0  # none can be there
+    dominant = by_cause.argmax(axis=1)
+    mine = cause == dominant[gap]
+    thread = tally(gap[mine], segments.thread[piece[mine]], begin[mine], until[mine]).prevailing(gaps.thread[rows])
+    region = tally(gap, segments.region[piece], begin, until).prevailing(np.full(len(rows), ROOT))
+    call = _calls(timeline, start, end, thread)
+    is_wait = (dominant == Cause.SYNC) & (gaps.wait[rows] != NOTHING)
+    call[is_wait] = timeline.calls.name[gaps.wait[rows[is_wait]]]
+    texts = {name: plain_name(name_of(trace, name)) if name != NOTHING else "" for name in set(call.tolist())}
+    columns = (start, end, dominant, by_cause, call, thread, region, _ended_at(device, start), gaps.operation[rows])
+    return [
+        Gap(
+            device=trace.gpus[device.index].id,
+            start_ns=low,
+            end_ns=high,
+            cause=main,
+            cause_ns=tuple(cause_ns),
+            call=texts[name],
+            thread=trace.threads[of].name if of >= 0 else "",
+            tid=trace.threads[of].tid if of >= 0 else None,
+            region=place,
+            before=_operation(timeline, before),
+            after=_operation(timeline, after),
+        )
+        for low, high, main, cause_ns, name, of, place, before, after in zip(
+            *(column.tolist() for column in columns), strict=True
+        )
+    ]
+
+
+def _calls(timeline: Timeline, start: Int64Array, end: Int64Array, thread: Int64Array) -> Int64Array:
+    """The names of the calls that these threads (NO_THREAD: none) were in for the longest, meanwhile; NOTHING."""
+    calls, name = timeline.calls, np.full(len(start), NOTHING, np.int64)
+    for one in unique(thread[thread >= 0]).tolist():
+        mine, rows = np.flatnonzero(thread == one), calls.rows_of(one)
+        first = rows.start + np.searchsorted(calls.end_ns[rows], start[mine], side="right")
+        stop = rows.start + np.searchsorted(calls.start_ns[rows], end[mine], side="left")
+        gap, call = expand(first, np.maximum(stop, first))
+        inside = np.maximum(calls.start_ns[call], start[mine][gap]), np.minimum(calls.end_ns[call], end[mine][gap])
+        name[mine] = tally(gap, calls.name[call], *inside).prevailing(name[mine])
+    return name
+
+
+def _ended_at(device: DeviceTimeline, time_ns: Int64Array) -> npt.NDArray[np.intp]:
+    """The last operation that ended at each instant, rows of Trace.operations; NOTHING for none."""
+    end = device.operations.table.end_ns
+    if len(end) == 0:
+        return np.full(len(time_ns), NOTHING, np.intp)
+    by_end = in_order(end)
+    last = np.maximum(np.searchsorted(end[by_end], time_ns, side="right") - 1, 0)
+    if not isinstance(by_end, slice):
+        last = by_end[last]
+    return np.where(end[last] == time_ns, device.operations.rows.start + last, NOTHING)
+
+
+_KIND = {
+    OpKind.KERNEL: "kernel",
+    OpKind.GRAPH: "CUDA graph",
+    OpKind.MEMCPY: "copy",
+    OpKind.MEMSET: "memset",
+    OpKind.MIGRATION: "page migration",
+}
+
+
+def _operation(timeline: Timeline, row: int) -> str:
+    """A kernel's name, else what the operation is."""
+    if row == NOTHING:
+        return ""
+    operations = timeline.trace.operations
+    kind = OpKind(int(operations.kind[row]))
+    name = name_of(timeline.trace, int(operations.name[row])) if kind == OpKind.KERNEL else ""
+    return name or _KIND[kind]
+
+
+# Durations of every region's instances in order of time: warm-up told apart, too many thinned, all in a histogram.
+
+# Regions with a series of their own: those with the most time.
+MOST_REGIONS = TABLE
+# Instances drawn in all series together, and in one at least.
+MOST_INSTANCES = 16_000
+LEAST_INSTANCES = 200
+# Bars of a histogram. Instances beyond the quantile go to one last bar, so that a single outlier leaves the rest
+# readable.
+BARS = TABLE
+LAST_BAR_FROM = 0.99
+LEAST_FOR_LAST_BAR = 100  # instances: of fewer, one is more than that 1 %
+
+
+def instance_series(timeline: Timeline, index: RegionIndex) -> tuple[InstanceSeries, ...]:
+    """A series for every region with at least two instances, most time first."""
+    ranges, regions = timeline.trace.ranges, timeline.ownership.regions
+    rows = as_rows(timeline.counted_ranges)
+    region, start, end = regions.of_range[rows], ranges.start_ns[rows], ranges.end_ns[rows]
+    host, is_open = end - start, ranges.is_open[rows]
+    device, over = projected(timeline, rows, end)
+    count = group_counts(region, len(regions))
+    time = group_sums(region, np.maximum(host, device), len(regions))
+    several = np.flatnonzero(count >= 2)
+    chosen = several[np.lexsort((several, -time[several]))][:MOST_REGIONS]
+    most = max(MOST_INSTANCES // max(len(chosen), 1), LEAST_INSTANCES)
+    by_time = in_order(start)
+    order = into_groups(region[by_time], np.arange(len(start))[by_time], count)
+    stop = np.cumsum(count)[chosen]
+    bounds = np.stack((stop - count[chosen], stop), axis=1)
+    found, is_any_open = [], bool(is_open.any())
+    for number, mine in zip(chosen.tolist(), [order[low:high] for low, high in bounds.tolist()], strict=True):
+        closed = mine[~is_open[mine]] if is_any_open else mine
+        warm = count_warm_up(lengths_of(host[closed], device[closed], over[closed]))
+        found.append(_series(index.one(number), start[mine], host[mine], device[mine], warm, most))
+    return tuple(found)
+
+
+def _series(
+    region: int, start: Int64Array, host: Int64Array, device: Int64Array, warm: int, most: int
+) -> InstanceSeries:
+    shown = _thin(np.maximum(host, device), most)
+    launched = device >= 0
+    usual = np.sort(narrow(host[warm:]))  # half as wide, they take half as long
+    usual_projected = np.sort(narrow(device[warm:][launched[warm:]]))
+    return InstanceSeries(
+        region=region,
+        count=len(host),
+        warm_up=warm,
+        thinned=len(shown) < len(host),
+        index=shown.astype(np.int64),
+        start_ns=start[shown],
+        host_ns=host[shown],
+        projected_ns=device[shown],
+        host_median_ns=_middle(usual),
+        projected_median_ns=_middle(usual_projected) if len(usual_projected) else None,
+        host=_spread(usual),
+        projected=_spread(usual_projected) if len(usual_projected) else None,
+    )
+
+
+def _thin(duration_ns: Int64Array, most: int) -> Rows:
+    """All rows, or the shortest and the longest of each run of neighbours: what a plot of all would show."""
+    count = len(duration_ns)
+    if count <= most:
+        return np.arange(count)
+    group = np.arange(count) * (most // 2) // count
+    first = np.flatnonzero(np.append(True, np.diff(group) > 0))
+    size = np.diff(np.append(first, count))
+    least, greatest = (np.repeat(of.reduceat(duration_ns, first), size) for of in (np.minimum, np.maximum))
+    shortest, longest = np.flatnonzero(duration_ns == least), np.flatnonzero(duration_ns == greatest)
+    is_first, is_last = np.append(True, np.diff(group[shortest]) > 0), np.append(np.diff(group[longest]) > 0, True)
+    return unique(np.concatenate((shortest[is_first], longest[is_last])))
+
+
+def _middle(duration_ns: Int64Array) -> float:
+    """The median of durations that ascend."""
+    half = len(duration_ns) // 2
+    return (float(duration_ns[half]) + float(duration_ns[(len(duration_ns) - 1) // 2])) / 2
+
+
+def _spread(duration_ns: Int64Array) -> Spread:
+    """Of durations that ascend."""
+    low, high = float(duration_ns[0]), float(duration_ns[-1])
+    top = quantile(duration_ns, LAST_BAR_FROM, ascend=True) if len(duration_ns) >= LEAST_FOR_LAST_BAR else high
+    if high == low:
+        return Spread(np.array([low, low + 1.0]), np.array([len(duration_ns)], np.int64))
+    edges = np.linspace(low, top, BARS + 1) if top > low else np.array([low])
+    if high > top:
+        edges = np.append(edges, high)
+    below = np.append(np.searchsorted(duration_ns, edges[:-1]), len(duration_ns))
+    return Spread(edges, np.diff(below).astype(np.int64), has_last=high > top)

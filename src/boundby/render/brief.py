@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from boundby.claims.limits import limit
-from boundby.document import findings, sentences, serving_document, view
-from boundby.document.missing import not_captured
-from boundby.document.text import clean, region_name, shorten
+from boundby.document import sentences, serving_document, view
+from boundby.document.blocks import clean, region_name, shorten
+from boundby.document.sentences import not_captured
 from boundby.model.expressions import expression
 from boundby.model.scale import HARDLY
 from boundby.results.report import (
@@ -76,7 +76,7 @@ def brief(report: Report, most: Mapping[str, int] = _STEPS[0]) -> Json:
     name = shlex.quote(report.trace.path)
     parts = report.devices or report.threads
     responses = [one for part in parts[:1] for one in part.first_responses]
-    worth = [item for item in report.findings if item.severity != findings.NOTE]
+    worth = [item for item in report.findings if item.severity != sentences.NOTE]
     rows = sorted((row for row in view.select(report).rows), key=lambda row: (-row.share, row.region.path))
     kernels, calls = view.tops(report)
     return {

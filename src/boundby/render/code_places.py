@@ -16,8 +16,8 @@ from typing import Any
 from msgspec import Struct
 
 from boundby.__about__ import __version__
-from boundby.document import findings
-from boundby.document.text import clean, region_name
+from boundby.document import sentences
+from boundby.document.blocks import clean, region_name
 from boundby.model.expressions import expression
 from boundby.model.scale import A_FEW_LINES
 from boundby.results.report import Finding, Report
@@ -40,7 +40,7 @@ class CodePlace(Struct, frozen=True):
 
 def placed(report: Report, root: Path) -> Iterator[tuple[Finding, tuple[CodePlace, ...]]]:
     """Findings that have lines of files below ``root``."""
-    for finding in findings.shown(report):
+    for finding in sentences.shown_findings(report):
         places = tuple(dict.fromkeys(filter(None, (_found(*told, root) for told in lines_of(finding)))))
         if places:
             yield finding, places[:MOST_PLACES]
@@ -57,7 +57,7 @@ def lines_of(finding: Finding) -> list[tuple[str, int]]:
 def message(finding: Finding) -> str:
     """What it is, what it saves, and the first thing to do."""
     inside = f" (in {region_name(finding.region)})" if finding.region else ""
-    saves = f"; saves {told}" if (told := findings.saves(finding)) else ""
+    saves = f"; saves {told}" if (told := sentences.saves(finding)) else ""
     advice = f". {finding.advice[0]}" if finding.advice else ""
     return clean(f"{finding.title}{inside}{saves}{advice}")
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import csv
 import io
 
-from boundby.document.text import clean
+from boundby.document.blocks import clean
 from boundby.results.report import Report
 from boundby.results.tables import Scalar, columns, rows
 

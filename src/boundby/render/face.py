@@ -14,8 +14,7 @@ from msgspec import Struct
 from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.text import Text
 
-from boundby.document.blocks import Segment, cells
-from boundby.document.text import shorten
+from boundby.document.blocks import Segment, cells, shorten
 from boundby.model import units
 from boundby.model.causes import info
 from boundby.model.expressions import expression

@@ -51,7 +51,7 @@ def _document(result: Viewed) -> Document:
 
 def fragment(report: Report) -> str:
     """One ``<div>``: what ran, a sentence and a bar per device (or thread), the regions."""
-    from boundby.document import findings, sentences, view
+    from boundby.document import sentences, view
 
     return (
         environment()
@@ -63,8 +63,10 @@ def fragment(report: Report) -> str:
             accounts=view.accounts(report),
             nothing=sentences.NOTHING,
             selection=view.select(report),
-            found=[item for item in findings.shown(report) if item.severity != findings.NOTE][:MOST_FINDINGS],
-            saves=findings.saves,
+            found=[item for item in sentences.shown_findings(report) if item.severity != sentences.NOTE][
+                :MOST_FINDINGS
+            ],
+            saves=sentences.saves,
             warnings=report.trace.warnings,
         )
     )
@@ -76,8 +78,7 @@ def environment() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup, escape
 
-    from boundby.document.blocks import segments
-    from boundby.document.text import clean
+    from boundby.document.blocks import clean, segments
     from boundby.model import units
     from boundby.model.causes import info
 

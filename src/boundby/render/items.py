@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from boundby.document import sentences
-from boundby.document.findings import NOTE
-from boundby.document.text import clean
+from boundby.document.blocks import clean
+from boundby.document.sentences import NOTE
 from boundby.results.report import Finding, Report
 from boundby.results.saved import escaped
 from boundby.rules.builtin import builtin

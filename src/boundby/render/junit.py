@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from boundby.document.text import clean, file_name
+from boundby.document.blocks import clean, file_name
 from boundby.results.gate import GateResult
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from boundby.document import findings, report_document, sentences, view
-from boundby.document.blocks import letters, segments
-from boundby.document.text import region_name
+from boundby.document import report_document, sentences, view
+from boundby.document.blocks import letters, region_name, segments
 from boundby.document.view import Account
 from boundby.model import units
 from boundby.model.causes import LETTER
@@ -139,27 +138,27 @@ def _bound(letter: str, word: str) -> str:
 
 
 def _findings(report: Report) -> str:
-    healthy = findings.nothing_found(report)
+    healthy = sentences.nothing_found(report)
     if not report.findings:
         return escape(healthy)
-    shown = findings.shown(report)
-    lines = [*([escape(healthy), ""] if healthy else []), f"#### {findings.heading(report)}", ""]
+    shown = sentences.shown_findings(report)
+    lines = [*([escape(healthy), ""] if healthy else []), f"#### {sentences.findings_heading(report)}", ""]
     for rank, finding in enumerate(shown, 1):
         if rank == OPEN_FINDINGS + 1:
             lines += ["", f"<details><summary>{len(shown) - OPEN_FINDINGS} more</summary>", ""]
         where = f"{code(region_name(finding.region))}: " if finding.region else ""
-        saving = findings.saves(finding)
+        saving = sentences.saves(finding)
         saves = f" Saves {saving}." if saving else ""
         title = escape(finding.title).rstrip(".")
         lines.append(f"{rank}. **{escape(finding.severity)}** {where}{title}.{saves}")
         indent = " " * len(f"{rank}. ")
         lines += [f"{indent}- {escape(advice)}" for advice in finding.advice]
-        worst = findings.worst(finding.examples)
+        worst = sentences.worst_instances(finding.examples)
         lines += [f"{indent}- {escape(worst)}"] if worst else []
         lines.append(f"{indent}- {code(f'boundby explain {finding.rule}')}")
     if len(shown) > OPEN_FINDINGS:
         lines += ["", "</details>"]
-    more = findings.left_out(report)
+    more = sentences.left_out(report)
     return "\n".join([*lines, *(["", escape(more)] if more else [])])
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from boundby.document import sentences
-from boundby.document.text import region_name
+from boundby.document.blocks import region_name
 from boundby.model import stage
 from boundby.model.arrays import Int64Array
 from boundby.model.causes import CAUSE_INFO

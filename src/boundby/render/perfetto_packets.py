@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
-from boundby.document.text import clean
+from boundby.document.blocks import clean
 from boundby.model.arrays import Int64Array
 from boundby.model.errors import UserError
 from boundby.model.intervals import first_free_lanes

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from boundby.document import findings, sentences, view
-from boundby.document.missing import not_captured
-from boundby.document.text import clean, part_name, region_name
+from boundby.document import sentences, view
+from boundby.document.blocks import clean, part_name, region_name
+from boundby.document.sentences import not_captured
 from boundby.document.view import Account, Row
 from boundby.model import units
 from boundby.model.causes import SHORT_LABEL
@@ -208,11 +208,11 @@ def _columns(names: int, rows: Sequence[Row], face: Face) -> tuple[int, list[Fac
 
 def _findings(report: Report, face: Face, options: Options) -> list[Text]:
     """The best ones, two lines each; advice that stands on top already is not said again."""
-    worth = [item for item in report.findings if item.severity != findings.NOTE]
+    worth = [item for item in report.findings if item.severity != sentences.NOTE]
     shown = worth[: options.top or MOST_FINDINGS]
     if not shown:
-        return face.wrapped(findings.nothing_found(report))[:1] + _notes(report, face)
-    width = natural("SAVES", (findings.saves(item) for item in shown))
+        return face.wrapped(sentences.nothing_found(report))[:1] + _notes(report, face)
+    width = natural("SAVES", (sentences.saves(item) for item in shown))
     lines = [face.heading(f"FINDINGS ({len(worth)})  {'SAVES':>{max(width - 1, 5)}}")]
     said = {one.action for device in report.devices for one in device.first_responses[:1]}
     for rank, item in enumerate(shown, 1):
@@ -222,13 +222,13 @@ def _findings(report: Report, face: Face, options: Options) -> list[Text]:
 
 def _notes(report: Report, face: Face) -> list[Text]:
     """Where there is no finding: what was noted all the same, a line each."""
-    notes = [item for item in report.findings if item.severity == findings.NOTE][:MOST_FINDINGS]
+    notes = [item for item in report.findings if item.severity == sentences.NOTE][:MOST_FINDINGS]
     return [line for item in notes for line in face.cut(face.wrapped(clean(item.title), first=Text("  note  ")), 1)]
 
 
 def _finding(rank: int, item: Finding, width: int, face: Face) -> list[Text]:
     severity = parts.severity(item, face)
-    head = face.line(f"{rank:>2} ", pad(severity, 7), f"{findings.saves(item):>{width}}  ")
+    head = face.line(f"{rank:>2} ", pad(severity, 7), f"{sentences.saves(item):>{width}}  ")
     told, room = clean(item.title), max(face.width - head.cell_len, 20)
     if item.region:  # behind the title, which is what is read
         where = f" (in {face.fit(part_name(item.region[-1]), MOST_WHERE)})"

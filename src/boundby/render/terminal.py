@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 from rich.text import Text
 
-from boundby.document import findings, glossary, report_document, sentences, view
-from boundby.document.blocks import cells, segments
-from boundby.document.text import clean, region_name
+from boundby.document import report_document, sentences, view
+from boundby.document.blocks import cells, clean, region_name, segments
 from boundby.document.view import Account, Row
 from boundby.model import units
 from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS, OTHER
@@ -279,20 +278,22 @@ def no_regions(report: Report, face: Face) -> list[Text]:
 
 
 def _findings(report: Report, face: Face) -> list[Text]:
-    shown = findings.shown(report)
-    width = natural("SAVES", (findings.saves(item) for item in shown))
-    titles = {kind: f"{kind} ({findings.count(report, notes=kind == 'NOTES')})" for kind in ("FINDINGS", "NOTES")}
+    shown = sentences.shown_findings(report)
+    width = natural("SAVES", (sentences.saves(item) for item in shown))
+    titles = {
+        kind: f"{kind} ({sentences.count_findings(report, notes=kind == 'NOTES')})" for kind in ("FINDINGS", "NOTES")
+    }
     lines: list[Text] = []
     for rank, finding in enumerate(shown, 1):
-        is_note = finding.severity == findings.NOTE
+        is_note = finding.severity == sentences.NOTE
         if title := titles.pop("NOTES" if is_note else "FINDINGS", ""):
             head = f"{title:<14}{'' if is_note else 'SAVES':>{width}}  EXPLAINED BY"
             lines += [*([Text()] if lines else []), face.heading(face.fit(head, face.width))]
-        line = face.line(f"{rank:>2} ", pad(severity(finding, face), 11), f"{findings.saves(finding):>{width}}  ")
+        line = face.line(f"{rank:>2} ", pad(severity(finding, face), 11), f"{sentences.saves(finding):>{width}}  ")
         lines.append(face.line(line, (f"boundby explain {clean(finding.rule)}", DIM)))
         lines += _finding(finding, face, in_full=report.analysis.show_all)
-    lines += face.wrapped(findings.left_out(report), style=DIM)
-    healthy = face.wrapped(findings.nothing_found(report))
+    lines += face.wrapped(sentences.left_out(report), style=DIM)
+    healthy = face.wrapped(sentences.nothing_found(report))
     return [*healthy, Text(), *lines] if healthy and lines else healthy or lines
 
 
@@ -308,7 +309,7 @@ def _finding(finding: Finding, face: Face, *, in_full: bool) -> list[Text]:
     lines = face.wrapped(f"{where}{clean(finding.title)}", indent=FINDING_INDENT)
     for advice in finding.advice if in_full else finding.advice[:1]:
         lines += face.wrapped(clean(advice), indent=FINDING_INDENT, first=face.line((f"{face.arrow} ", DIM)))
-    worst = findings.worst(finding.examples if in_full else finding.examples[:1])
+    worst = sentences.worst_instances(finding.examples if in_full else finding.examples[:1])
     return lines + face.wrapped(worst, indent=FINDING_INDENT, style=DIM)
 
 
@@ -329,7 +330,7 @@ def top(head: str, tops: Sequence[Top], width: int, face: Face) -> list[Text]:
 
 def _words(report: Report, screen: str, face: Face) -> list[Text]:
     """What the causes in the bars mean, for those that are in them, and the other words that are on the screen."""
-    entries = glossary.words(report, screen)
+    entries = sentences.words(report, screen)
     width = max((len(word) for _, word, _ in entries), default=0) + 3
     lines = [face.heading("WORDS")] if entries else []
     for letter, word, meaning in entries:

@@ -17,9 +17,10 @@ from boundby.document.blocks import (
     Paragraph,
     Section,
     Table,
+    clean,
     letters,
+    shorten,
 )
-from boundby.document.text import clean, shorten
 from boundby.model.causes import info
 from boundby.model.expressions import expression
 

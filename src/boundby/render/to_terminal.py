@@ -11,8 +11,20 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from boundby.document import blocks
-from boundby.document.blocks import Bar, Bars, Cell, Document, Entries, Facts, Inline, Paragraph, Section, Span, Table
-from boundby.document.text import clean
+from boundby.document.blocks import (
+    Bar,
+    Bars,
+    Cell,
+    Document,
+    Entries,
+    Facts,
+    Inline,
+    Paragraph,
+    Section,
+    Span,
+    Table,
+    clean,
+)
 from boundby.render.face import DEFAULT_WIDTH, DIM, GAP, MIN_WIDTH, STRONG, ColorSystem, Face, pad
 
 LEAST_NAME, LEAST_BAR, MOST_BAR = 18, 10, 60

@@ -23,14 +23,16 @@ from boundby.results.report import (
     Top,
     Work,
 )
-from boundby.stats.backward import backward_kernels
 from boundby.stats.device import (
     KernelFigures,
     ProjectedFigures,
+    calls_by_name,
     copies_by_region,
     kernel_figures,
     operations_in_windows,
     projected_figures,
+    top_calls,
+    top_kernels,
 )
 from boundby.stats.host import (
     HostFigures,
@@ -38,17 +40,14 @@ from boundby.stats.host import (
     host_figures,
     launching_thread,
     logical_thread_active,
+    meanwhile,
     preempted,
     unwoken,
 )
-from boundby.stats.instances import Series, host_series, projected_series
-from boundby.stats.meanwhile import meanwhile
+from boundby.stats.instances import Series, Spread, host_series, payloads, projected_series, region_spread
 from boundby.stats.memory import memory_of
 from boundby.stats.metrics import metrics_of
-from boundby.stats.payloads import payloads
-from boundby.stats.spread import Spread, spread
-from boundby.stats.tops import calls_by_name, top_calls, top_kernels
-from boundby.stats.work import works
+from boundby.stats.work import backward_kernels, works
 
 Int = npt.NDArray[np.int64]
 
@@ -119,8 +118,8 @@ def measure(timeline: Timeline) -> Figures:
         copies=copies,
         projected=projected_figures(timeline),
         host=host_figures(timeline, shown),
-        host_spread=spread(len(regions), regions.of_range[counted], (ranges.end_ns - ranges.start_ns)[counted]),
-        projected_spread=spread(len(regions), regions.of_range[launched], projected),
+        host_spread=region_spread(len(regions), regions.of_range[counted], (ranges.end_ns - ranges.start_ns)[counted]),
+        projected_spread=region_spread(len(regions), regions.of_range[launched], projected),
         host_series=host_series(timeline, counted),
         projected_series=projected_series(timeline, launched),
         open_instances=open_instances,

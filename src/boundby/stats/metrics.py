@@ -12,7 +12,7 @@ from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.model.arrays import Int64Array, factorize, pick
 from boundby.model.intervals import Coverage, IntervalSet, union
 from boundby.results.report import Counters, DeviceCounters, KernelCounters, MetricPoint
-from boundby.stats.tops import GRAPH, MOST_NAMES
+from boundby.stats.device import GRAPH, MOST_NAMES
 from boundby.trace.tables import MetricSamples, OpKind
 from boundby.trace.vocabulary.kernels import kernel_label
 from boundby.trace.vocabulary.metrics import COLUMNS

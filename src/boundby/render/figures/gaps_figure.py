@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from boundby.document.text import clean, region_name
+from boundby.document.blocks import clean, region_name
 from boundby.model import units
 from boundby.model.causes import CAUSES, info
 from boundby.render.figures import style

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from boundby.document.text import region_name
+from boundby.document.blocks import region_name
 from boundby.model import units
 from boundby.model.arrays import Int64Array
 from boundby.model.causes import info

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import hypot
 from typing import TYPE_CHECKING
 
-from boundby.document import work
+from boundby.document import measurements
 from boundby.model.gpus import Gpu, find_gpu
 from boundby.render.figures import style
 from boundby.results.report import Report
@@ -28,7 +28,11 @@ def roofline(report: Report, look: style.Look) -> Figure:
 
     Raises UserError where no sizes of inputs are known, or nothing computes.
     """
-    told = [region for region in work.chosen(report) if region.work and region.work.flops and region.work.bytes]
+    told = [
+        region
+        for region in measurements.regions_with_work(report)
+        if region.work and region.work.flops and region.work.bytes
+    ]
     if not told:
         raise style.nothing(
             "the trace does not tell the sizes of operators' inputs",

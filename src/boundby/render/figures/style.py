@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct
 
 from boundby.document import sentences
-from boundby.document.text import clean, shorten
+from boundby.document.blocks import clean, shorten
 from boundby.model import units
 from boundby.model.causes import info
 from boundby.model.errors import UserError

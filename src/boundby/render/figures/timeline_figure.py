@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from boundby.document import view
-from boundby.document.text import clean, part_name, shorten
+from boundby.document.blocks import clean, part_name, shorten
 from boundby.model.arrays import Int64Array
 from boundby.model.causes import CAUSES, info
 from boundby.render.figures import style

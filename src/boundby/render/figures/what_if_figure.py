@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from boundby.document import sentences
-from boundby.document.text import clean
+from boundby.document.blocks import clean
 from boundby.model.causes import BOUND_LABEL, OTHER
 from boundby.model.scale import A_FEW_LINES
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, scenario_label

@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from boundby import __about__
 from boundby.claims import patterns
-from boundby.document import counters, findings, glossary, memory, sentences, view, work
-from boundby.document.missing import captured_by, not_captured
-from boundby.document.text import clean, region_name
+from boundby.document import measurements, sentences, view
+from boundby.document.blocks import clean, region_name
+from boundby.document.sentences import captured_by, not_captured
 from boundby.model import units
 from boundby.model.causes import CAUSE_INFO, HOST_MEANING, CauseInfo, info
 from boundby.model.expressions import expression
@@ -35,8 +35,8 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
     accounts = view.accounts(report)
     whole_ns = view.longest_window(report)
     told = [RankedFinding(rank, finding, whole_ns) for rank, finding in enumerate(report.findings, 1)]
-    saving = [item for item in told if item.finding.severity != findings.NOTE]
-    unchecked = findings.could_not_check(report.not_checked, every=report.analysis.show_all)
+    saving = [item for item in told if item.finding.severity != sentences.NOTE]
+    unchecked = sentences.could_not_check(report.not_checked, every=report.analysis.show_all)
     return {
         "title": sentences.what_ran(report),
         "facts": sentences.circumstances(report),
@@ -46,12 +46,12 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
         "ended": sentences.end_above(report),
         "in_full": len(accounts) <= view.IN_FULL,
         "summaries": view.summaries(accounts),
-        "found": saving[: findings.MOST_FINDINGS],
-        "smaller": saving[findings.MOST_FINDINGS :],
-        "notes": [item for item in told if item.finding.severity == findings.NOTE],
+        "found": saving[: sentences.MOST_FINDINGS],
+        "smaller": saving[sentences.MOST_FINDINGS :],
+        "notes": [item for item in told if item.finding.severity == sentences.NOTE],
         "best": saving[:BEST_FINDINGS],
         "saving_count": len(saving),
-        "nothing_found": findings.nothing_found(report),
+        "nothing_found": sentences.nothing_found(report),
         "unchecked": unchecked,
         "unchecked_count": sum(len(rules.split(", ")) for _, rules in unchecked),
         "scenarios": _scenarios(report, next_bounds),
@@ -59,25 +59,29 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
         "captured": [label for key, label in _CAPTURED.items() if getattr(report.trace.captured, key, False)],
         "missing": not_captured(report),
         "captured_by": captured_by(report),
-        "work_title": work.title(report),
-        "work_rows": work.rows(report),
+        "work_title": measurements.work_title(report),
+        "work_rows": measurements.work_rows(report),
         "counted": [
-            (title, counters.drawn(device), counters.kernels(device) + [row for _, row in counters.regions(report)])
+            (
+                title,
+                measurements.drawn_counters(device),
+                measurements.counters_by_kernel(device) + [row for _, row in measurements.counters_by_region(report)],
+            )
             for device in report.devices
-            if (title := counters.title(device))
+            if (title := measurements.counters_title(device))
         ],
-        "counter_columns": counters.COLUMNS,
+        "counter_columns": measurements.COUNTER_COLUMNS,
         "memories": [
-            (title, memory.held(device), memory.lines(device.memory.points))
+            (title, measurements.memory_held(device), measurements.memory_lines(device.memory.points))
             for device in report.devices
-            for title in memory.titles(device)
+            for title in measurements.memory_titles(device)
             if device.memory
         ],
-        "passes": memory.passes(report),
+        "passes": measurements.backward_passes(report),
         "causes": list(CAUSE_INFO.values()),
         "info": info,
         "meanings": meanings(report),
-        "terms": glossary.TERMS,
+        "terms": sentences.TERMS,
         "slower": SLOWER,
         "bound_phrase": sentences.bound_phrase,
         "numbered": sentences.numbered,
@@ -151,7 +155,7 @@ class RankedFinding(Struct, frozen=True):
 
     @property
     def saves(self) -> str:
-        return findings.saves(self.finding)
+        return sentences.saves(self.finding)
 
     @property
     def saves_fraction(self) -> str:

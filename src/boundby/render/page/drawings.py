@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from boundby.document.text import clean
+from boundby.document.blocks import clean
 from boundby.model import units
 from boundby.model.causes import CauseInfo
 from boundby.render.page.region_table import RegionRows, path_in_domain

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from boundby.document import sentences
-from boundby.document.blocks import Segment, segments
-from boundby.document.text import clean, region_name
+from boundby.document.blocks import Segment, clean, region_name, segments
 from boundby.document.view import Row, select, window_total
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, NOUN
