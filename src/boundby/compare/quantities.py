@@ -1,4 +1,4 @@
-"""What a limit can be set on: name, unit, meaning, how it is read off a report or a comparison, and what is known of it."""
+"""What a limit can be set on: name, unit, meaning, how it is read off a report or a comparison, what is known of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job of many ranks, and two jobs compared, as documents: the sentence first, then who holds up whom, then the ranks."""
+"""A job of many ranks, and two jobs compared, as documents: the sentence first, then who holds up whom, then ranks."""
 
 from __future__ import annotations
 
