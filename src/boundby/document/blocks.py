@@ -1,4 +1,4 @@
-"""What a document is made of, as plain data: `boundby.render.to_terminal`, `to_markdown` and `to_html` draw any of it."""
+"""What a document is made of, as plain data: `boundby.render.to_terminal`, `to_markdown` and `to_html` draw it."""
 
 from __future__ import annotations
 
