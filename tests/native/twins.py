@@ -25,7 +25,7 @@ from boundby.attribution import gaps as of_gaps
 from boundby.attribution import segments as of_segments
 from boundby.attribution.context import TraceContext
 from boundby.attribution.gaps import _LATEST_WAITS, LAUNCH_LIMIT_NS, _BlockedTime, _Dividing
-from boundby.attribution.host_state import ELSEWHERE
+from boundby.attribution.host_state import ELSEWHERE, INPUT
 from boundby.attribution.regions import ROOT
 from boundby.attribution.segments import NO_THREAD, Segments
 from boundby.correlation import correlate
@@ -458,7 +458,7 @@ def _divide(
     arrive_end = np.clip(np.minimum(launch_end, gaps.end_ns) + LAUNCH_LIMIT_NS, host_end, gaps.end_ns)
     rows = np.arange(len(gaps), dtype=np.intp)
     region = pick(context.launch_region, gaps.operation, ROOT).astype(np.int64)
-    start, end, row, state = cut(gaps.start_ns, host_end, context.host_state.states(thread))
+    start, end, row, state = cut(gaps.start_ns, host_end, context.host_state.responsible(thread))
     host = _Pieces(start, end, state, np.full(len(row), thread, np.int64), row, np.full(len(row), NOTHING, np.int64))
     host = _chase(context, thread, host)
     latency = _constant(host_end, arrive_end, Cause.CUDA_API, thread, rows, region)
@@ -504,7 +504,8 @@ def _chase(context: TraceContext, thread: int, pieces: _Pieces) -> _Pieces:
             asleep.owner[row],
         )
     pieces = _stack(*settled, pieces)
-    return pieces._replace(state=np.where(pieces.state == ELSEWHERE, int(context.host_state.awake), pieces.state))
+    state = np.where(pieces.state == ELSEWHERE, int(context.host_state.awake), pieces.state)
+    return pieces._replace(state=np.where(state == INPUT, int(Cause.HOST_BLOCKED), state))
 
 
 def _debit_syncs(

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from boundby.attribution import segments
 from boundby.attribution.context import DeviceOperations, TraceContext
-from boundby.attribution.host_state import ELSEWHERE
+from boundby.attribution.host_state import ELSEWHERE, INPUT
 from boundby.attribution.losses import Losses, Withheld, withhold
 from boundby.attribution.regions import ROOT
 from boundby.attribution.segments import NO_THREAD, Segments
@@ -195,7 +195,7 @@ def _divided(context: TraceContext, thread: int, waits: _BlockedTime, gaps: _Div
                 "call_end": int64(context.calls.end_ns),
                 "launch_region": context.launch_region.astype(np.int32, copy=False),
             },
-            state.states(thread),
+            state.responsible(thread),
             [(other, state.running(other, thread)) for other in asked],
             {other: context.ownership.steps(other) for other in threads},
             context.ownership.regions.of_range,
@@ -220,7 +220,7 @@ def _divided(context: TraceContext, thread: int, waits: _BlockedTime, gaps: _Div
         )
         every = state.running_elsewhere(thread) if divided.asleep else []
         if len(asked) == len(every) or not divided.asleep:
-            return divided
+            return divided._replace(cause=np.where(divided.cause == INPUT, np.int8(Cause.HOST_BLOCKED), divided.cause))
         asked = every[: max(1, 2 * len(asked))]  # who need not be asked need not be worked out
 
 

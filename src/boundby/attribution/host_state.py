@@ -58,8 +58,9 @@ LEAST_HELD_NS, MOST_LATE_FRACTION = 200_000, NOTABLE
 # A thread on a CPU for more than this fraction of its time spins.
 SPINNING_FRACTION = 0.98
 
-# Internal state beside the causes: no evidence about this thread, and another of its logical thread has called since.
-ELSEWHERE = len(Cause)
+# Internal states beside the causes: no evidence about this thread, and another of its logical thread has called since;
+# at work on what another takes.
+ELSEWHERE, INPUT = len(Cause), len(Cause) + 1
 
 _CAUSE_OF_CLASS = {
     CallClass.OTHER: Cause.CUDA_API,
@@ -89,6 +90,7 @@ class HostState:
         self._starting: dict[int, IntervalSet] = {}
         self._awaited: dict[int, IntervalSet] = {}
         self._hungry: dict[int, IntervalSet] = {}
+        self._makers: dict[int, bool] = {}
         self._compilations, self._library_starts = Compilations(trace, calls), LibraryStarts(trace, calls)
         copies = _pageable_rows(trace, calls)
         self._waits_until = _implicit_waits(trace, calls, copies)
@@ -339,6 +341,26 @@ class HostState:
             parts.append(intersect(subtract(shown, told), self.evidence(thread).asleep))
         return union(*(np.concatenate(sides) for sides in zip(*parts, strict=True)))
 
+    def makes_input(self, thread: int) -> bool:
+        """Whether a thread makes what the one that launches takes, as the sleeps of that one show, or its own name: its
+        work is input, also while nobody waits for it."""
+        if thread not in self._makers:
+            process = self._trace.process_of_thread
+            takers = np.flatnonzero(self._is_fed & self.launches_kernels & (process == process[thread])).tolist()
+            self._makers[thread] = thread not in takers and any(self._makes_for(one, thread) for one in takers)
+        return self._makers[thread]
+
+    def _makes_for(self, taker: int, thread: int) -> bool:
+        if FEEDER_NAME.search(self._trace.threads[thread].name):
+            return True
+        if self.launches_kernels[thread] or thread not in self._may_run(self._trace.threads[thread].process):
+            return False
+        asleep = self.evidence(taker).asleep
+        of_all, beside = (
+            intersect(_where(ask(thread, taker), Cause.CPU), asleep).total for ask in (self._shown_to_run, self.running)
+        )
+        return of_all - beside > HALF * of_all
+
     def _shown_to_run(self, thread: int, sleeper: int) -> StepFunction:
         """A thread's states where it can be shown to run while the ``sleeper`` does not; NOTHING elsewhere.
 
@@ -363,10 +385,16 @@ class HostState:
             self._running[key] = StepFunction(states.time, np.where(silent, NOTHING, states.value))
         return self._running[key]
 
+    def responsible(self, thread: int) -> StepFunction:
+        """The states of a thread for which a device waits: the work of one that makes input is ``INPUT``."""
+        states = self.states(thread)
+        return _renamed(states, Cause.CPU, INPUT) if self.makes_input(thread) else states
+
     def doing(self, thread: int, apart: Collection[int] = ()) -> StepFunction:
         """What is done for the thread at any instant, as Cause numbers: its own state; while it sleeps, the state of
-        the first of ``running_elsewhere`` that runs. ``apart``: threads whose part in its sleep is known otherwise."""
-        found = self.states(thread)
+        the first of ``running_elsewhere`` that runs. ``apart``: threads whose part in its sleep is known otherwise.
+        Work of one that makes input is what those wait for that take it."""
+        found = self.responsible(thread)
         resting = is_any(found.value, (Cause.HOST_BLOCKED, ELSEWHERE))
         for other in self.running_elsewhere(thread) if resting.any() else ():
             if other in apart:
@@ -378,8 +406,7 @@ class HostState:
                 layers = Layer(found.time, until, int64(found.value)), Layer(start[runs], end[runs], int64(state[runs]))
                 found = states(layers, self.awake, EMPTY.start)
                 resting = is_any(found.value, (Cause.HOST_BLOCKED, ELSEWHERE))
-        is_open = found.value == ELSEWHERE
-        return StepFunction(found.time, np.where(is_open, int(self.awake), found.value)) if is_open.any() else found
+        return _renamed(_renamed(found, ELSEWHERE, self.awake), INPUT, Cause.HOST_BLOCKED)
 
     @property
     def awake(self) -> Cause:
@@ -453,6 +480,12 @@ def _where(states: StepFunction, cause: Cause) -> IntervalSet:
     """When states are of a cause."""
     until, mine = np.append(states.time[1:], NEVER), states.value == cause
     return union(states.time[mine], until[mine])
+
+
+def _renamed(states: StepFunction, old: int, new: int) -> StepFunction:
+    """States with another number for one of them."""
+    those = states.value == old
+    return StepFunction(states.time, np.where(those, int(new), states.value)) if those.any() else states
 
 
 #: Where states begin: a device's clock that is moved lets a window begin before the trace. Differences stay in range.

@@ -158,8 +158,8 @@ class Removal(Flag):
     KERNELS = auto()  # kernels that are not communication, and graphs
     COMM = auto()
     COPIES = auto()  # copies and sets on the device, and all host time of copies that the host waits for
-    CPU = auto()  # host work beyond dispatch
-    SLEEPS = auto()  # host time blocked in the operating system (not: waiting for another thread)
+    CPU = auto()  # host work beyond dispatch, but for that of threads that make input
+    SLEEPS = auto()  # input: host time blocked in the operating system, and what threads compute that make input
     INIT = auto()  # allocation, contexts, module loads
     QUEUE = auto()  # the limit of the launch queue
 
@@ -250,13 +250,15 @@ class Truths:
         """What a region holds of all that can be removed: removing anything else changes nothing."""
         if not self._present_in:
             found: dict[Path, Removal] = defaultdict(lambda: Removal.NONE)
-            of_step: dict[Step, Removal] = {}
-            for step in (step for thread in self.script.threads if thread.traced for step in thread.steps):
-                plain = step._replace(path=(), text="")
-                if plain not in of_step:
-                    of_step[plain] = _removable(plain)
-                for depth in range(len(step.path) + 1):
-                    found[step.path[:depth]] |= of_step[plain]
+            of_step: dict[tuple[Step, bool], Removal] = {}
+            for thread in (thread for thread in self.script.threads if thread.traced):
+                makes = _makes_input(thread)
+                for step in thread.steps:
+                    plain = step._replace(path=(), text="")
+                    if (plain, makes) not in of_step:
+                        of_step[plain, makes] = _removable(plain, makes)
+                    for depth in range(len(step.path) + 1):
+                        found[step.path[:depth]] |= of_step[plain, makes]
             found[()] |= Removal.QUEUE
             self._present_in = dict(found)
         return self._present_in.get(region, Removal.NONE)
@@ -331,17 +333,30 @@ def without(script: Script, removal: Removal, region: Path = ()) -> Script:
         if not thread.traced:
             threads.append(thread)
             continue
-        steps = [_strip(step, removal) if step.path[:depth] == region else step for step in thread.steps]
+        mine = _of_makers(removal) if _makes_input(thread) else removal
+        steps = [_strip(step, mine) if step.path[:depth] == region else step for step in thread.steps]
         threads.append(replace(thread, steps=tuple(steps)))
     limit = None if Removal.QUEUE in removal and not region else script.queue_limit
     return replace(script, threads=tuple(threads), queue_limit=limit)
 
 
-def _removable(step: Step) -> Removal:
+def _makes_input(thread: ScriptThread) -> bool:
+    """Whether a thread makes what another takes: it hands over, and is neither the one that takes nor does its work."""
+    is_beside = thread.number > 0 and not (thread.daemon or thread.delegate)
+    return is_beside and any(step.do == Do.SIGNAL for step in thread.steps)
+
+
+def _of_makers(removal: Removal) -> Removal:
+    """What is taken out of threads that make input: what they compute is input."""
+    return removal | Removal.CPU if Removal.SLEEPS in removal else removal & ~Removal.CPU
+
+
+def _removable(step: Step, makes_input: bool) -> Removal:
     """What, removed alone or from a program that no longer waits, would change a step."""
     found, waitless = Removal.NONE, _strip(step, Removal.WAITS)
     for removal in Removal:
-        if _strip(step, removal) != step or _strip(step, removal | Removal.WAITS) != waitless:
+        mine = _of_makers(removal) if makes_input else removal
+        if _strip(step, mine) != step or _strip(step, mine | Removal.WAITS) != waitless:
             found |= removal
     return found
 

@@ -241,7 +241,7 @@ PATTERNS: Mapping[str, Pattern] = {
     "init": Pattern("Memory is allocated and freed in every step.", "init", _init),
     "healthy": Pattern("Nothing to fix: a busy GPU, input prefetched.", "gpu_compute", _healthy, healthy=True),
     "autograd": Pattern("Tiny kernels from two threads in turns.", "cuda_api", _autograd),
-    "feeding": Pattern("A data thread that decodes too slowly.", "cpu", _feeding),
+    "feeding": Pattern("A data thread that decodes too slowly.", "host_blocked", _feeding),
     "streams": Pattern("Copies, kernels and communication on streams of their own.", "gpu_comm", _streams),
     "graphs": Pattern("CUDA graphs.", "gpu_compute", _graphs, healthy=True),
     "two_gpus": Pattern("Two processes with a GPU each.", "gpu_compute", _two_gpus),
