@@ -353,7 +353,7 @@ class HostState:
     def _makes_for(self, taker: int, thread: int) -> bool:
         if FEEDER_NAME.search(self._trace.threads[thread].name):
             return True
-        if self.launches_kernels[thread] or thread not in self._may_run(self._trace.threads[thread].process):
+        if self.launches_kernels[thread]:
             return False
         asleep = self.evidence(taker).asleep
         of_all, beside = (

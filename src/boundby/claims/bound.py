@@ -180,6 +180,8 @@ def decide(case: Case) -> Decision:
         return _decide_saturated(case, savings)
     savings = _shown(case, savings)
     if not savings or savings[0].saving_ns < LEAST_SAVING * window:
+        if case.is_part and case.share(Cause.HOST_BLOCKED) >= MOSTLY_FIXED:  # it sleeps for what lies elsewhere
+            return Decision(Cause.HOST_BLOCKED.key, savings)
         # Replayed without each of its causes, the program takes as long.
         is_hidden = case.is_part and case.replayed is not None and case.share(*FIXED) < MOSTLY_FIXED
         return Decision("hidden" if is_hidden else "unknown", savings)

@@ -137,7 +137,8 @@ def order_streams(
     queued &= ~has_call | (launched + usual <= free_all)
     arrived = ~queued & has_call & (table.start_ns - np.maximum(launched, finished) <= ARRIVAL_LIMIT_NS)
     by_stream = queued if free_all is free else queued & (free >= held_until)
-    usual_switch = int(median(np.maximum(after_free[by_stream], 0))) if by_stream.any() else USUAL_SWITCH_NS
+    tells = by_stream & (finished > launched)  # in a call that waits, the host may have held it up as well
+    usual_switch = int(median(np.maximum(after_free[tells], 0))) if tells.any() else USUAL_SWITCH_NS
     del launched, finished, free_all
     switch, latency = np.minimum(usual_switch, after_free), np.minimum(usual, after_launch, out=usual)
     np.copyto(switch, after_free, where=by_stream)

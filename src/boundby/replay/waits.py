@@ -395,7 +395,7 @@ def _lags(
         done[begun] = table.start_ns[what[begun]]
     done = np.maximum.reduceat(done, first) if len(first) else done
     real = done > start[rows]  # it had to wait; else what it asked for was done already
-    is_quick = sync.copy()
+    is_quick = sync & (length <= LONG_SYNC_NS)  # a longer one waited for what is not on record
     is_quick[rows[real]] = False
     quick = int(median(length[is_quick])) if is_quick.any() else USUAL_QUICK_SYNC_NS
     sync, allocation, length = sync[rows], kind[rows] == CallClass.ALLOC, length[rows]

@@ -445,9 +445,13 @@ def _own(script: Script, run: Run) -> Script:
             continue
         lender = annotated[0]
         times, paths = _open_paths(threads[lender], run.start_ns[lender], run.end_ns[lender])
+        taken = {step.text: step.path for step in threads[lender].steps if step.do == Do.AWAIT}
         for at in members:
-            if at != lender and not threads[at].daemon:
-                threads[at] = _borrow(threads[at], run.start_ns[at], run.end_ns[at], times, paths)
+            if at == lender or threads[at].daemon:
+                continue
+            given = [taken[step.text] for step in threads[at].steps if step.do == Do.SIGNAL and step.text in taken]
+            makes_for = given[0] if given and _makes_input(threads[at]) else None
+            threads[at] = _borrow(threads[at], run.start_ns[at], run.end_ns[at], times, paths, makes_for)
     return replace(script, threads=tuple(threads))
 
 
@@ -462,13 +466,22 @@ def _open_paths(thread: ScriptThread, starts: Iterable[int], ends: Iterable[int]
 
 
 def _borrow(
-    thread: ScriptThread, starts: Iterable[int], ends: Iterable[int], times: list[int], paths: list[Path]
+    thread: ScriptThread,
+    starts: Iterable[int],
+    ends: Iterable[int],
+    times: list[int],
+    paths: list[Path],
+    makes_for: Path | None,
 ) -> ScriptThread:
-    """Own code and sleeps belong at every instant to what is open then: they are cut where that changes."""
+    """Own code and sleeps belong to the region that takes what is made (``makes_for``), else at every instant to what
+    is open then: they are cut where that changes."""
     steps: list[Step] = []
     for step, start, end in zip(thread.steps, starts, ends, strict=True):
         if not thread.delegate and step.path:
             steps.append(step)
+            continue
+        if makes_for is not None and step.do in (Do.WORK, Do.SLEEP):
+            steps.append(step._replace(path=makes_for + step.path))
             continue
         first, last = bisect_right(times, start), bisect_right(times, end - 1)
         if step.do not in (Do.WORK, Do.SLEEP) or last <= first or step.init_ns:
