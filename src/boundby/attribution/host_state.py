@@ -324,7 +324,7 @@ class HostState:
         waits for: a loader's workers, files."""
         asleep, ranges = self.evidence(thread).asleep, self._trace.ranges.of_thread(thread)
         others = [one for one in self.running_elsewhere(thread) if not self.launches_kernels[one]]
-        parts = [EMPTY, *(_where(self._shown_to_run(one, thread), Cause.CPU) for one in others)]
+        parts = [EMPTY, *(where(self._shown_to_run(one, thread), Cause.CPU) for one in others)]
         works = Coverage(union(*(np.concatenate([getattr(one, side) for one in parts]) for side in ("start", "end"))))
         taking = [name for name in unique(ranges.name).tolist() if INPUT_NAME.search(self._trace.names[name])]
         mine = is_in(ranges.name, taking)
@@ -337,7 +337,7 @@ class HostState:
         is there."""
         parts = [EMPTY]
         for other in self.running_elsewhere(thread):
-            shown, told = (_where(ask(other, thread), Cause.CPU) for ask in (self._shown_to_run, self.running))
+            shown, told = (where(ask(other, thread), Cause.CPU) for ask in (self._shown_to_run, self.running))
             parts.append(intersect(subtract(shown, told), self.evidence(thread).asleep))
         return union(*(np.concatenate(sides) for sides in zip(*parts, strict=True)))
 
@@ -357,7 +357,7 @@ class HostState:
             return False
         asleep = self.evidence(taker).asleep
         of_all, beside = (
-            intersect(_where(ask(thread, taker), Cause.CPU), asleep).total for ask in (self._shown_to_run, self.running)
+            intersect(where(ask(thread, taker), Cause.CPU), asleep).total for ask in (self._shown_to_run, self.running)
         )
         return of_all - beside > HALF * of_all
 
@@ -476,7 +476,7 @@ class HostState:
         return union(rows.start_ns[chosen], rows.end_ns[chosen])
 
 
-def _where(states: StepFunction, cause: Cause) -> IntervalSet:
+def where(states: StepFunction, cause: Cause) -> IntervalSet:
     """When states are of a cause."""
     until, mine = np.append(states.time[1:], NEVER), states.value == cause
     return union(states.time[mine], until[mine])

@@ -91,6 +91,7 @@ class Host(Struct, frozen=True, kw_only=True):
     blocked_on: Mapping[str, int] = field(default_factory=dict)  # what the host slept on, largest first
     waited_in: Mapping[str, int] = field(default_factory=dict)  # of that in calls that wait for other ranks, by name
     preempted_ns: int = 0  # of ``cpu``: runnable, and waiting for a core
+    off_core_ns: int = 0  # the launching thread, at any time: runnable, as it seems, and waiting for a core
     asleep_for_nobody_ns: int = 0  # the launching thread, at any time: no thread on record can have ended the wait
     unwoken_ns: int = 0  # of ``host_blocked``: no thread on record can have ended the wait
 
@@ -210,7 +211,15 @@ def _savings_of(case: Case) -> tuple[Saving, ...]:
     """What removing each cause would save, most first: by the replay, else by the account."""
     if case.replayed is not None:
         return _ranked(case.replayed)
-    return _ranked(_bounded(_savings(case.time, case.host.active_ns, case.costliest_wait_ns), case.most))
+    savings = _savings(case.time, case.host.active_ns, case.costliest_wait_ns, case.host.asleep_ns)
+    if not case.is_part:  # the host goes on while the device works: that is not idle time, and goes with the rest
+        idle_ns = case.window_ns - sum([case.time[cause] for cause in BUSY_CAUSES])
+        own_ns = {Cause.HOST_BLOCKED: case.host.asleep_ns}
+        if case.records.captured.sync:
+            own_ns[Cause.CPU] = case.host.active_ns - max(case.api.total_ns - case.sync.blocked_ns, 0)
+        for cause, ns in own_ns.items():
+            savings[cause.key] = max(savings[cause.key], min(ns, idle_ns) if case.time[cause] else 0)
+    return _ranked(_bounded(savings, case.most))
 
 
 def _shown(case: Case, savings: tuple[Saving, ...]) -> tuple[Saving, ...]:
@@ -320,13 +329,15 @@ def _ranked(savings: Mapping[str, int]) -> tuple[Saving, ...]:
     return tuple(sorted(found, key=lambda saving: (-saving.saving_ns, saving.cause)))
 
 
-def _savings(time: Mapping[Cause, int], host_active_ns: int, costliest_wait_ns: int = 0) -> dict[str, int]:
+def _savings(
+    time: Mapping[Cause, int], host_active_ns: int, costliest_wait_ns: int = 0, asleep_ns: int = 0
+) -> dict[str, int]:
     """By the account. Where hardly more than one wait keeps host and device apart, that is no trouble of its own: the
     device's work then saves what the program waits for it, too."""
     window = sum(time.values())
     is_one = time[Cause.SYNC] - costliest_wait_ns < LEAST_SHARE * window
     sync_ns = 0 if is_one else time[Cause.SYNC]
-    headroom = max(0, window - sync_ns - host_active_ns - time[Cause.HOST_BLOCKED])
+    headroom = max(0, window - sync_ns - host_active_ns - max(time[Cause.HOST_BLOCKED], asleep_ns))
     busy = sum([time[cause] for cause in BUSY_CAUSES])
     savings = {cause.key: time[cause] for cause in _IDLE_REMOVABLE}
     for cause in BUSY_CAUSES:

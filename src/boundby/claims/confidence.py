@@ -211,7 +211,8 @@ def _doubts_of_sleep(case: Case, named: Collection[str], *, is_saturated: bool) 
         # A sleep whose OS call is missing looks so.
         part = percent(case.host.preempted_ns / case.window_ns)
         sentence = f"{part} of the time the host's thread was runnable and waited for a core (preempted)"
-        yield _open("preempted", _ON_CPU_OR_NOT, case.host.preempted_ns, case.host.preempted_ns, sentence)
+        off_core_ns = max(case.host.preempted_ns, case.host.off_core_ns)
+        yield _open("preempted", _ON_CPU_OR_NOT, off_core_ns, off_core_ns, sentence)
     if Cause.HOST_BLOCKED.key in named and case.host.unwoken_ns:
         yield _open("unwoken", _ON_CPU_OR_NOT, case.host.unwoken_ns, case.host.unwoken_ns, "")
     if BUSY_KEYS.intersection(named) and not is_saturated and (nobody_ns := case.host.asleep_for_nobody_ns):

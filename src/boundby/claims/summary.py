@@ -77,6 +77,7 @@ from boundby.stats.device import (
 from boundby.stats.figures import Figures
 from boundby.stats.host import (
     asleep_for_nobody,
+    asleep_within,
     blocked_inside,
     calls_of,
     cpu_time_inside,
@@ -85,6 +86,7 @@ from boundby.stats.host import (
     logical_thread_active,
     logical_thread_cpu_time,
     preempted,
+    preempted_within,
     staging,
     unwoken,
     waited_in,
@@ -217,9 +219,15 @@ def _work_of(
 
 def _host_of(timeline: Timeline, figures: Figures, device: DeviceTimeline, thread: int | None, active_ns: int) -> Host:
     """What the thread that launches on a device did."""
-    nobody_ns = 0 if thread is None else asleep_for_nobody(timeline, thread, device.low_ns, device.high_ns)
+    span = device.low_ns, device.high_ns
+    nobody_ns, asleep_ns, off_core_ns = (
+        0 if thread is None else ask(timeline, thread, *span)
+        for ask in (asleep_for_nobody, asleep_within, preempted_within)
+    )
     return Host(
         active_ns=active_ns,
+        asleep_ns=asleep_ns,
+        off_core_ns=off_core_ns,
         blocked_on=_by_size(figures.host.idle_on_ns, ROOT),
         waited_in=waited_in(timeline, device.segments),
         preempted_ns=int(preempted(timeline, device.segments).sum()),

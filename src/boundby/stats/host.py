@@ -9,6 +9,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from boundby.attribution.account import sample_period
+from boundby.attribution.host_state import where
 from boundby.attribution.segments import Segments
 from boundby.attribution.timeline import DeviceTimeline, Span, Timeline
 from boundby.correlation.correlate import Calls
@@ -307,6 +308,16 @@ def unwoken(timeline: Timeline, segments: Segments) -> Int:
     """The same, in which it waited for another thread of its process, of which none on record can have ended the wait:
     whoever did, at work or asleep itself meanwhile, is not there."""
     return _of_account(timeline, segments, Cause.HOST_BLOCKED, lambda thread: _waits_for_nobody(timeline, thread))
+
+
+def asleep_within(timeline: Timeline, thread: int, low: int, high: int) -> int:
+    """For how long in [low, high) a thread sleeps and none works for it, whether the device does or not."""
+    return clip(where(timeline.host_state.doing(thread), Cause.HOST_BLOCKED), low, high).total
+
+
+def preempted_within(timeline: Timeline, thread: int, low: int, high: int) -> int:
+    """For how long in [low, high) a thread waits for a core, as it seems, whether the device works or not."""
+    return clip(timeline.host_state.evidence(thread).preempted, low, high).total
 
 
 def asleep_for_nobody(timeline: Timeline, thread: int, low: int, high: int) -> int:
