@@ -213,12 +213,13 @@ def _savings_of(case: Case) -> tuple[Saving, ...]:
         return _ranked(case.replayed)
     savings = _savings(case.time, case.host.active_ns, case.costliest_wait_ns, case.host.asleep_ns)
     if not case.is_part:  # the host goes on while the device works: that is not idle time, and goes with the rest
-        idle_ns = case.window_ns - sum([case.time[cause] for cause in BUSY_CAUSES])
+        idle_ns = sum([case.time[cause] for cause in _HOST_IDLE])
         own_ns = {Cause.HOST_BLOCKED: case.host.asleep_ns}
         if case.records.captured.sync:
             own_ns[Cause.CPU] = case.host.active_ns - max(case.api.total_ns - case.sync.blocked_ns, 0)
         for cause, ns in own_ns.items():
-            savings[cause.key] = max(savings[cause.key], min(ns, idle_ns) if case.time[cause] else 0)
+            if case.share(cause) >= LEAST_SHARE:
+                savings[cause.key] = max(savings[cause.key], min(ns, idle_ns))
     return _ranked(_bounded(savings, case.most))
 
 
