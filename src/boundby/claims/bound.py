@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -88,6 +89,7 @@ class Host(Struct, frozen=True, kw_only=True):
     active_ns: int = 0  # the launching thread neither waits for the device nor sleeps
     total_ns: int = 0  # host intervals of a region's instances
     asleep_ns: int = 0  # of these, in the operating system
+    spent_ns: Mapping[Cause, int] = field(default_factory=dict)  # the launching thread, whatever the device does
     blocked_on: Mapping[str, int] = field(default_factory=dict)  # what the host slept on, largest first
     waited_in: Mapping[str, int] = field(default_factory=dict)  # of that in calls that wait for other ranks, by name
     preempted_ns: int = 0  # of ``cpu``: runnable, and waiting for a core
@@ -211,13 +213,10 @@ def _savings_of(case: Case) -> tuple[Saving, ...]:
     """What removing each cause would save, most first: by the replay, else by the account."""
     if case.replayed is not None:
         return _ranked(case.replayed)
-    savings = _savings(case.time, case.host.active_ns, case.costliest_wait_ns, case.host.asleep_ns)
+    savings = _savings(case.time, case.host.active_ns, case.costliest_wait_ns, case.host.spent_ns)
     if not case.is_part:  # the host goes on while the device works: that is not idle time, and goes with the rest
         idle_ns = sum([case.time[cause] for cause in _HOST_IDLE])
-        own_ns = {Cause.HOST_BLOCKED: case.host.asleep_ns}
-        if case.records.captured.sync:
-            own_ns[Cause.CPU] = case.host.active_ns - max(case.api.total_ns - case.sync.blocked_ns, 0)
-        for cause, ns in own_ns.items():
+        for cause, ns in case.host.spent_ns.items():
             if case.share(cause) >= LEAST_SHARE:
                 savings[cause.key] = max(savings[cause.key], min(ns, idle_ns))
     return _ranked(_bounded(savings, case.most))
@@ -247,8 +246,8 @@ def shown_most_ns(case: Case, cause: Cause) -> int:
 
 def as_accounted(case: Case) -> Case:
     """The same, to be decided by the account alone where that contradicts the replay of a device: one cause of the host
-    has most of the window, and the replay names another; or a cause of the host would save more than all of its idle
-    time and all of the device's work, which it might hide behind."""
+    has most of the window, and the replay names another, or another beside it; or a cause of the host would save more
+    than all of its idle time and all of the device's work, which it might hide behind."""
     if case.replayed is None or case.is_part:
         return case
     decision, by_account = decide(case), decide(replace(case, replayed=None, following=None))
@@ -256,12 +255,14 @@ def as_accounted(case: Case) -> Case:
     most = max(_HOST_IDLE, key=lambda cause: case.time[cause])
     why = None
     works_for_it = most == Cause.HOST_BLOCKED and Cause.CPU.key in named
-    if most.key not in named and case.share(most) > MOST_OF_IT and not works_for_it:
-        why = f"it does not show that {CAUSE_INFO[most.key].label} has {percent(case.share(most))} of the time"
+    if decision.bound != most.key and case.share(most) > MOST_OF_IT and not works_for_it:
+        why = (
+            f"removing {CAUSE_INFO[most.key].label} saves far less there than the {percent(case.share(most))} it takes"
+        )
     elif decision.bound in _HOST_KEYS and decision.bound != by_account.bound:
         most_ns = shown_most_ns(case, Cause[decision.bound.upper()])
         if decision.savings[0].saving_ns > most_ns + IDLE_WORTH * case.window_ns:
-            why = f"{CAUSE_INFO[decision.bound].label} would save more time than the trace shows of it"
+            why = f"removing {CAUSE_INFO[decision.bound].label} would save more time than the trace shows of it"
     if why is None:
         return case
     return replace(
@@ -331,14 +332,18 @@ def _ranked(savings: Mapping[str, int]) -> tuple[Saving, ...]:
 
 
 def _savings(
-    time: Mapping[Cause, int], host_active_ns: int, costliest_wait_ns: int = 0, asleep_ns: int = 0
+    time: Mapping[Cause, int],
+    host_active_ns: int,
+    costliest_wait_ns: int = 0,
+    spent_ns: Mapping[Cause, int] = MappingProxyType({}),
 ) -> dict[str, int]:
     """By the account. Where hardly more than one wait keeps host and device apart, that is no trouble of its own: the
     device's work then saves what the program waits for it, too."""
     window = sum(time.values())
     is_one = time[Cause.SYNC] - costliest_wait_ns < LEAST_SHARE * window
     sync_ns = 0 if is_one else time[Cause.SYNC]
-    headroom = max(0, window - sync_ns - host_active_ns - max(time[Cause.HOST_BLOCKED], asleep_ns))
+    asleep_ns = max(time[Cause.HOST_BLOCKED], spent_ns.get(Cause.HOST_BLOCKED, 0))
+    headroom = max(0, window - sync_ns - host_active_ns - asleep_ns)
     busy = sum([time[cause] for cause in BUSY_CAUSES])
     savings = {cause.key: time[cause] for cause in _IDLE_REMOVABLE}
     for cause in BUSY_CAUSES:

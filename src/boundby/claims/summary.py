@@ -77,7 +77,6 @@ from boundby.stats.device import (
 from boundby.stats.figures import Figures
 from boundby.stats.host import (
     asleep_for_nobody,
-    asleep_within,
     blocked_inside,
     calls_of,
     cpu_time_inside,
@@ -87,6 +86,7 @@ from boundby.stats.host import (
     logical_thread_cpu_time,
     preempted,
     preempted_within,
+    spent_within,
     staging,
     unwoken,
     waited_in,
@@ -220,13 +220,12 @@ def _work_of(
 def _host_of(timeline: Timeline, figures: Figures, device: DeviceTimeline, thread: int | None, active_ns: int) -> Host:
     """What the thread that launches on a device did."""
     span = device.low_ns, device.high_ns
-    nobody_ns, asleep_ns, off_core_ns = (
-        0 if thread is None else ask(timeline, thread, *span)
-        for ask in (asleep_for_nobody, asleep_within, preempted_within)
+    nobody_ns, off_core_ns = (
+        0 if thread is None else ask(timeline, thread, *span) for ask in (asleep_for_nobody, preempted_within)
     )
     return Host(
         active_ns=active_ns,
-        asleep_ns=asleep_ns,
+        spent_ns={} if thread is None else spent_within(timeline, thread, *span),
         off_core_ns=off_core_ns,
         blocked_on=_by_size(figures.host.idle_on_ns, ROOT),
         waited_in=waited_in(timeline, device.segments),

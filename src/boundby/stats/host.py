@@ -310,9 +310,11 @@ def unwoken(timeline: Timeline, segments: Segments) -> Int:
     return _of_account(timeline, segments, Cause.HOST_BLOCKED, lambda thread: _waits_for_nobody(timeline, thread))
 
 
-def asleep_within(timeline: Timeline, thread: int, low: int, high: int) -> int:
-    """For how long in [low, high) a thread sleeps and none works for it, whether the device does or not."""
-    return clip(where(timeline.host_state.doing(thread), Cause.HOST_BLOCKED), low, high).total
+def spent_within(timeline: Timeline, thread: int, low: int, high: int) -> dict[Cause, int]:
+    """For how long in [low, high) a thread computes, and sleeps while none works for it; whether the device works
+    meanwhile or not."""
+    doing = timeline.host_state.doing(thread)
+    return {cause: clip(where(doing, cause), low, high).total for cause in (Cause.CPU, Cause.HOST_BLOCKED)}
 
 
 def preempted_within(timeline: Timeline, thread: int, low: int, high: int) -> int:
