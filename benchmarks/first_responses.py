@@ -21,8 +21,8 @@ from boundby.model.units import change, duration, percent
 from boundby.render import markdown, page
 from boundby.results.report import DeviceReport
 from boundby.simulate.case import Case
-from boundby.simulate.export import write_export
 from boundby.simulate.machine import Machine
+from boundby.simulate.nsys_export import write_export
 from boundby.simulate.patterns import NCCL
 from boundby.simulate.program import (
     MS,

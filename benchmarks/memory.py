@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from boundby.simulate.rows import Export, Thread
+from boundby.simulate.nsys_export import Export, Thread
 
 US = 1_000
 MOST_TIMES = 3.0

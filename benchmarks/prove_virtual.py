@@ -15,8 +15,9 @@ import numpy as np
 
 from benchmarks.simulated import virtual_clock
 from benchmarks.simulated.virtual_clock import Float, Pipelines
-from boundby.experiment import conditions, cycles
+from boundby.experiment import cycles, paces
 from boundby.experiment.cycles import DelayedPace
+from boundby.experiment.paces import PARTS, Condition
 
 SHARES = (0.125, 0.25)
 PACE_ERROR = 0.01
@@ -41,7 +42,7 @@ class Score:
         return "\n".join([*rows, f"intervals hold the truth: {100 * self.covered:.1f} %, mean width {self.width:.2f}"])
 
 
-def measured(pipelines: Pipelines, seed: int) -> tuple[Float, list[tuple[conditions.Condition, Float]]]:
+def measured(pipelines: Pipelines, seed: int) -> tuple[Float, list[tuple[Condition, Float]]]:
     """Paces without a delay, and with each condition."""
     random = np.random.default_rng(seed)
     base = virtual_clock.pace(pipelines, {}, seed)
@@ -50,7 +51,7 @@ def measured(pipelines: Pipelines, seed: int) -> tuple[Float, list[tuple[conditi
         return paces * random.normal(1.0, PACE_ERROR, len(paces))
 
     found = []
-    for number, condition in enumerate(conditions.conditions(conditions.PARTS, SHARES)):
+    for number, condition in enumerate(paces.conditions(PARTS, SHARES)):
         delay = dict.fromkeys(condition.delayed, condition.share * base)
         found.append((condition, noisy(virtual_clock.pace(pipelines, delay, seed + 1 + number))))
     return noisy(base), found
@@ -78,7 +79,7 @@ def score(number: int, seed: int) -> Score:
             {part: float(ns[at]) for part, ns in busy.items()},
             SHARES[-1] * base[at],
         )
-        for part in conditions.PARTS:
+        for part in PARTS:
             worth = result.worth[part]
             true = truth[part][at]
             slope = next(

@@ -51,8 +51,8 @@ def make_inputs(folder: Path, programs: int, seed: int) -> None:
 
     from benchmarks.simulated.generate import generate
     from boundby.simulate.case import Case
-    from boundby.simulate.export import to_export
     from boundby.simulate.machine import Machine
+    from boundby.simulate.nsys_export import to_export
     from boundby.simulate.patterns import PATTERNS
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,7 @@ from benchmarks.simulated.kineto import write_kineto
 from benchmarks.simulated.server import Server, draw, step_times
 from boundby.results.serving import ServingReport
 from boundby.simulate.counterfactual import Truths
-from boundby.simulate.export import Capture, write_export
+from boundby.simulate.nsys_export import Capture, write_export
 from boundby.trace.vocabulary.ranges import fold_name
 
 

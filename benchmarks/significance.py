@@ -16,8 +16,8 @@ import boundby
 from benchmarks.simulated.generate import generate
 from boundby.results.comparison import Comparison
 from boundby.simulate.case import Case
-from boundby.simulate.export import write_export
 from boundby.simulate.machine import Machine
+from boundby.simulate.nsys_export import write_export
 from boundby.simulate.patterns import PATTERNS
 from boundby.simulate.program import Program
 

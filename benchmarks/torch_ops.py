@@ -18,7 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from boundby.capture.diagnostics import count_rows
+from boundby.capture.export import count_rows
 from boundby.capture.launcher import launcher_environment
 
 #: The program's result follows this, whatever else is printed.

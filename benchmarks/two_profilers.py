@@ -25,9 +25,8 @@ from benchmarks.simulated.generate import generate
 from benchmarks.simulated.kineto import to_kineto
 from boundby.api import Analysis
 from boundby.results.report import Report
-from boundby.simulate.engine import Run, simulate
-from boundby.simulate.export import Capture, to_export
-from boundby.simulate.script import realise
+from boundby.simulate.machine import Run, realise, simulate
+from boundby.simulate.nsys_export import Capture, to_export
 from boundby.trace.tables import Intervals, Schedule, StreamPoints, Streams, Trace
 
 #: Accounts that differ by less than this share of the window are the same: an instant at a border has two neighbours.

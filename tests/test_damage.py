@@ -14,9 +14,8 @@ from benchmarks.simulated.generate import generate
 from msgspec.structs import replace
 
 from boundby.api import Analysis
-from boundby.correlation.correlate import correlate
+from boundby.correlation.correlate import correlate, restored
 from boundby.correlation.cpu_evidence import gather_evidence
-from boundby.correlation.lost_waits import restored
 from tests.support.export import Export
 from tests.support.training import US
 

@@ -21,12 +21,10 @@ ALONE = ("annotate/", "workloads/", "capture/launcher/program/", "experiment/ins
 #: These read files of the package itself, or what they have just written, or have it checked by the door before.
 OWN = {
     "capture/folder.py: os.open": "a folder, to hold it",
-    "capture/privacy.py: open": "an export of boundby's own, which it changes",
-    "capture/diagnostics.py: connect": "exports of boundby's own",
-    "capture/export.py: connect": "an export whose first bytes came through the door",
-    "capture/privacy.py: connect": "an export of boundby's own",
+    "capture/export.py: open": "an export of boundby's own, which it changes",
+    "capture/export.py: connect": "exports of boundby's own, or whose first bytes came through the door",
     "claims/patterns/__init__.py: read_text": "of the package",
-    "cli/agent_guide.py: read_text": "of the package",
+    "cli/mcp.py: read_text": "of the package",
     "cli/main.py: os.open": "the null device",
     "model/library.py: read_text": "of the package",
     "model/library.py: read_bytes": "of the package",
@@ -39,7 +37,7 @@ OWN = {
     "render/page/__init__.py: read_text": "of the package",
     "render/store.py: connect": "a database whose first bytes came through the door",
     "rules/rule.py: read_text": "of the package",
-    "simulate/schema.py: connect": "written",
+    "simulate/nsys_export.py: connect": "written",
 }
 _READS = {"open", "read_text", "read_bytes", "connect", "fromfile", "memmap"}
 _NO_FILES = {"webbrowser", "door", "CudaDevice", "capture", "self", "_thread", "socket", "client"}

@@ -21,8 +21,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from boundby.simulate.export import FIRST_PID, GPU_FACTS, GPU_NAME, PRODUCT
-from boundby.simulate.rows import Export
+from boundby.simulate.nsys_export import FIRST_PID, GPU_FACTS, GPU_NAME, PRODUCT, Export
 
 US, MS = 1_000, 1_000_000
 LAUNCH_NS, LATENCY_NS, RETURN_NS = 4 * US, 3 * US, 5 * US

@@ -12,10 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from boundby.__about__ import __version__
-from boundby.simulate.engine import Run
-from boundby.simulate.export import GPU_FACTS, GPU_NAME, Capture, new_file, to_export
-from boundby.simulate.schema import COPY_KINDS, MEMORY_KINDS, Row
-from boundby.simulate.script import CALLS, Do
+from boundby.simulate.machine import CALLS, Do, Run
+from boundby.simulate.nsys_export import (
+    COPY_KINDS,
+    GPU_FACTS,
+    GPU_NAME,
+    MEMORY_KINDS,
+    Capture,
+    Row,
+    new_file,
+    to_export,
+)
 from boundby.trace.tables import NO_STREAM
 
 SLEEP_FRAME, AWAIT_FRAME = "<built-in function sleep>", "<built-in method wait of threading.Condition object at 0x7f3a>"

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
-from boundby.simulate.export import Capture
 from boundby.simulate.machine import Machine
+from boundby.simulate.nsys_export import Capture
 from boundby.simulate.patterns import NCCL, log_uniform
 from boundby.simulate.program import (
     MS,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from boundby.simulate.rows import Export, Thread
+from boundby.simulate.nsys_export import Export, Thread
 
 US, MS = 1_000, 1_000_000
 #: From the last arrival to the end of a call.

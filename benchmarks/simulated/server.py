@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from boundby.simulate.engine import Run, simulate
-from boundby.simulate.machine import Machine
+from boundby.simulate.machine import Do, Machine, Run, realise, simulate
 from boundby.simulate.program import (
     US,
     Copy,
@@ -28,7 +27,6 @@ from boundby.simulate.program import (
     Work,
     program,
 )
-from boundby.simulate.script import Do, realise
 
 Engine = Literal["vLLM", "vLLM on AMD", "SGLang", "TensorRT-LLM"]
 ENGINES: tuple[Engine, ...] = ("vLLM", "vLLM on AMD", "SGLang", "TensorRT-LLM")

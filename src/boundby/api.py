@@ -15,8 +15,7 @@ from msgspec.structs import replace
 from boundby.attribution.losses import filled
 from boundby.attribution.timeline import Timeline, build_timeline, select
 from boundby.attribution.windows import matching_ranges, parse_window, regions_matching, skipped_steps
-from boundby.capture.folder import command_of
-from boundby.capture.handover import typed_command
+from boundby.capture.folder import command_of, typed_command
 from boundby.model import door, heap
 from boundby.model.arrays import MISSING, unique
 from boundby.model.errors import OutOfBoundsError, SelectionError
@@ -50,8 +49,7 @@ if TYPE_CHECKING:  # each step loads what it needs: an account alone takes no re
     from boundby.evidence.context import RuleContext
     from boundby.jobs.summary import RankSummary
     from boundby.replay import Answer, Counterfactuals, Filled, Predictor
-    from boundby.results.comparison import Comparison
-    from boundby.results.gate import GateResult
+    from boundby.results.comparison import Comparison, GateResult
     from boundby.results.job import JobComparison, JobReport
     from boundby.results.plot_data import PlotData
     from boundby.results.serving import ServingReport

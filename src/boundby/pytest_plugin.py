@@ -26,7 +26,7 @@ from msgspec import Struct
 
 if TYPE_CHECKING:
     from boundby.api import Source
-    from boundby.results.gate import GateResult
+    from boundby.results.comparison import GateResult
     from boundby.results.proof import Proof
     from boundby.results.report import Report
 

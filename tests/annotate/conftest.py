@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from boundby.annotate import backends, open_ranges
+from boundby.annotate import backends, ranges
 from tests.annotate.recording import Recorder
 
 
@@ -19,4 +19,4 @@ def recorder() -> Iterator[Recorder]:
         yield made
         gc.collect()
     assert made.open == []
-    assert open_ranges.depth() == 0
+    assert ranges.depth() == 0

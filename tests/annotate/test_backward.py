@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from boundby.annotate import annotate_module, backward, nvtx_range, open_ranges
+from boundby.annotate import annotate_module, modules, nvtx_range, ranges
 from boundby.annotate.backends import Label
-from boundby.annotate.backward import ForwardCall, Names
+from boundby.annotate.modules import ForwardCall, Names
 from tests.annotate.recording import Recorder
 
 pytest.importorskip("torch", reason="annotate_module is for torch, which is not installed")
@@ -130,7 +130,7 @@ def test_an_error_in_backward_leaves_no_range_behind(recorder: Recorder) -> None
             result.backward()
         assert recorder.paths == ["backward", "backward/Sequential.2", "backward/Sequential.1"]
         assert recorder.here == ""
-        assert open_ranges.depth() == 0
+        assert ranges.depth() == 0
 
 
 def test_an_error_in_a_checkpoint_leaves_no_range_behind(recorder: Recorder) -> None:
@@ -218,10 +218,10 @@ def test_function_transforms_pass_through(recorder: Recorder) -> None:
 def test_a_pass_that_ends_on_another_thread_is_closed_when_its_own_one_works_again(recorder: Recorder) -> None:
     """As with several GPUs: each has a thread, and the last one to finish ends the pass for all."""
     marker = recorder.marker(Label("backward"))
-    thread = backward._Thread()
-    begun = backward._Pass(1, thread.passes)
+    thread = modules._Thread()
+    begun = modules._Pass(1, thread.passes)
     thread.passes.append(begun)
-    end = backward._End(begun)
+    end = modules._End(begun)
     begun.enter(ForwardCall(Names(marker, marker), None, None))
     other = threading.Thread(target=end)
     other.start()

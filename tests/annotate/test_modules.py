@@ -8,7 +8,8 @@ import threading
 
 import pytest
 
-from boundby.annotate import annotate_module, backends, nvtx_range, open_ranges
+from boundby.annotate import annotate_module, backends, nvtx_range
+from boundby.annotate.ranges import depth as open_depth
 from tests.annotate.recording import Recorder
 
 pytest.importorskip("torch", reason="annotate_module is for torch, which is not installed")
@@ -217,4 +218,4 @@ def test_without_a_backend_no_hook_is_put_in() -> None:
         model(models.sample()).sum().backward()
         ranges.remove()
     assert not any(module._forward_hooks for module in model.modules())
-    assert open_ranges.depth() == 0
+    assert open_depth() == 0

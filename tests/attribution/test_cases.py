@@ -8,7 +8,7 @@ import pytest
 from boundby.api import Analysis
 from boundby.attribution.timeline import Timeline, build_timeline
 from boundby.attribution.windows import parse_window
-from boundby.correlation.clock import estimate_shift
+from boundby.correlation.correlate import estimate_shift
 from boundby.correlation.cpu_evidence import gather_evidence, lifetime
 from boundby.model.causes import CAUSES
 from boundby.trace.tables import MemoryKind

@@ -12,7 +12,7 @@ from boundby.attribution.windows import parse_window
 from boundby.readers import read_trace
 from boundby.structure.found import FOUND_DOMAIN
 from boundby.structure.loop_detection import Loop, find_loop
-from boundby.structure.phases import find_changes
+from boundby.structure.steps import find_changes
 from boundby.trace.tables import Ranges, Trace
 from tests.support.invariants import check_invariants
 from tests.support.program import Program

@@ -6,8 +6,17 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boundby.model.nesting import close_leaks, depths, latest_open, nest
-from boundby.model.step_function import NOTHING, StepFunction, cut, otherwise, simplify
+from boundby.model.intervals import (
+    NOTHING,
+    StepFunction,
+    close_leaks,
+    cut,
+    depths,
+    latest_open,
+    nest,
+    otherwise,
+    simplify,
+)
 
 free = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 15)), max_size=12)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from boundby.api import examine
-from boundby.capture.handover import SCRIPT_NAME
+from boundby.capture.folder import SCRIPT_NAME
 from boundby.capture.launcher.program import lines
 from boundby.cli.main import main
 from boundby.trace.stacks import LINE_MARK

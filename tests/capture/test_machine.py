@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from boundby.capture import machine
+from boundby.capture import flags
 from boundby.capture.facts import environment_of, find_python, look_at_git, look_at_python, nvtx_trap
-from boundby.capture.locate import Nsys
-from boundby.capture.machine import (
+from boundby.capture.flags import (
     container_kind,
     find_gpus,
     has_capability,
@@ -21,6 +20,7 @@ from boundby.capture.machine import (
     why_no_counters,
     why_no_sampling,
 )
+from boundby.capture.locate import Nsys
 
 
 def write(root: Path, place: str, text: str) -> None:
@@ -87,7 +87,7 @@ def test_why_sampling_is_not_permitted(
     reason: str | None,
 ) -> None:
     write(tmp_path, "proc/sys/kernel/perf_event_paranoid", f"{paranoid}\n")
-    monkeypatch.setattr(machine, "_try_perf_event", lambda: number)
+    monkeypatch.setattr(flags, "_try_perf_event", lambda: number)
     monkeypatch.setattr(os, "geteuid", lambda: user)
     found = why_no_sampling(tmp_path)
     assert found == reason if reason is None else reason in str(found)
@@ -95,7 +95,7 @@ def test_why_sampling_is_not_permitted(
 
 def test_this_machine_is_asked_without_harm() -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
-    looked = machine.look_at_machine()
+    looked = flags.look_at_machine()
     assert looked.kernel_version >= (2, 6)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     assert perf_event_paranoid() is None or isinstance(perf_event_paranoid(), int)

@@ -8,10 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from boundby.capture.diagnostics import add_diagnostics, has_events, tables, warnings_in
-from boundby.capture.export import export_sqlite
+from boundby.capture.export import (
+    add_diagnostics,
+    export_sqlite,
+    has_events,
+    is_environment,
+    strip_environment,
+    tables,
+    warnings_in,
+)
 from boundby.capture.locate import Nsys
-from boundby.capture.privacy import is_environment, strip_environment
 from tests.support.nsys import fake_nsys
 
 SECRET = "hunter2-hunter2"

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from boundby.capture import flags
-from boundby.capture.flags import Options, Plan, Support, plan, probe_support, read_help
+from boundby.capture.flags import Computer, InstalledGpu, Options, Plan, Support, plan, probe_support, read_help
 from boundby.capture.locate import Nsys
-from boundby.capture.machine import Computer, InstalledGpu
 from boundby.model.errors import ToolError, UserError
 from tests.support.nsys import fake_nsys
 from tests.support.profiling import Profiler

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from boundby.capture import doctor
 from boundby.capture.doctor import Checkup, Examination, Status, examine
 from boundby.capture.facts import NSYS_TAKES_IT, NVTX_TOO_NEW
+from boundby.capture.flags import InstalledGpu, look_at_machine
 from boundby.capture.locate import Nsys, version_numbers
-from boundby.capture.machine import InstalledGpu, look_at_machine
 from tests.cli.conftest import Ran
 from tests.support.nsys import fake_nsys
 

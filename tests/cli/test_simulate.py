@@ -9,8 +9,8 @@ import pytest
 
 from boundby.cli.simulate import SCHEMAS
 from boundby.readers import read_trace
+from boundby.simulate.nsys_export import GENERATIONS
 from boundby.simulate.patterns import PATTERNS, STORIES
-from boundby.simulate.schema import GENERATIONS
 from tests.cli.conftest import Ran
 
 Boundby = Callable[..., Ran]

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 import boundby
 from boundby.results.report import Instances, RegionReport, Report
 from boundby.simulate.case import Case
-from boundby.simulate.export import write_export
 from boundby.simulate.machine import Machine
+from boundby.simulate.nsys_export import write_export
 from boundby.simulate.program import US, Instruction, Launch, Loop, Program, Range, Sync, Work, item, program
 from tests.support import reports
 

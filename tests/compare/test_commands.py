@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from boundby.cli import gating
 from boundby.cli.main import main
+from boundby.cli.options import SUMMARY_VARIABLE
 from boundby.results import saved
 from tests.compare import pairs
 from tests.support import reports
@@ -34,7 +34,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(autouse=True)
 def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", gating.SUMMARY_VARIABLE):
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", SUMMARY_VARIABLE):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -128,7 +128,7 @@ def test_what_a_gate_leaves_behind(
 ) -> None:
     told = tmp_path / "step.md"
     told.write_text("# before\n", encoding="utf-8")
-    monkeypatch.setenv(gating.SUMMARY_VARIABLE, str(told))
+    monkeypatch.setenv(SUMMARY_VARIABLE, str(told))
     junit, page = tmp_path / "junit.xml", tmp_path / "page.html"
     options = ["--fail-on", "regression", "--junit", junit, "-o", page, "--summary", tmp_path / "own.md"]
     assert call("compare", runs["base"], runs["slow"], *options) == 1

@@ -18,7 +18,7 @@ from boundby.compare.quantities import ANY, QUANTITIES, Records, known, listing
 from boundby.model.errors import InputError, UserError
 from boundby.opening import open_trace
 from boundby.results import saved
-from boundby.results.gate import GateResult
+from boundby.results.comparison import GateResult
 from boundby.results.report import Coverage, Report
 from boundby.simulate.program import MS, Launch, Loop, Range, Sync, Work, program
 from boundby.trace.facts import Captured, TraceWarning

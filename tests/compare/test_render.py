@@ -18,8 +18,7 @@ from boundby.document import comparison_document
 from boundby.document.comparison_document import document
 from boundby.render import junit, to_html, to_markdown, to_terminal
 from boundby.results import saved
-from boundby.results.comparison import SIGNIFICANCE, Comparison
-from boundby.results.gate import GateResult
+from boundby.results.comparison import SIGNIFICANCE, Comparison, GateResult
 from boundby.results.report import AnalysisSummary
 from boundby.results.schema import schema
 from tests.compare import pairs

@@ -14,8 +14,7 @@ from boundby.cli.main import main
 from boundby.cli.outcome import Exit
 from boundby.render import brief, markdown, screen, terminal
 from boundby.results.report import Report
-from boundby.simulate.rows import Export
-from boundby.simulate.schema import Name
+from boundby.simulate.nsys_export import Export, Name
 from tests.trace.test_last_words import CAUGHT, IMPORT, KEYBOARD, TENSORFLOW
 
 MS = 1_000_000

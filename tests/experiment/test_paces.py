@@ -5,8 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from boundby.experiment.conditions import BASE, HOST, INPUT, Condition, conditions, order
-from boundby.experiment.paces import Block, compare, middle_mean, read_block, student_quantile
+from boundby.experiment.paces import (
+    BASE,
+    HOST,
+    INPUT,
+    Block,
+    Condition,
+    compare,
+    conditions,
+    middle_mean,
+    order,
+    read_block,
+    student_quantile,
+)
 
 STEP_NS = 4_000_000.0
 HOST_LATE = Condition((HOST,), 0.25)

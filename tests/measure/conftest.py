@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from boundby.measure import batches, comparison, crossover, sampling
+from boundby.measure import batches, crossover, latencies, sampling
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -24,7 +24,7 @@ def briefly(monkeypatch: pytest.MonkeyPatch) -> None:
         (batches, "_LATENCY_BUDGET_S"),
         (batches, "_BATCHES_NS"),
         (batches, "_BEST_NS"),
-        (comparison, "_ROUND_NS"),
+        (latencies, "_ROUND_NS"),
         (crossover, "_BUDGET_S"),
         (sampling, "MIN_WARMUP_NS"),
     ):

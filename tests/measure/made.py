@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from boundby.measure.comparison import compare
+from boundby.measure.latencies import compare
 from boundby.measure.results import (
     METHOD_MEANING,
     BatchPoint,

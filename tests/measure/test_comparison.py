@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from boundby.measure import Latency, MeasureError, Methods, Options, compare, compare_in_turns, comparison
+from boundby.measure import Latency, MeasureError, Methods, Options, compare, compare_in_turns, latencies
 from tests.measure import made
 from tests.measure.device_model import ModelDevice
 
@@ -44,7 +44,7 @@ def test_few_samples_do_not_tell() -> None:
 @pytest.mark.parametrize("stretch", [1, 10])
 def test_equal_functions_seldom_seem_to_differ(stretch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In stretches of 10 like samples (the machine's state changes slowly) the test alone is wrong in half of all."""
-    monkeypatch.setattr(comparison, "RESAMPLES", 300)
+    monkeypatch.setattr(latencies, "RESAMPLES", 300)
     source = np.random.default_rng(3)
 
     def series() -> np.ndarray:

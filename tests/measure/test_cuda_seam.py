@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from boundby.measure import DeviceError, MeasureError, cuda, nvml
-from boundby.measure.cuda import CudaDevice
+from boundby.measure import DeviceError, MeasureError
+from boundby.measure.device import CudaDevice, allocations, was_used_since
 
 LOG: list[str] = []
 
@@ -179,7 +179,7 @@ def test_memory(torch: Any) -> None:  # noqa: ARG001
 
 def test_the_state_is_asked_for_by_uuid(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(nvml, "state", lambda uuid: asked.append(uuid))
+    monkeypatch.setattr("boundby.measure.device.nvml_state", lambda uuid: asked.append(uuid))
     CudaDevice.open(1).state()
     assert asked == ["uuid-1"]
     torch.cuda.get_device_properties = lambda index: types.SimpleNamespace()  # noqa: ARG005
@@ -187,9 +187,9 @@ def test_the_state_is_asked_for_by_uuid(torch: Any, monkeypatch: pytest.MonkeyPa
 
 
 def test_whether_the_gpu_was_used(torch: Any) -> None:
-    before = cuda.allocations()
-    assert not cuda.was_used_since(before)
+    before = allocations()
+    assert not was_used_since(before)
     LOG.append("an allocation")
-    assert cuda.was_used_since(before)
+    assert was_used_since(before)
     torch.cuda.is_initialized = lambda: False
-    assert not cuda.was_used_since(before)
+    assert not was_used_since(before)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from boundby.measure import MeasureError, nvml, tables
+from boundby.measure import MeasureError, device, tables
 from boundby.measure.results import DeviceState
 from tests.measure import made
 
@@ -117,19 +117,19 @@ def test_figures_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_line_of_nvidia_smi() -> None:
-    state = nvml.parsed("250.12, 400.00, 61, 1410, 1980, 1593, 0x0000000000000004, P2, Disabled\n")
+    state = device.parsed("250.12, 400.00, 61, 1410, 1980, 1593, 0x0000000000000004, P2, Disabled\n")
     assert state == DeviceState("nvidia-smi", 250.12, 400.0, 61, 1410, 1980, 1593, ("software power cap",), 2, False)
-    state = nvml.parsed("[N/A], [N/A], 40, 300, [N/A], 405, 0x0000000000000001, P0, [N/A]")
+    state = device.parsed("[N/A], [N/A], 40, 300, [N/A], 405, 0x0000000000000001, P0, [N/A]")
     assert state == DeviceState("nvidia-smi", None, None, 40, 300, None, 405, (), 0)
-    assert nvml.parsed("No devices were found") is None
-    assert nvml.parsed("") is None
+    assert device.parsed("No devices were found") is None
+    assert device.parsed("") is None
 
 
 def test_reasons() -> None:
-    assert nvml.reasons(None) is None
-    assert nvml.reasons(0) == ()
-    assert nvml.reasons(0x1) == ()  # idle is no throttling
-    assert nvml.reasons(0x48) == ("hardware slowdown", "hardware thermal slowdown")
+    assert device.reasons(None) is None
+    assert device.reasons(0) == ()
+    assert device.reasons(0x1) == ()  # idle is no throttling
+    assert device.reasons(0x48) == ("hardware slowdown", "hardware thermal slowdown")
 
 
 class _Nvml(types.ModuleType):
@@ -170,7 +170,7 @@ class _Nvml(types.ModuleType):
 def test_nvml_is_asked_for_the_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
     fake: Any = _Nvml()
     monkeypatch.setitem(sys.modules, "pynvml", fake)
-    state = nvml.state("1234-abcd")
+    state = device.nvml_state("1234-abcd")
     assert fake.asked == ["GPU-1234-abcd"]
     assert state == DeviceState("NVML", None, 350.0, 55, 1500, 2100, 9000, ("software thermal slowdown",))
 
@@ -178,4 +178,4 @@ def test_nvml_is_asked_for_the_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_where_nothing_tells_there_is_no_state(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     monkeypatch.setenv("PATH", "")
-    assert nvml.state("1234") is None
+    assert device.nvml_state("1234") is None

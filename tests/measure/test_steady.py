@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boundby.measure.steady import MIN_STEADY, cut, steady_from
+from boundby.measure.sampling import MIN_STEADY, cut, steady_from
 
 SEEDS = st.integers(0, 10_000)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from boundby.measure import DeviceError, Latency, MeasureError, TargetError, devices, latency, throughput
-from boundby.measure.torch_modes import compiled_graphs
+from boundby.measure.device import compiled_graphs
 
 torch: Any = pytest.importorskip("torch")
 QUICK: dict[str, Any] = {"budget_s": 0.2}

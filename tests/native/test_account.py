@@ -38,8 +38,7 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.causes import Cause
-from boundby.model.intervals import Coverage, IntervalSet, contains, overlay, union
-from boundby.model.step_function import StepFunction, cut
+from boundby.model.intervals import Coverage, IntervalSet, StepFunction, contains, cut, overlay, union
 from boundby.native.account import EVER, NEVER, Layer, divide, states
 from boundby.native.pieces import TABLES, cut_intervals
 from boundby.readers import read_trace

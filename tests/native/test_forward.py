@@ -44,7 +44,7 @@ from boundby.native.forward import (
 from boundby.readers import read_trace
 from boundby.replay import Predictor
 from boundby.replay.removals import Without
-from boundby.simulate.export import to_export
+from boundby.simulate.nsys_export import to_export
 from boundby.trace.tables import Trace
 from tests.attribution.strategies import host_sequences
 from tests.native.twins import without_core

@@ -29,7 +29,7 @@ from boundby.attribution.host_state import ELSEWHERE, INPUT
 from boundby.attribution.regions import ROOT
 from boundby.attribution.segments import NO_THREAD, Segments
 from boundby.correlation import correlate
-from boundby.model import arrays, intervals, nesting, step_function
+from boundby.model import arrays, intervals
 from boundby.model.arrays import (
     MISSING,
     BoolArray,
@@ -47,8 +47,18 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.causes import CAUSES, Cause
-from boundby.model.intervals import EMPTY, Coverage, IntervalSet, Overlay, expand
-from boundby.model.step_function import NOTHING, StepFunction, cut, simplify
+from boundby.model.intervals import (
+    EMPTY,
+    NOTHING,
+    Coverage,
+    IntervalSet,
+    Nesting,
+    Overlay,
+    StepFunction,
+    cut,
+    expand,
+    simplify,
+)
 from boundby.native import account, events, forward, pieces, texts
 from boundby.native.account import EVER, NEVER, Divided, Layer
 from boundby.native.events import (
@@ -259,7 +269,7 @@ def _cut(
     return begin.astype(np.int64), finish.astype(np.int64), row, value
 
 
-def _nested(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> nesting.Nesting | None:
+def _nested(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> Nesting | None:
     parent = _proper_parents(start, end)
     if parent is None:
         return None
@@ -276,7 +286,7 @@ def _nested(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> nesting.Nesting |
     empty = (end == start)[np.maximum(steps.value, 0)] & (is_start[order] == 1)
     if empty.any():
         steps = StepFunction(steps.time[~empty], steps.value[~empty])
-    return nesting.Nesting(parent, simplify(steps))
+    return Nesting(parent, simplify(steps))
 
 
 def _proper_parents(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> npt.NDArray[np.int64] | None:
@@ -910,13 +920,16 @@ _PASSES: dict[str, dict[str, Any]] = {
         "group_counts": _group_counts,
         "tally": _tally,
     },
-    intervals.__name__: {"union": _union, "overlay": _overlay, "contains": _contains},
-    step_function.__name__: {"cut": _cut},
-    nesting.__name__: {"_nested": _nested},
+    intervals.__name__: {
+        "union": _union,
+        "overlay": _overlay,
+        "contains": _contains,
+        "cut": _cut,
+        "_nested": _nested,
+    },
     instances.__name__: {"intervals_in": _intervals_in},
     correlate.__name__: {"_join": _join},
-    lanes.__name__: {"cause_bins": _cause_bins},
-    lanes.__name__: {"groups_of": _groups_of, "grouped": _grouped},
+    lanes.__name__: {"cause_bins": _cause_bins, "groups_of": _groups_of, "grouped": _grouped},
     texts.__name__: {"distinct_texts": distinct_texts},
     of_segments.__name__: {"covering": _covering},
     of_gaps.__name__: {"_divided": _divided},

@@ -20,12 +20,12 @@ from msgspec.structs import replace
 import boundby
 from boundby.attribution import regions
 from boundby.attribution.timeline import Timeline
-from boundby.readers.nsys import constructs
+from boundby.readers.nsys import host_tables
 from boundby.replay import Counterfactuals
 from boundby.results.report import Report
 from boundby.rules.builtin import builtin
 from boundby.trace.tables import Trace
-from boundby.trace.vocabulary.mpi import MPI_DOMAIN
+from boundby.trace.vocabulary.os import MPI_DOMAIN
 from tests.support.traces import analysis_of, tables_of, traces_folder
 
 Key = TypeVar("Key", bound=Hashable)
@@ -77,7 +77,7 @@ def analysis(path: Path) -> Analysis:
 def _as_annotated(trace: Trace, path: Path) -> Trace:
     """Without the ranges that stand for calls of MPI and for constructs: they are in no report about NVTX."""
     tables = tables_of(path)
-    others = {domain for table, domain in constructs.DOMAINS.items() if table in tables}
+    others = {domain for table, domain in host_tables.CONSTRUCT_DOMAINS.items() if table in tables}
     others |= {MPI_DOMAIN} if any(table.startswith("MPI_") for table in tables) else set()
     own = np.array([domain not in others for domain in trace.domains], bool)
     return trace if own.all() else replace(trace, ranges=trace.ranges.take(own[trace.ranges.domain]))

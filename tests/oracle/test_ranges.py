@@ -16,10 +16,8 @@ import numpy.typing as npt
 import pytest
 from msgspec.structs import replace
 
-from boundby.attribution.projection import project
-from boundby.attribution.regions import Regions
-from boundby.model.nesting import depths
-from boundby.model.step_function import NOTHING
+from boundby.attribution.regions import Regions, project
+from boundby.model.intervals import NOTHING, depths
 from boundby.results.report import RegionReport
 from boundby.trace.tables import OpKind
 from tests.oracle.nsys_reports import NsysReports, Row

@@ -12,7 +12,7 @@ from boundby.api import Analysis
 from boundby.capture.locate import Nsys
 from boundby.readers import read_trace
 from boundby.render import terminal
-from boundby.simulate.schema import Name, Row
+from boundby.simulate.nsys_export import Name, Row
 from boundby.trace.program import Kind, program_of
 from boundby.trace.vocabulary.ranges import fold_name
 from tests.support.export import Export

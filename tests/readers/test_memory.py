@@ -18,8 +18,8 @@ from boundby.readers.nsys import memory
 from boundby.readers.nsys.pages import PageReader
 from boundby.readers.room import machine_bytes
 from boundby.simulate.case import Case
-from boundby.simulate.export import to_export
 from boundby.simulate.machine import Machine
+from boundby.simulate.nsys_export import to_export
 from boundby.simulate.patterns import PATTERNS
 from tests.support.alter import alter
 

@@ -11,8 +11,8 @@ from benchmarks.simulated.ranks import INIT_NS, MS, US, Collective, Own, Recv, S
 import boundby
 from boundby.api import Analysis
 from boundby.readers import read_trace
-from boundby.simulate.rows import Export
-from boundby.trace.vocabulary.mpi import MessageKind, is_symmetric, message_kind
+from boundby.simulate.nsys_export import Export
+from boundby.trace.vocabulary.os import MessageKind, is_symmetric, message_kind
 
 ROUNDS, LATE_NS = 10, 8 * MS
 SCHEMAS = ("2022", "2023", "2026")

@@ -14,7 +14,7 @@ import boundby
 from boundby.claims.limits import limit
 from boundby.readers import read_trace
 from boundby.results.report import Counters, DeviceReport
-from boundby.trace.vocabulary.metrics import COLUMNS, WORDS, column_of
+from boundby.trace.vocabulary.profiler import METRIC_COLUMNS, WORDS, column_of
 from tests.support.alter import alter
 from tests.support.counted import STEPS, TYPE, counted_program, damage_counted, sampled
 from tests.support.export import Export
@@ -53,7 +53,7 @@ def test_names_of_counters(name: str, column: str | None) -> None:
 
 
 def test_each_counter_has_words() -> None:
-    assert tuple(WORDS) == COLUMNS
+    assert tuple(WORDS) == METRIC_COLUMNS
 
 
 def test_means_are_those_of_sql() -> None:
@@ -97,7 +97,7 @@ def test_the_same_as_json(tmp_path: Path) -> None:
     plain = read_trace(path).metric_samples
     alter(path, "DROP TABLE GPU_METRICS")
     as_json = read_trace(path).metric_samples
-    for column in ("start_ns", "end_ns", *COLUMNS):
+    for column in ("start_ns", "end_ns", *METRIC_COLUMNS):
         assert (getattr(as_json, column) == getattr(plain, column)).all(), column
 
 

@@ -16,7 +16,7 @@ from boundby import api
 from boundby.model.errors import UserError
 from boundby.opening import open_trace
 from boundby.readers import read_trace
-from boundby.readers.ascending import longest_ascending, out_of_order
+from boundby.readers.plausible import longest_ascending, out_of_order
 from tests.support.alter import alter
 from tests.support.export import Export
 from tests.support.traces import kineto_traces, traces

@@ -7,7 +7,7 @@ import pytest
 
 from boundby.model.causes import CAUSE_KEYS
 from boundby.render import csv as report_csv
-from boundby.results.tables import columns
+from boundby.results.flat_tables import columns
 from tests.support import reports
 
 

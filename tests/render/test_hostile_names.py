@@ -26,7 +26,7 @@ from boundby.model.errors import UserError
 from boundby.render import figures, junit, to_html, to_markdown, to_terminal
 from boundby.render.formats import FORMATS, Surface
 from boundby.render.html import fragment
-from boundby.results.gate import GateResult
+from boundby.results.comparison import GateResult
 from tests.readers.kineto.trace import PID, TID, Kineto
 from tests.support.export import Export
 from tests.support.training import MS, US

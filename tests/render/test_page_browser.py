@@ -14,7 +14,7 @@ import pytest
 from boundby import api
 from boundby.render import page as html_page
 from boundby.simulate.case import Case
-from boundby.simulate.export import write_export
+from boundby.simulate.nsys_export import write_export
 from boundby.simulate.program import MS, US, Alloc, Copy, Launch, Loop, Range, Sync, Work, item, program
 
 if TYPE_CHECKING:

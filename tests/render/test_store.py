@@ -16,7 +16,7 @@ import sqlite_utils
 from boundby.model.causes import CAUSE_KEYS
 from boundby.model.errors import OutputError, UserError
 from boundby.render import store
-from boundby.results import tables
+from boundby.results import flat_tables
 from boundby.results.report import Report
 from tests.support import reports
 
@@ -60,10 +60,10 @@ def test_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     store.save(reports.sample(), path)
     before = path.read_bytes()
 
-    def fail(report: Report, table: str) -> list[tables.Row]:
+    def fail(report: Report, table: str) -> list[flat_tables.Row]:
         if table == "findings":
             raise RuntimeError
-        return tables.rows(report, table)
+        return flat_tables.rows(report, table)
 
     with monkeypatch.context() as patch:
         patch.setattr(store, "rows", fail)

@@ -17,7 +17,7 @@ from boundby.model.scenarios import SCENARIOS
 from boundby.replay import Predictor
 from boundby.replay.predictor import Step
 from boundby.replay.removals import FasterHost
-from boundby.simulate.export import to_export
+from boundby.simulate.nsys_export import to_export
 from tests.replay.test_replay import US, launch
 from tests.support.program import Program
 from tests.support.traces import trace_path

@@ -12,8 +12,8 @@ from benchmarks.real_pairs import NOISE, Outcome, Pair, document, look, read_pai
 from benchmarks.simulated.generate import generate
 
 import boundby
-from boundby.correlation.clock import estimate_shift
-from boundby.simulate.export import to_export
+from boundby.correlation.correlate import estimate_shift
+from boundby.simulate.nsys_export import to_export
 from tests.support.traces import analysis_of, trace_names, trace_path
 
 PAIRS = read_pairs()

@@ -13,8 +13,8 @@ from boundby.model.scenarios import SCENARIOS
 from boundby.readers import read_trace
 from boundby.replay import Predictor
 from boundby.simulate.case import Case
-from boundby.simulate.export import to_export
 from boundby.simulate.machine import Machine
+from boundby.simulate.nsys_export import to_export
 from boundby.simulate.program import (
     MS,
     US,

@@ -9,10 +9,10 @@ from msgspec.structs import fields, replace
 
 from boundby.model.causes import CAUSE_KEYS
 from boundby.model.errors import UserError
-from boundby.results import tables
+from boundby.results import flat_tables
 from boundby.results.codec import Least, from_plain, to_plain
+from boundby.results.flat_tables import columns
 from boundby.results.report import Gaps, RegionReport
-from boundby.results.tables import columns
 from tests.support import reports
 
 
@@ -76,7 +76,7 @@ class Grown(RegionReport, frozen=True, kw_only=True):
 def test_a_new_field_is_in_every_format() -> None:
     base = reports.sample().regions[1]
     grown = Grown(**{field.name: getattr(base, field.name) for field in fields(base)}, stall=Gaps(1, 2, 2))
-    added = list(tables.columns_of(Grown))[len(columns("regions")) :]
+    added = list(flat_tables.columns_of(Grown))[len(columns("regions")) :]
     assert [column.name for column in added] == ["stalls", "stall_count", "stall_total_ns", "stall_longest_ns"]
     assert [column.get(grown) for column in added] == [3, 1, 2, 2]
     assert [column.get(replace(grown, stall=None)) for column in added] == [3, None, None, None]

@@ -9,7 +9,7 @@ from benchmarks.simulated.ranks import MS, Collective, Own, Recv, Send, Step, ra
 
 import boundby
 from boundby.results.report import Finding
-from boundby.simulate.rows import Export
+from boundby.simulate.nsys_export import Export
 
 ROUNDS = 12
 EARLY: list[Step] = [Own(MS)]

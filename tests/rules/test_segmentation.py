@@ -8,11 +8,9 @@ from pathlib import Path
 
 import boundby
 from boundby.results.report import Finding, Report
-from boundby.simulate.engine import simulate
-from boundby.simulate.export import write_export
-from boundby.simulate.machine import Machine
+from boundby.simulate.machine import Machine, realise, simulate
+from boundby.simulate.nsys_export import write_export
 from boundby.simulate.patterns import STORIES
-from boundby.simulate.script import realise
 
 JITTER = Machine(host_jitter=0.05, device_jitter=0.01)
 

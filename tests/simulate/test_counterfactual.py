@@ -24,8 +24,7 @@ from boundby.simulate.counterfactual import (
     window_ns,
     without,
 )
-from boundby.simulate.engine import simulate
-from boundby.simulate.machine import Machine
+from boundby.simulate.machine import Machine, simulate
 from boundby.simulate.program import (
     MS,
     US,

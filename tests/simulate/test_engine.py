@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from boundby.simulate.engine import DeadlockError
+from boundby.simulate.machine import DeadlockError
 from boundby.simulate.program import (
     Alloc,
     Await,

@@ -19,13 +19,10 @@ from boundby.capture.locate import Nsys
 from boundby.model.errors import OutputError
 from boundby.readers import read_trace
 from boundby.simulate.case import Case
-from boundby.simulate.engine import Run
-from boundby.simulate.export import OSRT_THRESHOLD_NS, PRODUCT, Capture, write_export
-from boundby.simulate.machine import Machine
+from boundby.simulate.machine import CALLS, Do, Kind, Machine, Run
+from boundby.simulate.nsys_export import GENERATIONS, OSRT_THRESHOLD_NS, PRODUCT, Capture, write_export
 from boundby.simulate.patterns import PATTERNS
 from boundby.simulate.program import US, GraphLaunch, Launch, Loop, Node, Record, Sleep, Sync, WaitEvent, program
-from boundby.simulate.schema import GENERATIONS
-from boundby.simulate.script import CALLS, Do, Kind
 
 TIMEOUT_S = 120
 
@@ -176,7 +173,7 @@ def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("boundby.simulate.rows.write_tables", fail)
+    monkeypatch.setattr("boundby.simulate.nsys_export.write_tables", fail)
     with pytest.raises(OutputError, match="No space left"):
         write_export(generate(0).run(), tmp_path / "run.sqlite")
     assert list(tmp_path.iterdir()) == []

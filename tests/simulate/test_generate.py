@@ -15,8 +15,8 @@ from boundby.model.errors import InputError
 from boundby.simulate import case as cases
 from boundby.simulate.case import Case
 from boundby.simulate.counterfactual import IDLE_WORTH
-from boundby.simulate.export import write_export
 from boundby.simulate.machine import Machine
+from boundby.simulate.nsys_export import write_export
 from boundby.simulate.patterns import PATTERNS
 from boundby.simulate.program import INSTRUCTIONS, walk
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from boundby.readers import read_trace
 from boundby.simulate.counterfactual import Removal, Truths
-from boundby.simulate.export import Capture, to_export
+from boundby.simulate.nsys_export import Capture, to_export
 from boundby.simulate.program import (
     MS,
     US,

@@ -10,7 +10,7 @@ from benchmarks.simulated.ranks import MS, Collective, Own, Recv, Send, Step, ra
 
 from boundby import api
 from boundby.model.errors import InputError
-from boundby.simulate.schema import Name, Row
+from boundby.simulate.nsys_export import Name, Row
 from tests.support.counted import COUNTED_BOUND, US, counted_program
 from tests.support.counted import TABLES as COUNTED
 from tests.support.damaged_sqlite import damage_tables

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from boundby.simulate.schema import GENERATIONS, tables
+from boundby.simulate.nsys_export import GENERATIONS, tables
 
 __all__ = ["GENERATIONS", "tables"]

@@ -16,8 +16,8 @@ from boundby.replay import Answer, answer
 from boundby.replay.predictor import MODEL_ERROR
 from boundby.results.report import FirstResponse
 from boundby.simulate.case import Case
-from boundby.simulate.export import write_export
 from boundby.simulate.machine import Machine
+from boundby.simulate.nsys_export import write_export
 from boundby.simulate.patterns import PATTERNS
 from boundby.simulate.program import MS, US, Launch, Loop, Range, Sync, Work, program
 from tests.support.traces import analysis_of, programs, trace_names, trace_path

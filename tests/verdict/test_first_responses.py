@@ -16,8 +16,8 @@ from boundby.results.report import DeviceReport, ThreadReport
 from boundby.rules import remedies
 from boundby.rules.builtin import builtin
 from boundby.simulate.case import Case
-from boundby.simulate.export import write_export
 from boundby.simulate.machine import Machine
+from boundby.simulate.nsys_export import write_export
 from boundby.simulate.patterns import PATTERNS
 from boundby.trace.program import LIBRARIES, Kind, Program
 from tests.support.traces import analysis_of, trace_names

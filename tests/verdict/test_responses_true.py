@@ -21,8 +21,8 @@ from boundby.results.report import DeviceReport, Finding, Report
 from boundby.rules import remedies
 from boundby.rules.builtin import input as input_rules
 from boundby.simulate.case import Case
-from boundby.simulate.export import write_export
 from boundby.simulate.machine import Machine
+from boundby.simulate.nsys_export import write_export
 from boundby.simulate.program import MS, US, Instruction, Launch, Loop, Range, Sync, Work, program
 from boundby.trace.program import Kind, Program
 from tests.rules.builtin.harness import Source, as_torch, findings

@@ -8,7 +8,7 @@ from boundby import api
 from boundby.claims.verdict import judge
 from boundby.simulate.case import Case as Simulated
 from boundby.simulate.counterfactual import Removal
-from boundby.simulate.export import Capture
+from boundby.simulate.nsys_export import Capture
 from boundby.simulate.program import US, Await, Launch, Loop, Range, Signal, Sync, Thread, Work, threads
 from tests.support.cases import case as case_of
 from tests.support.cases import changed

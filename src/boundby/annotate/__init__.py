@@ -16,8 +16,7 @@ from __future__ import annotations
 
 from boundby.annotate.backends import backend
 from boundby.annotate.iteration import AnnotatedLoader, annotate_loader, steps
-from boundby.annotate.modules import ModuleRanges, annotate_module
-from boundby.annotate.optimizer import OptimizerRanges, annotate_optimizer
+from boundby.annotate.modules import ModuleRanges, OptimizerRanges, annotate_module, annotate_optimizer
 from boundby.annotate.ranges import nvtx_range
 
 __all__ = [

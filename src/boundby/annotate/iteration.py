@@ -7,10 +7,9 @@ import sys
 from collections.abc import Generator, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
-from boundby.annotate import backends, open_ranges
+from boundby.annotate import backends, ranges
 from boundby.annotate.backends import Label, Marker
-from boundby.annotate.open_ranges import Owner
-from boundby.annotate.ranges import nvtx_range
+from boundby.annotate.ranges import Owner, nvtx_range
 
 T = TypeVar("T")
 
@@ -56,7 +55,7 @@ def _steps(iterable: Iterable[T], first: int, stop: int | None, name: str) -> Ge
                 item = next(items, _END)
             finally:
                 # The loop may be left at the yield, and this iterator live on for a while.
-                open_ranges.release(opened)
+                ranges.release(opened)
             _tell_profiler()
             if number + 1 == stop:
                 capture.close()
@@ -80,7 +79,7 @@ def _open(name: str, number: int) -> Owner:
     if marker is None:
         owner.is_open = False
     else:
-        open_ranges.push(owner, marker)
+        ranges.push(owner, marker)
     return owner
 
 

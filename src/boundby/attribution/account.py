@@ -20,10 +20,22 @@ from boundby.attribution.segments import Segments
 from boundby.correlation.cpu_evidence import lifetime
 from boundby.model.arrays import as_rows, as_slice, sorted_distinct, unique
 from boundby.model.causes import Cause
-from boundby.model.intervals import EMPTY, IntervalSet, Overlay, clip, complement, contains, exposed, overlay, union
-from boundby.model.step_function import StepFunction, cut, simplify
+from boundby.model.intervals import (
+    EMPTY,
+    IntervalSet,
+    Overlay,
+    StepFunction,
+    clip,
+    complement,
+    contains,
+    cut,
+    exposed,
+    overlay,
+    simplify,
+    union,
+)
 from boundby.trace.tables import OpKind, Trace
-from boundby.trace.vocabulary.mpi import MessageKind
+from boundby.trace.vocabulary.os import MessageKind
 
 
 def account_device(

@@ -10,13 +10,11 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from boundby.attribution.host_state import HostState
-from boundby.attribution.projection import project
-from boundby.attribution.regions import ROOT, Ownership
+from boundby.attribution.regions import ROOT, Ownership, project
 from boundby.correlation.correlate import Calls
 from boundby.correlation.logical_threads import LogicalThreads
 from boundby.model.arrays import Int32Array, Int64Array, as_rows, group_counts, group_sums, is_any, pick, rows_of
-from boundby.model.intervals import IntervalSet
-from boundby.model.step_function import NOTHING
+from boundby.model.intervals import NOTHING, IntervalSet
 from boundby.structure.steps import Candidate
 from boundby.trace.tables import Operations, Trace
 from boundby.trace.vocabulary.cuda import CallClass

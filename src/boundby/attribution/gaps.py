@@ -34,9 +34,8 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.causes import Cause
-from boundby.model.intervals import IntervalSet
+from boundby.model.intervals import NOTHING, IntervalSet
 from boundby.model.library import int64
-from boundby.model.step_function import NOTHING
 from boundby.native.account import Divided, around, divide
 from boundby.trace.tables import Operations, OpKind, Table
 

@@ -33,14 +33,24 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.causes import Cause
-from boundby.model.intervals import EMPTY, Coverage, IntervalSet, contains, intersect, subtract, union
+from boundby.model.intervals import (
+    EMPTY,
+    NOTHING,
+    Coverage,
+    IntervalSet,
+    StepFunction,
+    contains,
+    cut,
+    intersect,
+    subtract,
+    union,
+)
 from boundby.model.library import int64
 from boundby.model.scale import HALF, NOTABLE
-from boundby.model.step_function import NOTHING, StepFunction, cut
 from boundby.native.account import EVER, NEVER, Layer, states
 from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, OverheadClass
-from boundby.trace.vocabulary.mpi import ONCE
+from boundby.trace.vocabulary.os import ONCE
 from boundby.trace.vocabulary.ranges import FEEDER_NAME, INPUT_NAME
 
 # Frameworks need some host time from one call to the next: that much of every interval counts as dispatch.

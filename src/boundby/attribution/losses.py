@@ -38,9 +38,8 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.causes import Cause
-from boundby.model.intervals import EMPTY, IntervalSet, clip, contains, union
+from boundby.model.intervals import EMPTY, NOTHING, IntervalSet, StepFunction, clip, contains, cut, union
 from boundby.model.scale import HABIT, NEARLY_ALL, SMALL
-from boundby.model.step_function import NOTHING, StepFunction, cut
 from boundby.trace.tables import NO_CORRELATION, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, Work, is_device_wide, plain_name, work_of_call
 

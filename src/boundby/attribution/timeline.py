@@ -16,7 +16,6 @@ from boundby.attribution.context import DeviceOperations, TraceContext, operatio
 from boundby.attribution.gaps import Gaps, account_gaps
 from boundby.attribution.host_state import HostState
 from boundby.attribution.losses import Losses, Withheld, find_losses, unsure_ns
-from boundby.attribution.projection import project
 from boundby.attribution.regions import (
     MOST_DEPTH,
     MOST_RECURSION,
@@ -25,16 +24,24 @@ from boundby.attribution.regions import (
     Ownership,
     Regions,
     build_ownership,
+    project,
     too_deep,
     too_many,
 )
 from boundby.attribution.segments import Segments
 from boundby.attribution.waits import CallWaits, wait_table
 from boundby.attribution.windows import Window, device_window, empty_window, host_window
-from boundby.correlation.clock import LEAST_LAUNCHED, MOST_LATENCY_NS, NO_SHIFT, ClockShift, estimate_shift
-from boundby.correlation.correlate import Calls, correlate
+from boundby.correlation.correlate import (
+    LEAST_LAUNCHED,
+    MOST_LATENCY_NS,
+    NO_SHIFT,
+    Calls,
+    ClockShift,
+    correlate,
+    estimate_shift,
+    restored,
+)
 from boundby.correlation.logical_threads import find_logical_threads
-from boundby.correlation.lost_waits import restored
 from boundby.model.arrays import (
     Int32Array,
     Int64Array,
@@ -53,10 +60,8 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.errors import SelectionError
-from boundby.model.intervals import IntervalSet, clip, complement
-from boundby.model.nesting import close_leaks
+from boundby.model.intervals import NOTHING, IntervalSet, clip, close_leaks, complement
 from boundby.model.scale import HABIT
-from boundby.model.step_function import NOTHING
 from boundby.structure.found import add_found
 from boundby.structure.ranks import not_ended, unmatched
 from boundby.trace.facts import TraceWarning

@@ -9,13 +9,12 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from boundby.attribution.context import DeviceOperations, TraceContext
-from boundby.attribution.projection import project
-from boundby.attribution.regions import ROOT, Regions
-from boundby.correlation.clock import MOST_LATENCY_NS
+from boundby.attribution.regions import ROOT, Regions, project
+from boundby.correlation.correlate import MOST_LATENCY_NS
 from boundby.model.arrays import Int64Array, pick, places, unique
 from boundby.model.errors import SelectionError, did_you_mean
 from boundby.model.expressions import expression
-from boundby.model.step_function import NOTHING
+from boundby.model.intervals import NOTHING
 from boundby.model.units import duration
 from boundby.structure.found import is_found
 from boundby.structure.steps import find_steps, likely_steps

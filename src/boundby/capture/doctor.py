@@ -14,14 +14,13 @@ from typing import Literal
 
 from msgspec import Struct
 
-from boundby.capture import facts, flags, machine
+from boundby.capture import facts, flags
 from boundby.capture.child import ask
-from boundby.capture.diagnostics import count_rows, warnings_in
+from boundby.capture.export import count_rows, warnings_in
 from boundby.capture.facts import NVTX_FIX, Python, nvtx_trap
-from boundby.capture.flags import UNKNOWN_SUPPORT, Options
+from boundby.capture.flags import UNKNOWN_SUPPORT, Computer, Options, look_at_machine
 from boundby.capture.folder import RunFolder
 from boundby.capture.locate import Nsys, Unusable, candidates, find_nsys
-from boundby.capture.machine import Computer, look_at_machine
 from boundby.capture.profile import Request, export_report, find_report, record_once
 from boundby.model import library
 from boundby.model.errors import ToolError, UserError
@@ -204,7 +203,7 @@ def _nvtx(here: _Here) -> Answer:
 
 
 def _sampling(here: _Here) -> Answer:
-    paranoid = machine.perf_event_paranoid(here.machine.root)
+    paranoid = flags.perf_event_paranoid(here.machine.root)
     setting = f"kernel.perf_event_paranoid is {paranoid}" if paranoid is not None else "no perf_event_paranoid here"
     if here.machine.no_sampling is None:
         reason = flags.why_no_scheduling(UNKNOWN_SUPPORT, here.machine, here.nsys) if here.nsys is not None else None
@@ -220,7 +219,7 @@ def _sampling(here: _Here) -> Answer:
 
 
 def _ptrace(here: _Here) -> Answer:
-    scope = machine.read_number(here.machine.root / "proc/sys/kernel/yama/ptrace_scope")
+    scope = flags.read_number(here.machine.root / "proc/sys/kernel/yama/ptrace_scope")
     if scope is None:
         return "ok", "not restricted (no Yama)"
     if scope < 3:
@@ -230,11 +229,11 @@ def _ptrace(here: _Here) -> Answer:
 
 def _container(here: _Here) -> Answer:
     root = here.machine.root
-    kind = machine.container_kind(root)
+    kind = flags.container_kind(root)
     if kind is None:
         return "ok", "none seen"
-    limits = [] if machine.has_capability("SYS_ADMIN", root) else ["no CAP_SYS_ADMIN"]
-    limits += ["seccomp filter"] if machine.is_seccomp_filtered(root) else []
+    limits = [] if flags.has_capability("SYS_ADMIN", root) else ["no CAP_SYS_ADMIN"]
+    limits += ["seccomp filter"] if flags.is_seccomp_filtered(root) else []
     found = f"{kind} ({', '.join(limits)})" if limits else kind
     if here.machine.no_sampling is None:
         return "ok", found
@@ -256,9 +255,9 @@ def _counters(here: _Here) -> Answer:
     if not here.machine.gpus:
         return "skipped", "no GPU"
     if here.machine.no_counters is None:
-        who = "as administrator" if machine.is_admin_only(here.machine.root) else "for everyone"
+        who = "as administrator" if flags.is_admin_only(here.machine.root) else "for everyone"
         return "ok", f"permitted {who}"
-    return "warning", here.machine.no_counters, f"Only GPU metrics need it. {machine.PERMIT_COUNTERS}"
+    return "warning", here.machine.no_counters, f"Only GPU metrics need it. {flags.PERMIT_COUNTERS}"
 
 
 def _torch(here: _Here) -> Answer:

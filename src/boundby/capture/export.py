@@ -11,21 +11,92 @@ folder of its own beside it, and what it wrote is checked, for nsys can fail and
 from __future__ import annotations
 
 import contextlib
+import io
+import json
+import mmap
 import os
+import re
 import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from msgspec import Struct
+
 from boundby.capture.child import ChildTimeoutError, Finished, Progress, run_child
 from boundby.capture.failure import admits_failure, export_error, import_error, is_same_release
 from boundby.capture.folder import cannot_write
 from boundby.capture.locate import Nsys
 from boundby.model import door
-from boundby.model.errors import InputError, OutputError, ToolError
+from boundby.model.errors import InputError, OutputError, ToolError, UserError
 from boundby.model.scale import MOST
 from boundby.readers.nsys.split import TABLES, columns_beside, is_readable
+
+# Mask the environment in an export: passwords and tokens lie in it, and people pass exports on.
+#
+# nsys notes every environment variable, in three places: as metadata of the capture, as a property of the machine, and
+# as one text for each process. The .nsys-rep keeps them; nobody can take them out of that.
+
+#: Put instead of every character. A text of the same length is written over the old one; a shorter one would leave
+#: parts of that in the file.
+MASK = "*"
+#: Where the copies lie: the environment is among the first things that nsys writes.
+WIPED_BYTES = 64 << 20
+#: table, what identifies a row, which rows. Among texts the variables of a process stand one after the other with a
+#: zero byte between, as the kernel keeps them.
+_PLACES = (
+    ("META_DATA_CAPTURE", "rowid", "name LIKE '%ENVIRONMENT_VARIABLE'"),
+    ("TARGET_INFO_SYSTEM_ENV", "rowid", "name LIKE '%Environment'"),
+    ("StringIds", "id", "instr(CAST(value AS BLOB), x'00') > 0"),
+)
+_VARIABLE = re.compile(rb"[A-Za-z_][\w.%()]*=", re.ASCII)
+
+
+def strip_environment(export: Path) -> None:
+    """Mask the values of all environment variables."""
+    variables: set[tuple[bytes, bytes]] = set()
+    # A read-only export is somebody's own, and one without these tables has nothing to hide.
+    with contextlib.suppress(sqlite3.OperationalError), contextlib.closing(sqlite3.connect(export)) as database:
+        for table, key, where in _PLACES:
+            with contextlib.suppress(sqlite3.OperationalError), database:
+                variables |= _mask(database, table, key, where)
+    if variables:
+        _wipe(export, variables)
+
+
+def _mask(database: sqlite3.Connection, table: str, key: str, where: str) -> set[tuple[bytes, bytes]]:
+    """Mask the texts of a table that hold variables; gives these."""
+    rows = database.execute(f"SELECT {key}, CAST(value AS BLOB) FROM {table} WHERE {where}").fetchall()
+    found = {row: text for row, text in rows if text and (key == "rowid" or is_environment(text))}
+    masked = [(MASK * len(text), row) for row, text in found.items()]
+    database.executemany(f"UPDATE {table} SET value = ? WHERE {key} = ?", masked)
+    return {variable for text in found.values() for variable in _variables(text)}
+
+
+def _wipe(export: Path, variables: set[tuple[bytes, bytes]]) -> None:
+    """Mask what is left in the unused parts of pages: nsys itself leaves copies there as its tables grow."""
+    with export.open("r+b") as file, mmap.mmap(file.fileno(), min(WIPED_BYTES, export.stat().st_size)) as data:
+        for name, value in variables:
+            for start in (name + b"=", name + b'="'):
+                place = data.find(start + value)
+                while place >= 0:
+                    begin = place + len(start)
+                    data[begin : begin + len(value)] = MASK.encode() * len(value)
+                    place = data.find(start + value, begin)
+
+
+def _variables(text: bytes) -> set[tuple[bytes, bytes]]:
+    parts = text.split(b"\0") if b"\0" in text else [text]
+    pairs = (part.partition(b"=") for part in parts)
+    return {(name, value.strip(b'"')) for name, _, value in pairs if value.strip(b'"')}
+
+
+def is_environment(text: bytes) -> bool:
+    """Whether a text is a list of variables."""
+    parts = [part for part in text.split(b"\0") if part]
+    return len(parts) > 1 and sum(_VARIABLE.match(part) is not None for part in parts) > len(parts) / 2
+
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 STREAM_MAGIC = b"Nsight Systems Stream"
@@ -236,3 +307,103 @@ def _move(exported: Path, destination: Path) -> None:
             exported.rename(destination)
         except OSError as error:
             raise cannot_write(destination, error, "an export") from error
+
+
+# The profiler's own messages, also from exports that leave them out.
+#
+# nsys before 2024 exports no ``DIAGNOSTIC_EVENT`` table, though the report holds the messages, and a report that lacks
+# something says there why. They are read by another kind of export, and put into the table that a later nsys would
+# have written, so that everything that reads the export finds them.
+
+#: The other export holds every event as text. Reports larger than this speak for themselves.
+LARGEST_REPORT_BYTES = 64 << 20
+_LARGEST_INTEGER = 1 << 63
+_LEVELS = {"Info": 1, "Warning": 2, "Error": 3}
+_TABLE = (
+    "CREATE TABLE DIAGNOSTIC_EVENT (timestamp INTEGER NOT NULL, timestampType INTEGER NOT NULL,"
+    " source INTEGER NOT NULL, severity INTEGER NOT NULL, text TEXT NOT NULL, globalPid INTEGER)"
+)
+#: The tables in which anything that happened leaves a row.
+_EVENTS = (
+    *("NVTX_EVENTS", "OSRT_API", "SCHED_EVENTS", "COMPOSITE_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME"),
+    *("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"),
+)
+
+
+class Message(Struct, frozen=True):
+    """One message of the profiler. ``severity``: 1 information, 2 warning, 3 error."""
+
+    severity: int
+    text: str
+    time_ns: int
+    process: int | None
+
+
+def add_diagnostics(report: Path, export: Path, nsys: Nsys) -> None:
+    """Give an export the profiler's messages where it has none and the report is small enough to ask again."""
+    if "DIAGNOSTIC_EVENT" in tables(export) or report.stat().st_size > LARGEST_REPORT_BYTES:
+        return
+    # What they add is worth having, and its lack no reason to fail.
+    with contextlib.suppress(UserError, ChildTimeoutError, OSError, sqlite3.Error, OverflowError):
+        found = list(read_messages(report, nsys))
+        with contextlib.closing(sqlite3.connect(export)) as database, database:
+            database.execute(_TABLE)
+            rows = [(each.time_ns, 0, 0, each.severity, each.text, each.process) for each in found]
+            database.executemany("INSERT INTO DIAGNOSTIC_EVENT VALUES (?, ?, ?, ?, ?, ?)", rows)
+
+
+def read_messages(report: Path, nsys: Nsys) -> Iterator[Message]:
+    """The messages in a report, through ``nsys export --type=json``."""
+    with tempfile.TemporaryDirectory(prefix="boundby-") as folder:
+        exported = Path(folder) / "report.json"
+        run_export(report, exported, nsys, "json")
+        with io.TextIOWrapper(door.opened(exported), encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if '"DiagnosticEvent"' in line and (message := _message(line)) is not None:
+                    yield message
+
+
+def warnings_in(export: Path) -> list[str]:
+    """The warnings and errors in an export, the worst first."""
+    with contextlib.closing(_open(export)) as database, contextlib.suppress(sqlite3.Error):
+        rows = database.execute(
+            "SELECT DISTINCT severity, text FROM DIAGNOSTIC_EVENT WHERE severity > 1 ORDER BY 1 DESC"
+        )
+        return [str(text).strip() for _, text in rows]
+    return []
+
+
+def has_events(export: Path) -> bool:
+    """Whether anything at all was recorded."""
+    return any(count_rows(export, table) for table in _EVENTS)
+
+
+def count_rows(export: Path, table: str, where: str = "1") -> int:
+    """Rows of a table; 0 where there is no such table."""
+    with contextlib.closing(_open(export)) as database, contextlib.suppress(sqlite3.Error):
+        (number,) = database.execute(f'SELECT count(*) FROM "{table}" WHERE {where}').fetchone()
+        return int(number)
+    return 0
+
+
+def tables(export: Path) -> frozenset[str]:
+    """The names of the tables."""
+    with contextlib.closing(_open(export)) as database, contextlib.suppress(sqlite3.Error):
+        return frozenset(str(name) for (name,) in database.execute("SELECT name FROM sqlite_master"))
+    return frozenset()
+
+
+def _open(export: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{export.absolute().as_uri()}?mode=ro", uri=True)
+
+
+def _message(line: str) -> Message | None:
+    try:
+        event = json.loads(line)["DiagnosticEvent"]
+        time = re.sub(r"\D", "", str(event.get("Timestamp", {}).get("Time", ""))) or "0"
+        severity = _LEVELS.get(event.get("Level", ""), 1)
+        process = int(event.get("GlobalProcess", 0))
+        fits = process < _LARGEST_INTEGER  # what concerns the machine has a number that SQLite cannot hold
+        return Message(severity, str(event["Text"]), int(time), process if fits else None)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None

@@ -18,9 +18,8 @@ from msgspec import Struct
 
 from boundby.__about__ import __version__
 from boundby.capture.child import ask
-from boundby.capture.flags import Plan
+from boundby.capture.flags import Computer, Plan
 from boundby.capture.locate import Nsys, version_numbers
-from boundby.capture.machine import Computer
 from boundby.capture.session import Ran
 from boundby.model import door
 from boundby.trace.facts import JobPlace

@@ -1,4 +1,4 @@
-"""Record one run of a program with nsys, and leave a folder that holds everything."""
+"""Record one run of a program with nsys, or with PyTorch's own profiler, and leave a folder that holds everything."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import json
 import os
 import re
 import shutil
+import signal
+import subprocess
 import tempfile
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,14 +19,14 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from boundby.capture import diagnostics, facts, failure, flags, folder, handover, launcher, privacy, session
+from boundby.capture import facts, failure, flags, folder, launcher, session
 from boundby.capture.child import Progress
-from boundby.capture.export import export_sqlite
+from boundby.capture.export import add_diagnostics, export_sqlite, has_events, strip_environment, warnings_in
 from boundby.capture.facts import NVTX_FIX, nvtx_trap
-from boundby.capture.flags import Options, Plan, Support
+from boundby.capture.flags import Options, Plan, Support, look_at_machine
 from boundby.capture.folder import RunFolder
+from boundby.capture.launcher.program.profiler import SETTINGS_VARIABLE
 from boundby.capture.locate import Nsys, find_nsys
-from boundby.capture.machine import look_at_machine
 from boundby.capture.session import Ran, Say
 from boundby.model.errors import OutputError, UserError
 from boundby.trace.facts import JobPlace
@@ -168,10 +170,10 @@ def export_report(report: Path, export: Path, nsys: Nsys, *, progress: Progress 
     Raises UserError, also where nothing was recorded.
     """
     export_sqlite(report, export, nsys, progress=progress)
-    diagnostics.add_diagnostics(report, export, nsys)
-    privacy.strip_environment(export)
-    if not diagnostics.has_events(export):
-        raise failure.why_no_events(diagnostics.warnings_in(export))
+    add_diagnostics(report, export, nsys)
+    strip_environment(export)
+    if not has_events(export):
+        raise failure.why_no_events(warnings_in(export))
 
 
 def _clear(made: RunFolder) -> None:
@@ -248,7 +250,7 @@ def record_once(
             env = launcher.launcher_environment(
                 env, notes, operators=request.torch_ops, collectives=marks_collectives, lines=has_lines
             )
-        given = handover.prepare(private, env)
+        given = session.prepare(private, env)
         name = f"boundby-{uuid.uuid4().hex[:12]}"
         command = flags.command_line(nsys, chosen, made.path.absolute() / "report", name, support)
         ran = session.run_session(command, request.program, given, nsys, name, say=say, start_limit_s=start_limit_s)
@@ -266,3 +268,93 @@ def _rescued(ran: Ran, private: Path) -> Ran:
         moved = {path: Path(shutil.move(path, Path(tempfile.gettempdir()) / path.name)) for path in inside}
         files = [moved.get(path, path) for path in files]
     return replace(ran, files=tuple(files))
+
+
+# Record one run of a program with PyTorch's own profiler, where nsys is not to be had.
+#
+# The program runs as it would; what is in ``launcher/program`` starts the profiler inside it. What no profiler within
+# a process can see (other processes, the operating system, what lies before and after the recorded steps) is not
+# recorded.
+
+
+class Rhythm(Struct, frozen=True):
+    """How many steps to let pass, to warm up with, and to record; and what of each operator."""
+
+    wait: int = 1
+    warmup: int = 1
+    active: int = 3
+    stacks: bool = True
+    shapes: bool = True
+    memory: bool = True
+
+
+class TorchRecording(Struct, frozen=True):
+    """A run that has ended, and what its processes wrote."""
+
+    folder: RunFolder
+    exit_code: int
+    traces: tuple[Path, ...]
+
+
+def record_with_torch(
+    program: Sequence[str], chosen: Path | None, rhythm: Rhythm, *, force: bool, say: Say
+) -> TorchRecording:
+    """Run the program with PyTorch's profiler in it. A program that fails is no error here.
+
+    Raises:
+        ProgramError: there is no such program.
+        OutputError: the folder cannot be used.
+    """
+    check_program(tuple(program))
+    now = datetime.now().astimezone()
+    made = folder.make_folder(chosen, tuple(program), now, force=force)
+    failure.check_room(made.path, "a trace in")
+    say(
+        f"recording with torch.profiler into {made.path}: {rhythm.active} steps after {rhythm.wait} and "
+        f"{rhythm.warmup} to warm up (without steps: from the first module's call to the end)"
+    )
+    for old in made.path.glob("report*.pt.trace.json.gz"):
+        old.unlink()
+    told = {"folder": str(made.path.resolve()), **{name: getattr(rhythm, name) for name in Rhythm.__annotations__}}
+    with tempfile.TemporaryDirectory(prefix="boundby-") as private:
+        notes = Path(private) / "notes"
+        environment = launcher.launcher_environment(os.environ, notes)
+        environment[SETTINGS_VARIABLE] = json.dumps(told)
+        child = subprocess.Popen(list(program), env=environment)
+        with _without_interrupts():  # the program gets them itself
+            code = child.wait()
+        found = launcher.read_notes(notes)
+    traces = tuple(sorted(made.path.glob("report*.pt.trace.json.gz")))
+    facts = {"command": list(program), "profiler": "torch.profiler", "started": now.isoformat(), "exit_code": code}
+    write_facts(made, {**facts, **told, "folder": str(made.path)})
+    for problem in sorted({note.problem for note in found if note.problem}):
+        say(f"in the program: {problem}")
+    return TorchRecording(made, code if code >= 0 else 128 - code, traces)
+
+
+def check(recording: TorchRecording, *, imported_torch: bool = True) -> Path:
+    """The trace to analyse. Raises UserError where there is none, or each rank wrote its own."""
+    if len(recording.traces) == 1:
+        return recording.traces[0]
+    place = recording.folder.path
+    if recording.traces:
+        names = ", ".join(path.name for path in recording.traces[:3])
+        raise UserError(
+            f"{len(recording.traces)} processes wrote a trace each into {place} ({names}).",
+            "Look at one: boundby analyze FILE; or at all of them together: boundby job FOLDER",
+        )
+    why = "no module was called and no step ended" if imported_torch else "the program did not import torch"
+    raise UserError(
+        f"torch.profiler recorded nothing: {why}, or too few steps ended.",
+        "Record fewer steps (--torch-steps 0,0,1), mark them with boundby.annotate.steps, or record with nsys.",
+    )
+
+
+@contextlib.contextmanager
+def _without_interrupts() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

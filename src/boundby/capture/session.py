@@ -10,22 +10,90 @@ import contextlib
 import os
 import re
 import select
+import shlex
 import signal
 import stat
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
 from msgspec import Struct
 
 from boundby.capture.child import ChildTimeoutError, Finished, run_child
-from boundby.capture.handover import Handover, park_streams
+from boundby.capture.folder import SCRIPT_NAME
 from boundby.capture.locate import Nsys
 from boundby.model import door
 from boundby.trace.vocabulary.last_words import INTERRUPTED, LastWords, last_words
+
+# Give the program the user's own streams, past nsys.
+#
+# nsys puts pipes between a program and the terminal, so that a progress bar no longer sees a terminal, output arrives
+# late, and all of it ends up in the report. So nsys starts three lines of shell instead. They take the user's streams
+# from where boundby left them, say which process they are, and become the program: same process, same arguments, same
+# environment, same exit code.
+
+#: stream -> where it waits. A POSIX shell can name only one digit; nsys opens its own files around these.
+PARKED = {0: 7, 1: 8, 2: 9}
+_SCRIPT = """\
+#!/bin/sh
+# boundby profile: hand the user's streams to the program, and become it.
+echo $$ >"${0%/*}/pid"
+"""
+
+
+class Handover(Struct, frozen=True):
+    """The files of one handover, in a private folder."""
+
+    folder: Path
+    environment: Mapping[str, str]
+    """That of nsys."""
+
+    def command(self, program: Sequence[str]) -> list[str]:
+        """What nsys starts."""
+        return ["/bin/sh", str(self.folder / SCRIPT_NAME), *program]
+
+    @property
+    def pid(self) -> int | None:
+        """The program's process, None before it has started."""
+        try:
+            return int(door.read_text(self.folder / "pid"))
+        except (OSError, ValueError):
+            return None
+
+
+def prepare(folder: Path, env: Mapping[str, str]) -> Handover:
+    """Write the script into a folder that only this user can write to.
+
+    nsys gets that folder for its own temporary files, so that none of them outlives it and no folder of another
+    user (``/tmp/nvidia``) is in the way. ``env`` says what the program's folder is.
+    """
+    streams = [number for number in PARKED if _is_open(number)]
+    take = " ".join(f"{'<' if number == 0 else f'{number}>'}&{PARKED[number]}" for number in streams)
+    close = " ".join(f"{PARKED[number]}<&-" for number in streams)
+    own = f"export TMPDIR={shlex.quote(env['TMPDIR'])}" if "TMPDIR" in env else "unset TMPDIR"
+    mask = os.umask(0)  # nsys zeroes it: the program's files would be anybody's to write
+    os.umask(mask)
+    script = f'{_SCRIPT}umask {mask:04o}\n{own}\nexec "$@" {take} {close}\n'
+    (folder / SCRIPT_NAME).write_bytes(os.fsencode(script))
+    return Handover(folder, {**env, "TMPDIR": str(folder)})
+
+
+def park_streams(command: Sequence[str], log: Path) -> list[str]:
+    """A command that runs ``command`` with the caller's streams parked, and writes its own words to ``log``."""
+    park = " ".join(f"{there}{'<' if here == 0 else '>'}&{here}" for here, there in PARKED.items() if _is_open(here))
+    return ["/bin/sh", "-c", f'exec "$@" {park} </dev/null >>{shlex.quote(str(log))} 2>&1', "sh", *command]
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
+
 
 # Hear what a program says last, and pass every byte on as it comes.
 #

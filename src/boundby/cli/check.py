@@ -6,9 +6,19 @@ from pathlib import Path
 
 import click
 
-from boundby.cli import console, gating, outcome
+from boundby.cli import console, outcome
 from boundby.cli.console import View
-from boundby.cli.options import FILE, PLAIN, analysis_options, json_option, view_options
+from boundby.cli.options import (
+    FILE,
+    PLAIN,
+    Places,
+    analysis_options,
+    gate_options,
+    gate_table,
+    json_option,
+    steps_option,
+    view_options,
+)
 from boundby.cli.outcome import Exit
 from boundby.options import AnalysisOptions
 
@@ -16,9 +26,9 @@ from boundby.options import AnalysisOptions
 @click.command(epilog=outcome.EPILOG)
 @click.argument("report", required=False, type=FILE)
 @click.option("-l", "--limit", "limits", metavar="LIMIT", multiple=True, help="A limit, such as 'step.time < 12 ms'.")
-@gating.gate_options
+@gate_options
 @analysis_options("window", "skip_first", "devices", "processes", "nsys")
-@gating.steps_option
+@steps_option
 @click.option("--quantities", is_flag=True, help="List the quantities that a limit can be set on.")
 @json_option
 @click.option("-o", "--output", type=FILE, help="Write the result to this file as JSON.")
@@ -27,7 +37,7 @@ def check(
     report: Path | None,
     limits: tuple[str, ...],
     budget: Path | None,
-    places: gating.Places,
+    places: Places,
     options: AnalysisOptions,
     steps: str | None,
     quantities: bool,
@@ -76,5 +86,5 @@ def check(
     if as_json:
         console.put(saved.render(result), utf8=True)
     elif not (view.quiet and result.passed):
-        console.put(gating.gate_table(result, view.surface()))
+        console.put(gate_table(result, view.surface()))
     return outcome.of_gate(result)

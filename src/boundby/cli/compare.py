@@ -7,16 +7,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from boundby.cli import console, gating, outcome
+from boundby.cli import console, outcome
 from boundby.cli.console import View
-from boundby.cli.options import FILE, PLAIN, analysis_options, view_options
+from boundby.cli.options import (
+    FILE,
+    PLAIN,
+    Places,
+    analysis_options,
+    gate_options,
+    gate_table,
+    steps_option,
+    view_options,
+)
 from boundby.options import AnalysisOptions
 from boundby.render.formats import BY_SUFFIX, Surface
 
 if TYPE_CHECKING:
     from boundby.compare.gate import Budget
-    from boundby.results.comparison import Comparison
-    from boundby.results.gate import GateResult
+    from boundby.results.comparison import Comparison, GateResult
 
 FORMATS = ("terminal", "markdown", "html", "json")
 
@@ -33,9 +41,9 @@ FORMATS = ("terminal", "markdown", "html", "json")
     help="Exit with 1 if this holds: 'regression > 5 %', 'step.time > 12 ms', 'findings.new.high > 0', or one word: "
     "regression, new-findings. Can be repeated.",
 )
-@gating.gate_options
+@gate_options
 @analysis_options("window", "skip_first", "devices", "processes", "nsys")
-@gating.steps_option
+@steps_option
 @analysis_options("no_fold", no_fold="Analyse numbered regions separately. They are matched folded anyway.")
 @view_options(
     *(*PLAIN, "top", "sort"),
@@ -48,7 +56,7 @@ def compare(
     output: Path | None,
     fail_on: tuple[str, ...],
     budget: Path | None,
-    places: gating.Places,
+    places: Places,
     options: AnalysisOptions,
     steps: str | None,
     view: View,
@@ -86,7 +94,7 @@ def compare(
     if output is not None:
         write.write_text(output, text, inputs=inputs)
         if result is not None and not view.quiet:
-            console.put(gating.gate_table(result, view.surface()))
+            console.put(gate_table(result, view.surface()))
     else:
         console.put(text, utf8=kind != "terminal")
     places.deliver(result, _render("markdown", comparison, result, view.plain()), inputs)
@@ -100,7 +108,7 @@ def _jobs(
     kind: str,
     output: Path | None,
     options: AnalysisOptions,
-    places: gating.Places,
+    places: Places,
     view: View,
 ) -> int:
     """Two jobs of many ranks."""
@@ -123,7 +131,7 @@ def _jobs(
     else:
         console.put(text, utf8=kind != "terminal")
     if result is not None and not view.quiet:
-        console.put(gating.gate_table(result, view.surface()))
+        console.put(gate_table(result, view.surface()))
     places.deliver(result, drawn(job_comparison_document(found), "markdown", surface), [before, after])
     return outcome.of_gate(result)
 

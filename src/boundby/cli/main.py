@@ -20,7 +20,7 @@ from boundby.model import heap
 
 #: command -> where it lives. Loaded when it is used, so that ``boundby --help`` answers at once.
 COMMANDS = {
-    "agent-guide": "boundby.cli.agent_guide:agent_guide",
+    "agent-guide": "boundby.cli.mcp:agent_guide",
     "analyze": "boundby.cli.analyze:analyze",
     "check": "boundby.cli.check:check",
     "compare": "boundby.cli.compare:compare",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from boundby.cli import outcome
+from boundby.cli import console, outcome
 from boundby.cli.outcome import Exit
 from boundby.model.errors import UserError, did_you_mean
 from boundby.results.saved import escaped
@@ -20,6 +20,27 @@ if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
 
     from boundby.api import Analysis
+
+# ``boundby agent-guide``: how an agent works with boundby, as text to read or to keep.
+
+
+@click.command("agent-guide", epilog=outcome.EPILOG)
+def agent_guide() -> int:
+    """Print how an agent works with boundby.
+
+    It names the commands, and says how to read their answers and when not to believe them.
+
+    \b
+    boundby agent-guide > AGENTS.boundby.md
+    """
+    console.put(text(), utf8=True)
+    return Exit.OK
+
+
+def text() -> str:
+    """The guide, Markdown."""
+    return Path(__file__).with_name("agent-guide.md").read_text(encoding="utf-8")
+
 
 MOST_CHARACTERS = 12_000  # of one answer
 KEPT = 4  # analyses that are kept for further questions

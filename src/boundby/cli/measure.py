@@ -17,7 +17,7 @@ from boundby.cli.console import View
 from boundby.cli.options import FILE, PLAIN, Command, json_option, view_options
 
 if TYPE_CHECKING:
-    from boundby.measure.comparison import Measurable
+    from boundby.measure.latencies import Measurable
     from boundby.measure.results import Comparison, Latency, Result
     from boundby.measure.target import Target
 
@@ -382,9 +382,8 @@ def _with_first(result: Latency, found: Target) -> Latency:
 
 def _compare(pair: Sequence[str], options: dict[str, Any]) -> Comparison:
     """Two targets in turns, two saved results, or a new measurement against a saved one."""
-    from boundby.measure.comparison import compare as judge
-    from boundby.measure.comparison import compare_in_turns
-    from boundby.measure.latencies import measured
+    from boundby.measure.latencies import compare as judge
+    from boundby.measure.latencies import compare_in_turns, measured
     from boundby.measure.results import load
 
     saved = {name: load(name) for name in pair if _is_saved(name)}

@@ -15,7 +15,7 @@ from boundby.model.errors import UserError
 from boundby.model.expressions import expression
 
 if TYPE_CHECKING:
-    from boundby.results.gate import GateResult
+    from boundby.results.comparison import GateResult
 
 #: What a stream that takes no more says; of files, what writes them tells.
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO)

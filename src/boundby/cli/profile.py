@@ -20,8 +20,7 @@ from boundby.render.formats import BY_SUFFIX, FORMATS
 
 if TYPE_CHECKING:
     from boundby.api import Analysis
-    from boundby.capture.profile import Request
-    from boundby.capture.torch_run import Rhythm
+    from boundby.capture.profile import Request, Rhythm
 
 SHOWN = (*(form.name for form in FORMATS.values() if form.after_profile), "none")
 
@@ -319,7 +318,7 @@ def _run(request: Request, options: AnalysisOptions, format_name: str, view: Vie
 
 
 def _rhythm(steps: str, record: str) -> Rhythm:
-    from boundby.capture.torch_run import Rhythm
+    from boundby.capture.profile import Rhythm
 
     kinds = {kind.strip() for kind in record.split(",") if kind.strip()} - {"none"}
     if wrong := kinds - {"stacks", "shapes", "memory"}:
@@ -346,13 +345,13 @@ def _run_with_torch(
     force: bool,
 ) -> int:
     from boundby import api
-    from boundby.capture import torch_run
+    from boundby.capture import profile
 
     def say(text: str) -> None:
         if not view.quiet:
             _say(text)
 
-    recording = torch_run.record(program, output, rhythm, force=force, say=say)
+    recording = profile.record_with_torch(program, output, rhythm, force=force, say=say)
     code, folder = recording.exit_code, recording.folder.path
     if code:
         say(f"the program ended with {_ending(code)}; this is what it did until then")
@@ -361,7 +360,7 @@ def _run_with_torch(
         if len(recording.traces) > 1:  # one a rank
             say(f"all of it is in {folder}: {_tell_job(folder, options, format_name, view)}")
             return
-        trace = torch_run.check(recording)
+        trace = profile.check(recording)
         with view.progress() as progress:
             analysis = api.examine(trace, options, progress=progress)
         _answer(analysis, folder, options, format_name, view)

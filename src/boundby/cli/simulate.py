@@ -72,8 +72,8 @@ def simulate(
 
 
 def _run(case: Case, output: Path | None, schema: str, *, truth: bool, as_json: bool, quiet: bool) -> None:
-    from boundby.simulate.engine import DeadlockError
-    from boundby.simulate.export import write_export
+    from boundby.simulate.machine import DeadlockError
+    from boundby.simulate.nsys_export import write_export
 
     try:
         run = case.run()

@@ -26,8 +26,7 @@ from boundby.compare.quantities import QUANTITIES, Known, Number, Quantity, find
 from boundby.model import door, units
 from boundby.model.errors import InputError, UserError, did_you_mean
 from boundby.model.scale import NOTABLE
-from boundby.results.comparison import Comparison, RegionChange
-from boundby.results.gate import GateResult, LimitResult, Measured
+from boundby.results.comparison import Comparison, GateResult, LimitResult, Measured, RegionChange
 from boundby.results.job import JobComparison, JobReport
 from boundby.results.report import RegionReport, Report
 from boundby.structure.steps import find_steps, likely_steps

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
+from msgspec.structs import replace
 
 from boundby.model.arrays import (
     BoolArray,
@@ -31,8 +32,81 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.library import integers, run
-from boundby.trace.tables import NO_CORRELATION, OpKind, Trace
+from boundby.model.scale import HABIT, HALF, MANY, NEGLIGIBLE
+from boundby.model.units import percent, plural
+from boundby.trace.facts import TraceWarning
+from boundby.trace.tables import NO_CORRELATION, ApiCalls, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass
+
+# Device clocks that run apart from the host's: detect it, estimate the shift.
+#
+# No operation can start before the call that launches it, and a copy that holds its call ends before the call returns.
+# Timestamps of both sides are fitted to one clock by the profiler, good to a few microseconds; when many operations
+# start earlier than that the device's clock is behind, when many end later it is ahead.
+
+# Fits between the clocks err by this much in healthy traces, so earlier starts are not evidence of a shift.
+CLOCK_NOISE_NS = 20_000
+# Fewer copies that hold their call say nothing of a clock that is ahead.
+LEAST_COPIES = HABIT
+# More than this fraction of operations starting before their launch is beyond noise and broken rows.
+SKEWED_FRACTION = NEGLIGIBLE
+# More than this fraction of such copies ending after their call is no row that is broken here or there.
+AHEAD_FRACTION = HALF
+# The shift is taken from this quantile of (launch - start): the few beyond it are broken rows, not the clock.
+ROBUST_QUANTILE = 0.999
+# Of so many operations one starts within this of its call's end: in 30 real traces 170 us at most, mostly 10 us.
+LEAST_LAUNCHED, MOST_LATENCY_NS = MANY, 300_000
+# The quickest operation of any healthy trace starts about this long after its launching call has begun.
+LEAST_LATENCY_NS = 2_000
+
+
+class ClockShift(Struct, frozen=True):
+    """``shift_ns`` is to be added to device times. ``early_fraction`` of operations start before their launch;
+    ``late_fraction`` of the copies that hold their call end after it returned."""
+
+    shift_ns: int
+    early_fraction: float
+    late_fraction: float = 0.0
+    unshown_ns: int = 0  # so far ahead it may be besides: no operation starts sooner after its call
+
+    @property
+    def because(self) -> str:
+        """What shows that the clock is off."""
+        if self.shift_ns < 0:
+            return f"{percent(self.late_fraction)} of the copies that hold their call end after it returned"
+        return f"{percent(self.early_fraction)} of its operations start before their launch"
+
+
+NO_SHIFT = ClockShift(0, 0.0)
+
+
+def estimate_shift(operation_start: Int64Array, launch_start: Int64Array, late: Int64Array | None = None) -> ClockShift:
+    """The shift that puts one device's operations after their launches, or NO_SHIFT for a healthy clock.
+
+    Shapes: both (n,), for operations whose launching call is known; ``late``: (m,), by how much copies that hold their
+    call end after it has returned (negative: before). The estimate is the smallest shift that is consistent with
+    causality, so true launch latencies are at least those reported, and true returns at most as late.
+    """
+    if len(operation_start) == 0:
+        return NO_SHIFT
+    early: npt.NDArray[np.int64] = launch_start - operation_start
+    fraction = float((early > CLOCK_NOISE_NS).mean())
+    if fraction > SKEWED_FRACTION:
+        shift = int(np.quantile(early, ROBUST_QUANTILE, method="inverted_cdf")) + LEAST_LATENCY_NS
+        return ClockShift(max(shift, 0), fraction)
+    # Where every operation starts late after its launch as well, one wait that returned too early is enough.
+    is_slow = len(early) >= LEAST_LAUNCHED and -int(early.max()) > MOST_LATENCY_NS
+    enough = 1 if is_slow else LEAST_COPIES
+    ahead = float((late > CLOCK_NOISE_NS).mean()) if late is not None and len(late) >= enough else 0.0
+    if late is None or ahead <= AHEAD_FRACTION:
+        return ClockShift(0, fraction, ahead)
+    # Never so far that operations would start before their launch.
+    room = -int(np.quantile(early, ROBUST_QUANTILE, method="inverted_cdf")) - LEAST_LATENCY_NS
+    back = min(int(np.quantile(late, ROBUST_QUANTILE, method="inverted_cdf")), room)
+    if is_slow and room - back > MOST_LATENCY_NS:  # it is ahead, and the quickest launch shows by how much
+        back = room
+    return ClockShift(-max(back, 0), fraction, ahead)
+
 
 # A first call counts as loading code when it takes this many times the median of the later ones, and as many times what
 # a call that loads nothing takes at most: no ordinary hiccup (page fault) explains it. Real lazy loads take 0.1 ms (a
@@ -223,3 +297,87 @@ def _long_firsts(
     usual = np.where(size > 1, duration[call[middle]], overall)
     loads[call[place[duration[call[place]] > FIRST_LOAD_FACTOR * usual]]] = True
     return loads
+
+
+# Waits whose call is not on record while the capture's own row of the wait is: put back where that row lies.
+#
+# A profiler writes a wait for the device twice, as a call and as a row of its table of waits, which has the same time
+# to within a microsecond. Where only the row is left, the host would seem to work on its own all that time.
+
+
+def restored(trace: Trace, calls: Calls) -> Trace:
+    """The trace with the calls of such waits; itself where there are none. Only where it is plain what call it was (all
+    on record that name streams and events as it does are of one class) and which thread made it (see ``_threads``)."""
+    points, api = trace.stream_points, trace.api
+    inside = (points.start_ns >= trace.span_ns[0]) & (points.end_ns <= trace.span_ns[1])
+    rows = np.flatnonzero(inside & ~points.is_record & (points.end_ns > points.start_ns) & (points.process >= 0))
+    if not len(rows) or not len(api) or not bool((calls.of_point[rows] < 0).any()):
+        return trace
+    stride = int(max(api.correlation.max(), points.correlation[rows].max())) + 1
+    key = trace.process_of_thread[api.thread] * stride + api.correlation
+    order = np.argsort(key, kind="stable")
+    wanted = points.process[rows].astype(np.int64) * stride + points.correlation[rows]
+    place = np.searchsorted(key[order], wanted)
+    call = order[np.minimum(place, len(order) - 1)]
+    is_known = key[call] == wanted
+    lost = np.flatnonzero(~is_known)
+    if not len(lost):
+        return trace
+    shape = (points.stream[rows] >= 0) * 2 + (points.event[rows] >= 0)
+    name = np.full(len(rows), -1, np.int32)
+    for each in unique(shape[lost]).tolist():
+        names = api.name[call[is_known & (shape == each)]]
+        if len(names) and len(unique(trace.call_class[names])) == 1:
+            name[shape == each] = np.bincount(names[names >= 0], minlength=1).argmax()
+    lost = lost[name[lost] >= 0]
+    start, end = points.start_ns[rows[lost]], points.end_ns[rows[lost]]
+    thread = _threads(trace, key[order], order, wanted[lost], points.process[rows[lost]])
+    found = np.flatnonzero(_is_free(api, thread, start, end))
+    if not len(found):
+        return trace
+    columns: dict[str, npt.NDArray[Any]] = {
+        "start_ns": start[found],
+        "end_ns": end[found],
+        "thread": thread[found],
+        "correlation": points.correlation[rows[lost[found]]],
+        "name": name[lost[found]],
+        "has_failed": np.zeros(len(found), bool),
+    }
+    text = (
+        f"{plural(len(found), 'call')} that wait for the device {'is' if len(found) == 1 else 'are'} missing, but not "
+        "what the profiler wrote of the waits: put back from there."
+    )
+    warnings = (*trace.warnings, TraceWarning("waits-restored", text))
+    return replace(trace, api=ApiCalls(**api.grown(columns)).sorted(trace.names), warnings=warnings)
+
+
+def _threads(
+    trace: Trace,
+    key: Int64Array,
+    order: npt.NDArray[np.intp],
+    wanted: Int64Array,
+    process: npt.NDArray[np.int32],
+) -> npt.NDArray[np.int64]:
+    """The thread of each lost call: that of the calls before and after it, since a process numbers its calls in order,
+    or the only one of the process that calls; -1 where that is not plain. One after all calls on record is the
+    profiler's own: it waits for the device before it stops. ``key``: of all calls, as ``order`` sorts them."""
+    thread, place = np.append(trace.api.thread[order].astype(np.int64), -1), np.searchsorted(key, wanted)
+    before, after = (np.where(_process(trace, thread[at]) == process, thread[at], -1) for at in (place - 1, place))
+    callers = unique(trace.api.thread)
+    alone = np.bincount(_process(trace, callers), minlength=len(trace.processes))[process] == 1
+    return np.where(alone | (before == after), after, -1)
+
+
+def _process(trace: Trace, thread: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+    found: npt.NDArray[np.int64] = np.append(trace.process_of_thread, -1)[thread]
+    return found
+
+
+def _is_free(api: ApiCalls, thread: npt.NDArray[np.int64], start: Int64Array, end: Int64Array) -> BoolArray:
+    """Whether each thread is in none of its recorded calls from start to end."""
+    free: BoolArray = thread >= 0
+    for each in unique(thread[free]).tolist():
+        mine, own = np.flatnonzero(thread == each), api.rows_of(each)
+        ended = np.append(np.iinfo(np.int64).min, np.maximum.accumulate(api.end_ns[own]))
+        free[mine] = ended[np.searchsorted(api.start_ns[own], end[mine])] <= start[mine]
+    return free

@@ -11,8 +11,7 @@ from boundby.model.arrays import is_in, unique
 from boundby.model.intervals import EMPTY, Coverage, IntervalSet, contains, subtract, union
 from boundby.model.scale import MANY, NEGLIGIBLE, NOTABLE, SLIGHT
 from boundby.trace.tables import Schedule, Trace
-from boundby.trace.vocabulary.mpi import WAITING
-from boundby.trace.vocabulary.os import MESSAGES, SLEEPS
+from boundby.trace.vocabulary.os import MESSAGES, SLEEPS, WAITING
 from boundby.trace.vocabulary.python import LOADER, WAITS_FOR_WORKERS
 
 # A runnable thread gets a core after some time slices of others, in turn, and keeps it for a slice (Linux's

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from boundby.model.arrays import Int64Array, factorize, places
 from boundby.trace.tables import Messages, Trace
-from boundby.trace.vocabulary.mpi import MessageKind
+from boundby.trace.vocabulary.os import MessageKind
 
 
 def held(

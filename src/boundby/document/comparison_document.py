@@ -43,12 +43,13 @@ from boundby.results.comparison import (
     Comparison,
     DeviceChange,
     FindingChange,
+    GateResult,
+    LimitResult,
     Prediction,
     RegionChange,
     Side,
     Significance,
 )
-from boundby.results.gate import GateResult, LimitResult
 
 MIN_SHARE = NEGLIGIBLE  # of either run: regions and causes below it are left out of tables for people
 MAX_ROWS = TABLE

@@ -34,7 +34,7 @@ from boundby.document.comparison_document import limits, told_first
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, CAUSE_INFO, CAUSE_KEYS, COLORS, JOB_CAUSES, LETTER, NOUN, SHORT_LABEL
 from boundby.model.scale import HALF, HARDLY, NEGLIGIBLE, SMALL
-from boundby.results.gate import GateResult
+from boundby.results.comparison import GateResult
 from boundby.results.job import (
     JobComparison,
     JobReport,

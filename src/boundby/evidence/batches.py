@@ -8,8 +8,8 @@ from boundby.attribution.timeline import DeviceTimeline
 from boundby.evidence.context import Int, RuleContext
 from boundby.evidence.device_work import device_work
 from boundby.model.arrays import pick, scattered, spread
+from boundby.model.intervals import NOTHING
 from boundby.model.scale import MOST
-from boundby.model.step_function import NOTHING
 from boundby.trace.tables import Direction, OpKind
 
 # A scalar, a flag or a few indices are no batch.

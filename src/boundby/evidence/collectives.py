@@ -20,7 +20,7 @@ from boundby.model.intervals import Coverage, IntervalSet, contains, union
 from boundby.model.scale import HALF, SLIGHT
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.cuda import CallClass
-from boundby.trace.vocabulary.mpi import MessageKind, message_kind
+from boundby.trace.vocabulary.os import MessageKind, message_kind
 
 # Message passing: the host waits for other ranks there, whatever its CPU does meanwhile (MPI polls).
 MESSAGE_NAME = expression(r"^P?MPI_|^nvshmemx?_|^gloo", re.IGNORECASE)

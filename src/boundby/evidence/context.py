@@ -17,8 +17,8 @@ from boundby.correlation.correlate import Calls
 from boundby.evidence.operators import Operators, operators_of
 from boundby.model.arrays import MISSING, group_counts, group_sums, largest, marked, pick, ranked, unique
 from boundby.model.causes import Cause
+from boundby.model.intervals import NOTHING
 from boundby.model.scale import MANY, MOST, NEGLIGIBLE
-from boundby.model.step_function import NOTHING
 from boundby.model.units import count, duration
 from boundby.replay import Savings
 from boundby.results.report import DeviceReport, Example, RegionReport, WhatIf

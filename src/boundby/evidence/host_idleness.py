@@ -45,9 +45,8 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.causes import Cause
-from boundby.model.intervals import Coverage, IntervalSet, contains, overlay, subtract, union
+from boundby.model.intervals import NOTHING, Coverage, IntervalSet, contains, overlay, subtract, union
 from boundby.model.scale import A_FEW_LINES, HABIT, HALF, LIST, MOST, NEARLY_ALL, SMALL
-from boundby.model.step_function import NOTHING
 from boundby.model.units import duration
 from boundby.replay.predictor import MODEL_ERROR
 from boundby.results.report import Example

@@ -16,8 +16,7 @@ from msgspec import Struct
 
 from boundby.model.arrays import unique
 from boundby.model.expressions import expression
-from boundby.model.intervals import IntervalSet, contains
-from boundby.model.step_function import cut
+from boundby.model.intervals import IntervalSet, contains, cut
 from boundby.trace.stacks import Backtraces, StackSource, file_name, is_interpreter, is_plumbing, is_user_python
 from boundby.trace.tables import Trace
 

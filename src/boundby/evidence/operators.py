@@ -23,7 +23,7 @@ from boundby.attribution.timeline import Timeline
 from boundby.evidence.looked import Looked
 from boundby.model.arrays import Int32Array, Int64Array, compact, factorize, unique
 from boundby.model.expressions import expression
-from boundby.model.step_function import NOTHING
+from boundby.model.intervals import NOTHING
 from boundby.results.report import CodeLine
 from boundby.trace.stacks import Backtraces, StackSource, describe_frame, is_plumbing, is_user_python, own_first
 from boundby.trace.tables import Trace

@@ -33,9 +33,8 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.expressions import expression
-from boundby.model.intervals import EMPTY, Coverage, union
+from boundby.model.intervals import EMPTY, NOTHING, Coverage, union
 from boundby.model.scale import A_FEW_LINES, HALF, LIST, QUARTER
-from boundby.model.step_function import NOTHING
 from boundby.model.units import duration
 from boundby.results.report import Example
 from boundby.stats.device import SMALL_COPY_BYTES

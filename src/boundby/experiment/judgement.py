@@ -7,9 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from boundby.experiment import cycles
-from boundby.experiment.conditions import BASE, DEVICE, HOST, INPUT
 from boundby.experiment.cycles import BALANCED, OUTSIDE, SERIAL
-from boundby.experiment.paces import LEAST_FREEDOM, Block, Difference, Paces, compare, student_quantile
+from boundby.experiment.paces import (
+    BASE,
+    DEVICE,
+    HOST,
+    INPUT,
+    LEAST_FREEDOM,
+    Block,
+    Difference,
+    Paces,
+    compare,
+    student_quantile,
+)
 from boundby.experiment.planning import LARGE, BlockPlan, Found, PlannedFeed
 from boundby.model import statistics
 from boundby.model.units import duration, percent, plural

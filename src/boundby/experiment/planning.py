@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from boundby.experiment import conditions
-from boundby.experiment.conditions import DEVICE, HOST, INPUT, Condition
-from boundby.measure import steady
+from boundby.experiment import paces
+from boundby.experiment.paces import DEVICE, HOST, INPUT, Condition
+from boundby.measure import sampling
 from boundby.model.errors import UserError
 from boundby.model.expressions import expression
 
@@ -124,11 +124,11 @@ def look(told: Mapping[str, Any], *, named: str | None = None, ended: bool = Fal
     if source is None:
         return None
     spans = [after - before for before, after in pairwise(times[source])]
-    settled = steady.steady_from(spans)
+    settled = sampling.steady_from(spans)
     too_long = len(spans) >= MOST_WARM_UP or sum(spans) > LONGEST_WARM_UP_NS
-    if settled is None and not ended and not (too_long and len(spans) >= steady.MIN_STEADY):
+    if settled is None and not ended and not (too_long and len(spans) >= sampling.MIN_STEADY):
         return None
-    if len(spans) < steady.MIN_STEADY:
+    if len(spans) < sampling.MIN_STEADY:
         return None
     feed = told["feed"]
     kind = None
@@ -192,21 +192,21 @@ def plan(
     least = LEAST_STEPS if steps is not None else max(LEAST_STEPS, BLOCK_NS // found.step_ns)
     count = -(-least // each) * each
     if without_delays:
-        return BlockPlan(found, place, (conditions.BASE,) * RUN_BLOCKS, drop, count)
-    both = conditions.conditions(found.parts, (SMALL, LARGE), removals)
-    large = conditions.conditions(found.parts, (LARGE,), removals)
+        return BlockPlan(found, place, (paces.BASE,) * RUN_BLOCKS, drop, count)
+    both = paces.conditions(found.parts, (SMALL, LARGE), removals)
+    large = paces.conditions(found.parts, (LARGE,), removals)
     if steps is None:
         steps = count * (1 + 3 * ROUNDS * len(both)) if len(found.parts) > 1 else 20 * count
     blocks = steps // count
-    wanted = both if conditions.rounds_within(blocks, len(both)) >= ROUNDS else large
-    rounds = min(conditions.rounds_within(blocks, len(wanted)), MOST_ROUNDS)
+    wanted = both if paces.rounds_within(blocks, len(both)) >= ROUNDS else large
+    rounds = min(paces.rounds_within(blocks, len(wanted)), MOST_ROUNDS)
     if rounds < 1:
         least = count * (1 + 3 * len(large))
         raise ExperimentError(
             f"{steps} steps are too few for {len(large) + 1} conditions in blocks of {count}.",
             f"Give at least --steps {least}, better {count * (1 + 3 * ROUNDS * len(large))}.",
         )
-    order = conditions.order(wanted, rounds)
+    order = paces.order(wanted, rounds)
     return BlockPlan(found, place, order, drop, max(count, steps // len(order) // each * each))
 
 

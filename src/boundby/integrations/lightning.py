@@ -7,7 +7,7 @@ from typing import Any
 
 from lightning.pytorch.callbacks import Callback
 
-from boundby.integrations.harmless import harmless
+from boundby.integrations.apart import harmless
 from boundby.integrations.torch_profiler import profiling
 
 

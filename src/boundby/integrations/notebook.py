@@ -16,8 +16,8 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from boundby.integrations import apart
+from boundby.integrations.apart import harmless, say
 from boundby.integrations.call_lines import Alias
-from boundby.integrations.harmless import harmless, say
 from boundby.integrations.torch_profiler import FOLDER, TraceHandler, recorded_already
 from boundby.model.errors import UserError
 

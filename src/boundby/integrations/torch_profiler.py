@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from boundby.integrations import apart
-from boundby.integrations.harmless import harmless, say, warn
+from boundby.integrations.apart import harmless, say, warn
 from boundby.model import door
 from boundby.model.errors import InputError, OutputError
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from boundby.integrations.harmless import harmless
+from boundby.integrations.apart import harmless
 from boundby.integrations.torch_profiler import profiling
 
 

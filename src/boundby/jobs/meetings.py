@@ -18,7 +18,7 @@ from msgspec import Struct
 from boundby.jobs.summary import UNKNOWN, RankSummary, merged
 from boundby.model.arrays import BoolArray, Int64Array, factorize, unique
 from boundby.model.scale import HALF, NEARLY_ALL, SMALL
-from boundby.trace.vocabulary.mpi import is_mpi, is_symmetric
+from boundby.trace.vocabulary.os import is_mpi, is_symmetric
 
 Float = npt.NDArray[np.float64]
 #: Ends of one collective lie within this of each other once clocks are set; real sets show microseconds.

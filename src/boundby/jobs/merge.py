@@ -23,7 +23,7 @@ from boundby.model.causes import CAUSE_KEYS, CAUSES, LETTER, SHORT_LABEL, Cause
 from boundby.model.errors import InputError
 from boundby.model.scale import HALF, NEGLIGIBLE, SLIGHT, SMALL
 from boundby.results.job import Ended, JobReport, JobVerdict, JobWhatIf, Pair, RankClock, RankReport, Straggler
-from boundby.trace.vocabulary.mpi import MessageKind, message_kind
+from boundby.trace.vocabulary.os import MessageKind, message_kind
 
 #: A job is bound by imbalance where balance would save this share of it: nothing else is to be had for so little.
 IMBALANCE_SHARE = SMALL

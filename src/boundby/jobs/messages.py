@@ -17,7 +17,7 @@ from boundby.model.arrays import Int64Array, factorize, is_any, ranked, unique
 from boundby.model.intervals import EMPTY, IntervalSet, union
 from boundby.trace.facts import Communicator
 from boundby.trace.tables import Messages
-from boundby.trace.vocabulary.mpi import WAITING, MessageKind, receives, sends
+from boundby.trace.vocabulary.os import WAITING, MessageKind, receives, sends
 
 WORLD = "all ranks"
 

@@ -24,13 +24,12 @@ from boundby.jobs.summary import UNKNOWN, Group, Meetings, Own, Piece, RankSumma
 from boundby.model.arrays import Int64Array, factorize, pick, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.errors import InputError, SelectionError
-from boundby.model.intervals import EMPTY, IntervalSet, union
-from boundby.model.step_function import NOTHING, StepFunction, cut
+from boundby.model.intervals import EMPTY, NOTHING, IntervalSet, StepFunction, cut, union
 from boundby.structure.ranks import unfinished
 from boundby.structure.steps import find_steps
 from boundby.trace.facts import BROKEN_ROWS, UNBELIEVABLE
 from boundby.trace.tables import OpKind, Trace
-from boundby.trace.vocabulary.mpi import MessageKind
+from boundby.trace.vocabulary.os import MessageKind
 from boundby.trace.vocabulary.ranges import is_library
 
 #: Calls of message passing that nobody leaves before all have come, or before both ends have.

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from boundby.annotate import nvtx_range
 from boundby.measure import device as device_module
-from boundby.measure import torch_modes, values
-from boundby.measure.device import Device, HostDevice
+from boundby.measure import values
+from boundby.measure.device import Device, HostDevice, loaded
 from boundby.measure.latencies import failure, machine, measured, title_of
 from boundby.measure.results import SYNCHRONISED, Devices, Latency, MeasureError, Mistake, SizePoint, TargetError
 from boundby.measure.target import Options, factory
@@ -159,7 +159,7 @@ def _gpu(gpu: str | Device | None) -> Device | None:
         if not found.is_asynchronous:
             raise MeasureError("The CPU cannot be compared with itself.", "Choose a GPU, such as cuda.")
         return found
-    torch = torch_modes.loaded()
+    torch = loaded()
     return device_module.choose("cuda") if torch is not None and torch.cuda.is_available() else None
 
 

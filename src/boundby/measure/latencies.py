@@ -1,10 +1,11 @@
-"""``latency`` and ``methods``: how long one call takes, with the first call, warm-up and samples kept apart."""
+"""``latency``, ``methods`` and ``compare``: how long one call takes, and whether two latencies differ."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import gc
+import math
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping
@@ -13,9 +14,21 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from boundby.annotate import nvtx_range
-from boundby.measure import cuda, mistakes, sampling, torch_modes, values
 from boundby.measure import device as devices
-from boundby.measure.device import Device
+from boundby.measure import mistakes, sampling, values
+from boundby.measure.device import (
+    TRAINING,
+    Device,
+    allocations,
+    compiled_graphs,
+    drop_gradients,
+    entered_mode,
+    gradient_mistake,
+    loaded,
+    training_call,
+    was_used_since,
+    watch_backward,
+)
 from boundby.measure.results import (
     EVENT,
     METHOD_MEANING,
@@ -23,17 +36,20 @@ from boundby.measure.results import (
     NAIVE,
     SYNCHRONISED,
     WALL,
+    Comparison,
     DeviceError,
     Latency,
     Machine,
     MeasureError,
     Methods,
     Mistake,
+    Result,
     TargetError,
     next_step,
 )
 from boundby.measure.sampling import Call, Sampler
 from boundby.measure.target import Options
+from boundby.model import statistics, units
 from boundby.model.errors import UserError
 
 T = TypeVar("T")
@@ -61,13 +77,13 @@ class LatencyRun:
         self.first_call_ns = 0
         self.calls_before = 0  # the first one, and the one that is watched
         self.stopped_by = "budget"
-        self.compiled_before = torch_modes.compiled_graphs()
+        self.compiled_before = compiled_graphs()
         self.call = self._call()
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
         """The mode asked for, and no garbage collection meanwhile, as in ``timeit``."""
-        with torch_modes.entered(self.options.mode, self.modules), no_collection():
+        with entered_mode(self.options.mode, self.modules), no_collection():
             yield
 
     def start(self) -> None:
@@ -82,7 +98,7 @@ class LatencyRun:
         if self.options.graph:
             self._guarded(self._capture)
         method = (self.method or EVENT) if self.device.is_asynchronous else WALL
-        self.sampler = Sampler(self.call, self.device, method, self.plan, torch_modes.compiled_graphs)
+        self.sampler = Sampler(self.call, self.device, method, self.plan, compiled_graphs)
         self.before = self.device.state()
         with nvtx_range(f"warm-up {self.title}"):
             self._guarded(self.sampler.warm_up)
@@ -108,7 +124,7 @@ class LatencyRun:
     def result(self) -> Latency:
         """What came of it."""
         sampler, options = self.sampler, self.options
-        compiled = torch_modes.compiled_graphs() - self.compiled_before
+        compiled = compiled_graphs() - self.compiled_before
         waited = self.device.is_asynchronous and sampler.method != NAIVE
         measured = Latency(
             name=self.title,
@@ -145,9 +161,9 @@ class LatencyRun:
 
     def _call(self) -> Call:
         fn, inputs, options = self.fn, self.inputs, self.options
-        trained = options.mode == torch_modes.TRAINING and values.is_module(fn)
+        trained = options.mode == TRAINING and values.is_module(fn)
         if trained:
-            fn = torch_modes.training_call(fn)
+            fn = training_call(fn)
         if options.kwargs:
             fn, inputs = _with_names(fn, len(inputs)), (*inputs, dict(options.kwargs))
         fresh = None
@@ -155,13 +171,13 @@ class LatencyRun:
             fresh = options.fresh_inputs
         elif options.fresh_inputs:
             fresh = functools.partial(values.copied, inputs)
-        return Call(fn, inputs, fresh, options.flush_l2, torch_modes.drop_gradients(self.modules) if trained else None)
+        return Call(fn, inputs, fresh, options.flush_l2, drop_gradients(self.modules) if trained else None)
 
     def _first(self) -> None:
         call = self.call
         inputs = call.fresh() if call.fresh is not None else call.inputs
         self.device.synchronize()
-        had = cuda.allocations()
+        had = allocations()
         began = self.device.now_ns()
         result = self._guarded(lambda: call.function(*inputs))
         self._settle_device(result, had)
@@ -172,7 +188,7 @@ class LatencyRun:
         """What nobody said and no input showed, the first call shows: it used a GPU."""
         if self.options.device is None and self.device.name == "cpu":
             place = devices.found(result)
-            if place != "cpu" or cuda.was_used_since(had):
+            if place != "cpu" or was_used_since(had):
                 self.device = devices.choose(place if place != "cpu" else "cuda")
 
     def _refuse(self) -> None:
@@ -195,10 +211,10 @@ class LatencyRun:
         inputs = call.fresh() if call.fresh is not None else call.inputs
         if call.prepare is not None:
             call.prepare()
-        with self.device.watch_syncs() as sites, torch_modes.watch_backward() as backward:
+        with self.device.watch_syncs() as sites, watch_backward() as backward:
             result = self._guarded(lambda: call.function(*inputs))
         self.device.synchronize()
-        gradients = torch_modes.gradient_mistake(result, backward, self.options.mode)
+        gradients = gradient_mistake(result, backward, self.options.mode)
         self.found += [
             *mistakes.of_placement(self.device, self.modules, (self.inputs, self.options.kwargs or {}), self.held),
             *mistakes.of_syncs(sites),
@@ -274,7 +290,7 @@ def no_collection() -> Iterator[None]:
 
 def machine() -> Machine:
     """Where this runs."""
-    torch = torch_modes.loaded()
+    torch = loaded()
     try:
         load = round(os.getloadavg()[0], 2)
     except OSError:
@@ -389,7 +405,7 @@ def methods(fn: Callable[..., object], *inputs: Any, **options: Any) -> Methods:
 def _with_copy(fn: Callable[..., object], inputs: tuple[Any, ...], options: Options, plain: Latency) -> Latency | None:
     """The same with inputs that begin on the host; None where none can be copied, or more than the call is timed."""
     given = (inputs, dict(options.kwargs or {}))
-    is_plain = not (options.graph or options.fresh_inputs or options.mode == torch_modes.TRAINING)
+    is_plain = not (options.graph or options.fresh_inputs or options.mode == TRAINING)
     if not is_plain or not any(values.is_tensor(leaf) for leaf in values.leaves(given)):
         return None
 
@@ -398,3 +414,109 @@ def _with_copy(fn: Callable[..., object], inputs: tuple[Any, ...], options: Opti
 
     here, named = values.moved(given, "cpu")
     return measured(copied_first, here, replace(options, kwargs=named, name=plain.name))
+
+
+# ``compare``: do two latencies differ, or does it only look so?
+
+#: Resamples of the bootstrap: the ends of a 95 % interval then wobble by about a tenth of its width.
+RESAMPLES = 2000
+#: Turns that two functions take: what changes slowly (clocks, heat, other programs) then meets both.
+ROUNDS = 5
+#: A turn takes at least this long, so that it does not consist of what the other one left in the caches.
+_ROUND_NS = 100_000_000
+
+Measurable = tuple[Callable[..., object], tuple[Any, ...], Options]
+
+
+def compare(a: Result, b: Result, *, confidence: float = 0.95) -> Comparison:
+    """Two latencies, measured or loaded: the ratio of their medians, its interval, and whether they differ.
+
+    They differ significantly if both agree: the Mann-Whitney U test (two-sided, p below 1 - ``confidence``), which asks
+    whether a sample of one tends to be larger, and the interval of the ratio of medians by a bootstrap of blocks, which
+    does not take neighbouring samples for independent. Both see the spread within a measurement, and not what changes
+    from one process to the next.
+
+    Raises:
+        MeasureError: they are no latencies.
+    """
+    return _compared(_latency(a), _latency(b), confidence, 0)
+
+
+def compare_in_turns(a: Measurable, b: Measurable, *, confidence: float = 0.95, rounds: int = ROUNDS) -> Comparison:
+    """Measure two functions in turns, A B A B ..., and compare them. Each is (function, inputs, options).
+
+    Each gets its first call and warm-up, then an equal part of its samples and its budget in every round.
+    """
+    runs = [LatencyRun(*a), LatencyRun(*b)]
+    for run in runs:
+        with run.entered():
+            run.start()
+    for _ in range(rounds):
+        for run in runs:
+            part = run.plan.budget_ns // rounds
+            with run.entered():
+                run.take(math.ceil(run.plan.min_samples / rounds), min(_ROUND_NS, part), part)
+    for run in runs:
+        with run.entered():
+            run.finish()
+    return _compared(runs[0].result(), runs[1].result(), confidence, rounds)
+
+
+def _latency(result: Result) -> Latency:
+    if isinstance(result, Methods):
+        return result.latencies[-1]
+    if isinstance(result, Latency):
+        return result
+    raise MeasureError(f"Only latencies can be compared, not {type(result).__name__}.", "Compare two latencies.")
+
+
+def _compared(a: Latency, b: Latency, confidence: float, rounds: int) -> Comparison:
+    first, second = a.samples_ns, b.samples_ns
+    blocks = (math.isqrt(len(first)), math.isqrt(len(second)))
+    low, high = statistics.median_ratio_interval(first, second, confidence, blocks, RESAMPLES) or (0.0, math.inf)
+    enough = min(len(first), len(second)) >= statistics.MIN_FOR_TEST
+    test = statistics.mann_whitney(first, second) if enough else None
+    significant = None if test is None else test[1] < 1 - confidence and not low <= 1 <= high
+    comparison = Comparison(
+        a=a,
+        b=b,
+        ratio=b.median_ns / a.median_ns,
+        ratio_low=low,
+        ratio_high=high,
+        confidence=confidence,
+        p_value=None if test is None else test[1],
+        significant=significant,
+        interleaved_rounds=rounds,
+    )
+    return replace(comparison, mistakes=tuple(_mistakes(comparison)))
+
+
+def _mistakes(comparison: Comparison) -> Iterator[Mistake]:
+    a, b = comparison.a, comparison.b
+    if comparison.significant is None:
+        yield Mistake(
+            "few-samples",
+            f"{len(a.block_ns)} and {len(b.block_ns)} samples are too few for a test.",
+            f"Take at least {statistics.MIN_FOR_TEST} of each.",
+        )
+    elif not comparison.significant:
+        difference = units.change(comparison.ratio - 1).lstrip("+-")
+        yield Mistake(
+            "not-significant",
+            f"The two do not differ significantly: the difference of {difference} is within the samples' own spread.",
+            "Do not report it as a gain or a loss. More samples may tell (a larger budget).",
+        )
+    alike = (
+        ("devices", f"{a.device_name} and {b.device_name}", a.device_name != b.device_name),
+        ("methods", f"{a.method} and {b.method}", a.method != b.method),
+        ("machines", f"{a.machine.processor} and {b.machine.processor}", a.machine.processor != b.machine.processor),
+        ("modes", f"{a.mode or 'as found'} and {b.mode or 'as found'}", a.mode != b.mode),
+        ("versions of torch", f"{a.machine.torch} and {b.machine.torch}", a.machine.torch != b.machine.torch),
+    )
+    for what, which, differ in alike:
+        if differ:
+            yield Mistake(
+                "not-alike",
+                f"They were measured with different {what} ({which}).",
+                "Is that what you meant to compare?",
+            )

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from boundby.measure import steady, values
+from boundby.measure import sampling, values
 from boundby.measure.device import Device
 from boundby.measure.results import NAIVE, DeviceState, Latency, Mistake
 from boundby.model import statistics
@@ -131,10 +131,10 @@ def of_samples(latency: Latency) -> Iterator[Mistake]:
             "Give more time (budget), or look for what changes from call to call.",
         )
     samples = latency.samples_ns
-    if len(samples) >= 2 * steady.MIN_STEADY:
+    if len(samples) >= 2 * sampling.MIN_STEADY:
         half = len(samples) // 2
         first, second = statistics.median(samples[:half]), statistics.median(samples[half:])
-        if steady.steady_from(samples) is None and abs(second / first - 1) > NOISY_SPREAD / 2:
+        if sampling.steady_from(samples) is None and abs(second / first - 1) > NOISY_SPREAD / 2:
             yield Mistake(
                 "drift",
                 f"Times drifted while they were taken: median {duration(first)} in the first half, "

@@ -11,11 +11,10 @@ import numpy as np
 from msgspec import Struct
 
 from boundby.annotate import nvtx_range
-from boundby.measure import cuda
 from boundby.measure import device as device_module
-from boundby.measure.device import Device, HostDevice
+from boundby.measure.device import Device, HostDevice, was_started
 from boundby.measure.results import EVENT, METHOD_MEANING, WALL, MeasureError, StagesResult, StageTimes, TargetError
-from boundby.measure.steady import steady_from
+from boundby.measure.sampling import steady_from
 from boundby.model.errors import UserError
 
 
@@ -117,7 +116,7 @@ class Stages:
 
     def _start(self) -> Device:
         if self._wanted is None:
-            self._device = device_module.choose("cuda") if cuda.was_started() else HostDevice()
+            self._device = device_module.choose("cuda") if was_started() else HostDevice()
         else:
             self._device = device_module.choose(self._wanted)
         # The first stage begins on an idle device: then this event and this reading of the clock are one moment.

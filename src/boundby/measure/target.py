@@ -17,8 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from boundby.measure import cuda
-from boundby.measure.device import Device
+from boundby.measure.device import Device, wait_if_started
 from boundby.measure.results import EVENT, METHODS, SYNCHRONISED, WALL, MeasureError, TargetError, next_step
 from boundby.measure.sampling import SamplingPlan
 from boundby.measure.values import is_module
@@ -55,7 +54,7 @@ def load(place: str, *, device: str | None = None) -> Target:
     arguments = {"device": device} if takes_device and device is not None else {}
     began = time.perf_counter_ns()
     made = _called(place, lambda: function(**arguments))
-    _called(place, cuda.wait_if_started)
+    _called(place, wait_if_started)
     elapsed = time.perf_counter_ns() - began
     target = factory(place, made)
     if target is not None:

@@ -1,4 +1,5 @@
-"""Interval algebra on sorted int64 arrays. Intervals are half open; every function is O(n log n) or better.
+"""Sets of intervals, step functions and nested ranges, on sorted int64 arrays. Intervals are half open; every function
+is O(n log n) or better.
 
 A *set* is a pair (start, end) of equally long arrays, sorted, disjoint, without empty intervals: what
 ``union`` returns. Everything else takes sets and returns sets. Passes over them run natively (``native/intervals.c``).
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.arrays import Int64Array, as_rows
+from boundby.model.arrays import Int64Array, as_rows, pick, places, sorted_distinct
 from boundby.model.library import int64, run
 
 
@@ -188,3 +189,199 @@ def first_free_lanes(start: Int64Array, end: Int64Array, most: int | None = None
         lane[row] = heapq.heappop(free)
         heapq.heappush(busy, (until, int(lane[row])))
     return lane
+
+
+# Piecewise constant functions of time: which range, which state, at any instant.
+
+NOTHING = -1
+
+
+class StepFunction(NamedTuple):
+    """``value[i]`` holds from ``time[i]`` up to ``time[i + 1]``; before ``time[0]`` the value is NOTHING."""
+
+    time: Int64Array
+    value: npt.NDArray[np.int64]
+
+    def at(self, time: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """The value at each instant."""
+        return pick(self.value, places(self.time, time, side="right") - 1, NOTHING)
+
+
+CONSTANT_NOTHING = StepFunction(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def otherwise(first: StepFunction, second: StepFunction) -> StepFunction:
+    """``first`` where it has a value, else ``second``."""
+    if len(first.time) == 0:
+        return second
+    if len(second.time) == 0:
+        return first
+    time = sorted_distinct(first.time, second.time)
+    mine = first.at(time)
+    return simplify(StepFunction(time, np.where(mine != NOTHING, mine, second.at(time))))
+
+
+def simplify(steps: StepFunction) -> StepFunction:
+    """Drop steps that change nothing, and all but the last of several at one instant."""
+    if len(steps.time) == 0:
+        return steps
+    last = np.append(steps.time[1:] != steps.time[:-1], True)
+    time, value = steps.time[last], steps.value[last]
+    changes = np.concatenate(([value[0] != NOTHING], value[1:] != value[:-1]))
+    return StepFunction(time[changes], value[changes])
+
+
+def cut(
+    start: npt.NDArray[Any], end: npt.NDArray[Any], steps: StepFunction
+) -> tuple[Int64Array, Int64Array, npt.NDArray[np.intp], npt.NDArray[np.int64]]:
+    """Cut intervals (any order, may overlap) where the function steps.
+
+    Returns start, end, the row each piece came from (rows stay in order), and the function's value on it.
+    """
+    start, end, time, value = int64(start), int64(end), int64(steps.time), int64(steps.value)
+    room = len(start) + len(time)
+    while True:
+        found = [np.empty(room, np.int64) for _ in range(4)]
+        count = run("boundby_cut", start, end, len(start), time, value, len(time), room, *found)
+        if count <= room:
+            begin, finish, row, value = (column[:count] for column in found)
+            return begin, finish, row, value
+        room = count
+
+
+# Which range lies in which, and which is innermost at any instant of a thread.
+
+
+class Nesting(NamedTuple):
+    """``parent`` is a row of the same ranges or NOTHING; ``innermost`` steps through rows."""
+
+    parent: npt.NDArray[np.int64]
+    innermost: StepFunction
+
+
+def do_nest(start: Int64Array, end: Int64Array) -> bool:
+    """Whether ranges that all have a length, in order of start, then -end, lie in one another or apart."""
+    parent, time, innermost = np.empty((3, 2 * len(start)), np.int64)
+    return run("boundby_nest", int64(start), int64(end), len(start), parent, time, innermost) >= 0
+
+
+# Ends this near to each other are looked through for what rounding has put in the wrong order.
+_MOST_NEAR = 64
+
+
+def nest(start: npt.NDArray[Any], end: npt.NDArray[Any], rounded_ns: int = 0) -> Nesting:
+    """Nest the ranges of one thread, given in order of start, then -end.
+
+    The innermost range at an instant is the one that started last and has not ended. Push/pop ranges nest
+    properly within a domain; across domains they may overlap, and a range that only overlaps an open one is
+    a sibling of it, not a child. ``rounded_ns``: times are off by up to so much, and overlaps of that size are none.
+    """
+    if len(start) == 0:
+        return Nesting(np.empty(0, np.int64), CONSTANT_NOTHING)
+    found = _nested(start, end)
+    if found is None and rounded_ns:
+        found = _nested(start, _unrounded(start, end, rounded_ns))
+    return found or _nest_by_stack(start, end)
+
+
+def _nested(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> Nesting | None:
+    """None where ranges overlap without nesting."""
+    above, time, value = np.empty((3, 2 * len(start)), np.int64)
+    count = run("boundby_nest", int64(start), int64(end), len(start), above, time, value)
+    if count < 0:
+        return None
+    return Nesting(above[: len(start)].copy(), StepFunction(time[:count].copy(), value[:count].copy()))
+
+
+def _unrounded(start: npt.NDArray[Any], end: npt.NDArray[Any], rounded_ns: int) -> Int64Array:
+    """Ends of ranges that nest in truth and overlap by no more than rounding: what lies mostly inside another ends with
+    it, and what only reaches into the next ends where that begins."""
+    settled: Int64Array = end.copy()
+    for bound in (end, start):
+        order = np.argsort(bound, kind="stable")
+        rows, place = np.arange(len(start)), np.searchsorted(bound[order], end, side="left")
+        for back in range(1, _MOST_NEAR):
+            rows = rows[place[rows] >= back]
+            other = order[place[rows] - back]
+            near = bound[other] >= end[rows] - rounded_ns
+            rows, other = rows[near], other[near]
+            if not len(rows):
+                break
+            over = end[rows] - bound[other]
+            if bound is end:
+                wrong = (start[other] < start[rows]) & (end[other] - start[rows] >= over)
+            else:
+                wrong = (start[other] > start[rows]) & (end[other] - end[rows] > over)
+            np.minimum.at(settled, rows[wrong], bound[other[wrong]])
+    return settled
+
+
+def _nest_by_stack(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> Nesting:
+    """The same for any overlap, by one pass over events. O(n log n)."""
+    parent = np.full(len(start), NOTHING, np.int64)
+    starts, ends = start.tolist(), end.tolist()
+    open_rows: list[int] = []
+    for row in range(len(starts)):
+        open_rows = [other for other in open_rows if ends[other] > starts[row]]
+        containing = [other for other in open_rows if ends[other] >= ends[row]]
+        if containing:
+            parent[row] = containing[-1]
+        open_rows.append(row)
+    return Nesting(parent, latest_open(start, end))
+
+
+def latest_open(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> StepFunction:
+    """The latest started of the ranges open at each instant, for ranges (in order of start) that overlap freely."""
+    if len(start) == 0:
+        return CONSTANT_NOTHING
+    ends = end.tolist()
+    open_rows: list[int] = []  # a heap of -row: the latest started is on top
+    times: list[int] = []
+    values: list[int] = []
+
+    def close_until(limit: float) -> None:
+        while open_rows and ends[-open_rows[0]] <= limit:
+            closed_at = ends[-heapq.heappop(open_rows)]
+            while open_rows and ends[-open_rows[0]] <= closed_at:
+                heapq.heappop(open_rows)
+            times.append(closed_at)
+            values.append(-open_rows[0] if open_rows else NOTHING)
+
+    for row, begin in enumerate(start.tolist()):
+        close_until(begin)
+        if ends[row] > begin:
+            heapq.heappush(open_rows, -row)
+            times.append(begin)
+            values.append(row)
+    close_until(float("inf"))
+    return simplify(StepFunction(np.array(times, np.int64), np.array(values, np.int64)))
+
+
+def depths(parent: npt.NDArray[np.int64]) -> Int64Array:
+    """How many ranges enclose each (roots: 0). Parents may stand anywhere in the table."""
+    depth, ancestor = (parent >= 0).astype(np.int64), parent
+    while (inside := ancestor >= 0).any():  # each look goes twice as far up
+        above = np.maximum(ancestor, 0)
+        depth += np.where(inside, depth[above], 0)
+        ancestor = np.where(inside, ancestor[above], NOTHING)
+    return depth
+
+
+def close_leaks(start: Int64Array, end: Int64Array, key: npt.NDArray[np.int64]) -> Int64Array:
+    """Ends for ranges that never closed (one thread's, in order of start): a forgotten pop in a loop.
+
+    A range that opens again under the same key (name and domain) shows that the one before it, and all that was
+    opened inside that one, had been left: they end there. Without this each step would nest in the last.
+    """
+    ends: Int64Array = end.copy()
+    stack: list[int] = []
+    depth_of: dict[int, int] = {}
+    for row, number in enumerate(key.tolist()):
+        if number in depth_of:
+            for left in stack[depth_of[number] :]:
+                ends[left] = start[row]
+                del depth_of[int(key[left])]
+            del stack[len(depth_of) :]
+        depth_of[number] = len(stack)
+        stack.append(row)
+    return ends

@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model.arrays import Int8Array, Int32Array, Int64Array, in_order, index_type, is_in
-from boundby.model.intervals import IntervalSet
+from boundby.model.intervals import IntervalSet, StepFunction
 from boundby.model.library import int64, integers, run, struct
-from boundby.model.step_function import StepFunction
 
 NONE = -1
 #: Bounds of a layer's first and last interval that are no instants at which anything changes.

@@ -29,11 +29,9 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.causes import CAUSES, Cause
-from boundby.model.intervals import Coverage, IntervalSet, first_free_lanes, union
+from boundby.model.intervals import NOTHING, Coverage, IntervalSet, depths, first_free_lanes, union
 from boundby.model.library import int64, integers, run
-from boundby.model.nesting import depths
 from boundby.model.scale import LIST
-from boundby.model.step_function import NOTHING
 from boundby.plot_data.work_tables import RegionIndex
 from boundby.results.plot_data import AccountLane, CauseBins, CauseSegments, RangeLane, WorkLane
 from boundby.stats.host import launching_thread

@@ -28,9 +28,8 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.causes import BUSY_CAUSES, CAUSES, Cause
-from boundby.model.intervals import expand
+from boundby.model.intervals import NOTHING, expand
 from boundby.model.scale import TABLE
-from boundby.model.step_function import NOTHING
 from boundby.results.plot_data import NO_REGION, CopyRow, Gap, InstanceSeries, KernelRow, RegionName, Spread, SyncRow
 from boundby.stats.host import calls_of
 from boundby.stats.instances import lengths_of, projected, quantiles

@@ -8,6 +8,7 @@ race for a stream, kernels of one stream overlap, some calls run inside others.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -29,13 +30,152 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.expressions import expression
-from boundby.model.scale import NEGLIGIBLE, SMALL
-from boundby.readers.ascending import LEAST_CONTRADICTED, out_of_order
-from boundby.readers.range_order import broken_ranges
+from boundby.model.intervals import do_nest
+from boundby.model.scale import HABIT, NEGLIGIBLE, SMALL
 from boundby.trace.facts import BROKEN_ROWS, UNBELIEVABLE, TraceWarning
 from boundby.trace.tables import NO_CORRELATION, ApiCalls, Intervals, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, is_call
 from boundby.trace.vocabulary.os import blocked_on
+from boundby.trace.vocabulary.ranges import fold_names, is_step
+
+# The longest part of a sequence that ascends, and what lies out of it.
+
+#: What contradicts fewer others may be right: of 60 real traces, calls of two contradict one other each, and no
+#: operation contradicts any.
+LEAST_CONTRADICTED = 2
+
+
+def out_of_order(values: Int64Array) -> BoolArray:
+    """Which values lie out of the longest ascending sequence of all by at least `LEAST_CONTRADICTED` of its values."""
+    kept = longest_ascending(values)
+    sequence = values[kept]
+    before = np.cumsum(kept)
+    rank = np.where(
+        sequence[np.minimum(before, len(sequence) - 1)] < values,
+        np.searchsorted(sequence, values, side="left"),
+        np.searchsorted(sequence, values, side="right"),
+    )
+    contradicts: BoolArray = ~kept & (np.abs(rank - before) >= LEAST_CONTRADICTED)
+    return contradicts
+
+
+def longest_ascending(values: Int64Array) -> BoolArray:
+    """A mask of the longest sequence of values, in their order, that never falls. Only what is out of order comes here:
+    so a loop will do."""
+    ends: list[int] = []  # the least last value of a sequence of each length
+    rows: list[int] = []  # its row
+    before = np.full(len(values), -1)
+    for row, value in enumerate(values.tolist()):
+        length = bisect_right(ends, value)
+        if length:
+            before[row] = rows[length - 1]
+        if length == len(ends):
+            ends.append(value)
+            rows.append(row)
+        else:
+            ends[length], rows[length] = value, row
+    kept = np.zeros(len(values), bool)
+    row = rows[-1] if rows else -1
+    while row >= 0:
+        kept[row] = True
+        row = int(before[row])
+    return kept
+
+
+# Ranges whose times contradict those of others: they cross ranges of their thread, or leave the order of their
+# numbers.
+#
+# Ranges that a thread pushes and pops lie in one another or apart: where two cross, one has a wrong time. Steps follow
+# one another as their numbers do. (Other ranges may lie in those of their name: a function may call itself, and a
+# module that has a number is called again and again.)
+
+#: Where ranges of one thread cross more often, they do not nest.
+MOST_CROSSINGS = 8
+#: So many ranges must be in order for each that is not.
+LEAST_IN_ORDER = HABIT
+_DIGITS = expression(r"0*(\d+)")
+
+
+def broken_ranges(trace: Trace) -> BoolArray | None:
+    """Single ranges out of the order of their numbers, and of the others those that cross."""
+    ranges = trace.ranges
+    broken = np.zeros(len(ranges), bool)
+    for rows in _counted(trace):
+        times = np.stack((ranges.start_ns[rows], ranges.end_ns[rows]), axis=1).ravel()
+        if (times[1:] < times[:-1]).any():
+            found = unique(rows[np.flatnonzero(out_of_order(times)) // 2])
+            if len(found) * LEAST_IN_ORDER < len(rows):
+                broken[found] = True
+    nesting = np.flatnonzero(~broken & ~ranges.is_start_end & ~ranges.is_open & (ranges.end_ns > ranges.start_ns))
+    if len(nesting):
+        _, line = factorize(ranges.thread[nesting], ranges.domain[nesting])
+        for rows in (nesting[places] for places in grouped(line)[1]):
+            start, end = ranges.start_ns[rows], ranges.end_ns[rows]
+            if not do_nest(start, end):
+                broken[rows[_crossing(start, end, trace.rounded_ns)]] = True
+    return broken if broken.any() else None
+
+
+def _counted(trace: Trace) -> list[npt.NDArray[np.intp]]:
+    """The ranges of one thread whose names differ in nothing but a number that each has for itself, in the order of
+    these numbers; of those that need not nest only steps."""
+    ranges = trace.ranges
+    names = unique(ranges.name)
+    names = names[names >= 0].tolist()
+    folded = fold_names([trace.names[name] for name in names])
+    places = {text: place for place, text in enumerate(sorted(set(folded)))}
+    group = np.full(len(trace.names) + 1, -1)
+    for name, text in zip(names, folded, strict=True):
+        if text.count("*") > trace.names[name].count("*"):
+            group[name] = places[text]
+    steps = np.array([is_step(text) for text in sorted(places)] + [False])
+    of = group[ranges.name]
+    rows = np.flatnonzero((of >= 0) & ~ranges.is_open & (~ranges.is_start_end | steps[of]))
+    if not len(rows):
+        return []
+    _, key = factorize(ranges.thread[rows], ranges.domain[rows], of[rows])
+    return [ordered for places in grouped(key)[1] if len(ordered := _by_number(trace, rows[places])) > LEAST_IN_ORDER]
+
+
+def _by_number(trace: Trace, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    """These ranges in the order of the numbers in their names; none where one is there twice."""
+    digits = [_DIGITS.findall(trace.names[name]) for name in trace.ranges.name[rows].tolist()]
+    numbers = [tuple((len(each), each) for each in found) for found in digits]
+    order = sorted(range(len(rows)), key=numbers.__getitem__)
+    return rows[order if len(set(numbers)) == len(rows) else []]
+
+
+def _crossing(start: Int64Array, end: Int64Array, rounded_ns: int) -> list[int]:
+    """Which of these ranges (in order of start, then -end) cross others: of two that cross, the one that crosses more;
+    both where that does not tell. None where so many do that ranges need not nest here."""
+    open_rows: list[int] = []
+    found: list[int] = []
+    begins, ends = start.tolist(), end.tolist()
+    for row, (begin, until) in enumerate(zip(begins, ends, strict=True)):
+        while open_rows and ends[open_rows[-1]] <= begin + rounded_ns:
+            open_rows.pop()
+        is_kept = True
+        while is_kept and open_rows and until > ends[open_rows[-1]] + rounded_ns:
+            other = open_rows[-1]
+            mine, theirs = _crossings(start, end, row), _crossings(start, end, other)
+            if theirs >= mine:
+                found.append(open_rows.pop())
+            if mine >= theirs:
+                found.append(row)
+                is_kept = False
+        if len(found) > min(MOST_CROSSINGS, len(begins) // LEAST_IN_ORDER):
+            return []
+        if is_kept:
+            open_rows.append(row)
+    return found
+
+
+def _crossings(start: Int64Array, end: Int64Array, row: int) -> int:
+    low, high = start[row], end[row]
+    late = (start > low) & (start < high) & (end > high)
+    early = (start < low) & (end > low) & (end < high)
+    return int((late | early).sum())
+
 
 #: Where more rows of a thread or stream than this are out of order, its order is none that could be relied on.
 MOST_BROKEN_FRACTION = 1 / 3

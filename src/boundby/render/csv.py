@@ -7,8 +7,8 @@ import csv
 import io
 
 from boundby.document.blocks import clean
+from boundby.results.flat_tables import Scalar, columns, rows
 from boundby.results.report import Report
-from boundby.results.tables import Scalar, columns, rows
 
 # What a spreadsheet takes for a formula. A leading apostrophe makes it text (the usual remedy).
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")

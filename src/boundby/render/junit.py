@@ -5,7 +5,7 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 from boundby.document.blocks import clean, file_name
-from boundby.results.gate import GateResult
+from boundby.results.comparison import GateResult
 
 
 def render(result: GateResult) -> str:

@@ -20,7 +20,7 @@ from boundby.model.arrays import Int64Array
 from boundby.model.causes import CAUSE_INFO
 from boundby.render.perfetto_packets import Slices, Value, Writer
 from boundby.trace.tables import NO_CORRELATION, NO_STREAM, Direction, MemoryKind, OpKind
-from boundby.trace.vocabulary.metrics import WORDS as METRIC_WORDS
+from boundby.trace.vocabulary.profiler import WORDS as METRIC_WORDS
 
 if TYPE_CHECKING:
     from boundby.attribution.account import ThreadAccount

@@ -20,8 +20,8 @@ from boundby.__about__ import __version__
 from boundby.model import door
 from boundby.model.errors import OutputError, UserError
 from boundby.results.codec import to_plain, valid
+from boundby.results.flat_tables import Scalar, TableColumn, columns, rows
 from boundby.results.report import Report
-from boundby.results.tables import Scalar, TableColumn, columns, rows
 from boundby.results.write import NSYS_MAGIC, SQLITE_MAGIC, reason
 
 if TYPE_CHECKING:

@@ -1031,37 +1031,37 @@ class Report(Saved, Viewed, Struct, frozen=True, kw_only=True):
     def metrics(self, prefix: str = "boundby/") -> dict[str, float]:
         """Figures for a tracker, as ``wandb.log``, ``mlflow.log_metrics`` and TensorBoard take them: stable names and
         floats. ``boundby/time/CAUSE`` are fractions that sum to 1; what was not recorded has no name."""
-        from boundby.results.metrics import flat
+        from boundby.results.flat_tables import flat
 
         return flat(self, prefix)
 
     def regions_frame(self) -> pd.DataFrame:
         """One row per region, the root (path ``""``) included, as a pandas frame (needs pandas)."""
-        from boundby.results.tables import frame
+        from boundby.results.flat_tables import frame
 
         return frame(self, "regions")
 
     def devices_frame(self) -> pd.DataFrame:
         """One row per device as a pandas frame (needs pandas)."""
-        from boundby.results.tables import frame
+        from boundby.results.flat_tables import frame
 
         return frame(self, "devices")
 
     def findings_frame(self) -> pd.DataFrame:
         """One row per finding, best first, as a pandas frame (needs pandas)."""
-        from boundby.results.tables import frame
+        from boundby.results.flat_tables import frame
 
         return frame(self, "findings")
 
     def kernels_frame(self) -> pd.DataFrame:
         """Of each region, the root (path ``""``: in total) included, the kernels with most time, one row a name, as a
         pandas frame (needs pandas)."""
-        from boundby.results.tables import frame
+        from boundby.results.flat_tables import frame
 
         return frame(self, "kernels")
 
     def calls_frame(self) -> pd.DataFrame:
         """The same of CUDA API calls, what they waited included."""
-        from boundby.results.tables import frame
+        from boundby.results.flat_tables import frame
 
         return frame(self, "calls")

@@ -25,8 +25,7 @@ from boundby.results.codec import (
     one_line,
     written,
 )
-from boundby.results.comparison import Comparison
-from boundby.results.gate import GateResult
+from boundby.results.comparison import Comparison, GateResult
 from boundby.results.job import JobComparison, JobReport
 from boundby.results.proof import Proof
 from boundby.results.report import Report

@@ -14,12 +14,9 @@ from msgspec.structs import asdict, fields
 from boundby.model import door
 from boundby.model.errors import InputError
 from boundby.simulate.counterfactual import Truths
-from boundby.simulate.engine import Run, simulate
-from boundby.simulate.export import Capture, to_export
-from boundby.simulate.machine import Machine
+from boundby.simulate.machine import Machine, Run, realise, simulate
+from boundby.simulate.nsys_export import Capture, Export, to_export
 from boundby.simulate.program import INSTRUCTIONS, Instruction, Node, Process, Program, Thread
-from boundby.simulate.rows import Export
-from boundby.simulate.script import realise
 
 FORMAT_VERSION = 1  # 1: first
 _KINDS = {kind.__name__: kind for kind in INSTRUCTIONS}

@@ -18,22 +18,24 @@ from enum import Flag, auto
 from msgspec import Struct
 from msgspec.structs import replace
 
-from boundby.simulate.engine import Executed, Run, simulate
-from boundby.simulate.machine import Machine
-from boundby.simulate.program import Program
-from boundby.simulate.script import (
+from boundby.simulate.machine import (
     CALLS,
     OWN_CODE,
     PAGE_FAULT,
     Do,
+    Executed,
     Kind,
+    Machine,
     Path,
+    Run,
     Script,
     ScriptThread,
     Step,
     Wait,
     realise,
+    simulate,
 )
+from boundby.simulate.program import Program
 
 # What a run took: the window of a device, and how long it was busy with what, each instant counted once.
 

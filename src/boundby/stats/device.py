@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from boundby.attribution.projection import project
-from boundby.attribution.regions import Regions
+from boundby.attribution.regions import Regions, project
 from boundby.attribution.timeline import DeviceTimeline, Timeline, rows_in_windows
 from boundby.model.arrays import (
     Tally,

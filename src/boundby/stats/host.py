@@ -29,12 +29,10 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.causes import Cause
-from boundby.model.intervals import EMPTY, Coverage, IntervalSet, clip, complement, intersect, overlay, union
-from boundby.model.step_function import NOTHING
+from boundby.model.intervals import EMPTY, NOTHING, Coverage, IntervalSet, clip, complement, intersect, overlay, union
 from boundby.results.report import Meanwhile
 from boundby.trace.tables import OpKind, Trace
-from boundby.trace.vocabulary.mpi import WAITING
-from boundby.trace.vocabulary.os import HAND_OVER, SLEEPS, WAKE_LIMIT_NS
+from boundby.trace.vocabulary.os import HAND_OVER, SLEEPS, WAITING, WAKE_LIMIT_NS
 
 Int = npt.NDArray[np.int64]
 

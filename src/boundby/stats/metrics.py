@@ -15,7 +15,7 @@ from boundby.results.report import Counters, DeviceCounters, KernelCounters, Met
 from boundby.stats.device import GRAPH, MOST_NAMES
 from boundby.trace.tables import MetricSamples, OpKind
 from boundby.trace.vocabulary.kernels import kernel_label
-from boundby.trace.vocabulary.metrics import COLUMNS
+from boundby.trace.vocabulary.profiler import METRIC_COLUMNS
 
 Float = npt.NDArray[np.float64]
 
@@ -44,7 +44,7 @@ def metrics_of(timeline: Timeline) -> tuple[dict[int, DeviceCounters], list[Coun
         return {}, nothing
     devices: dict[int, DeviceCounters] = {}
     # Weight and weighted sum of each counter, weight of all samples, and of those in which the device works.
-    sums = np.zeros((len(regions), 2 * len(COLUMNS) + 2), np.float64)
+    sums = np.zeros((len(regions), 2 * len(METRIC_COLUMNS) + 2), np.float64)
     for device in timeline.devices:
         sampled = _sampled(timeline, device)
         if not len(sampled.table):
@@ -85,8 +85,8 @@ def _covered(sampled: _Sampled, intervals: IntervalSet) -> Int64Array:
 
 def _over(sampled: _Sampled, weight_ns: Int64Array) -> Counters | None:
     """The mean over samples of this weight; None where all weigh nothing."""
-    sums = np.empty(2 * len(COLUMNS) + 2, np.float64)
-    for place, column in enumerate(COLUMNS):
+    sums = np.empty(2 * len(METRIC_COLUMNS) + 2, np.float64)
+    for place, column in enumerate(METRIC_COLUMNS):
         values = getattr(sampled.table, column)
         told = np.where(values >= 0, weight_ns, 0)
         sums[2 * place : 2 * place + 2] = told.sum(), (told * values.astype(np.float64)).sum()
@@ -100,7 +100,7 @@ def _counters(sums: Float) -> Counters | None:
         return None
     values = {
         column: float(sums[2 * place + 1] / sums[2 * place] / _PERCENT) if sums[2 * place] > 0 else None
-        for place, column in enumerate(COLUMNS)
+        for place, column in enumerate(METRIC_COLUMNS)
     }
     alone = min(max(float(sums[-1] / sums[-2]), 0.0), 1.0)  # differences of sums are not exact
     return Counters(sampled_ns=round(sums[-2]), alone_fraction=alone, **values)
@@ -139,12 +139,12 @@ def _add_regions(timeline: Timeline, device: DeviceTimeline, sampled: _Sampled, 
         until = [before[place] + values[place] * offset for place, offset in (last, first)]
         sums[:, column] += np.bincount(region, until[0] - until[1], len(sums))
 
-    for place, name in enumerate(COLUMNS):
+    for place, name in enumerate(METRIC_COLUMNS):
         told = getattr(sampled.table, name)
         add(2 * place, (told >= 0).astype(np.float64))
         add(2 * place + 1, np.maximum(told, 0).astype(np.float64))
-    add(2 * len(COLUMNS), np.ones(len(sampled.table)))
-    add(2 * len(COLUMNS) + 1, sampled.busy_fraction)
+    add(2 * len(METRIC_COLUMNS), np.ones(len(sampled.table)))
+    add(2 * len(METRIC_COLUMNS) + 1, sampled.busy_fraction)
 
 
 def _place(sampled: _Sampled, time: Int64Array) -> tuple[npt.NDArray[np.intp], Int64Array]:

@@ -24,7 +24,7 @@ from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, complement, intersect, subtract, union
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
-from boundby.trace.vocabulary.serving import Kind, ServingStep, kind_of_attention, serving_step
+from boundby.trace.vocabulary.ranges import Kind, ServingStep, kind_of_attention, serving_step
 
 #: What the host is to blame for; the rest of a gap inside a step is the device's own.
 _OF_HOST = (Cause.SYNC, Cause.CUDA_API, Cause.INIT, Cause.CPU, Cause.HOST_BLOCKED)

@@ -16,8 +16,7 @@ from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import factorize, places
 from boundby.model.expressions import expression
 from boundby.model.gpus import Gpu, find_gpu
-from boundby.model.nesting import depths
-from boundby.model.step_function import NOTHING
+from boundby.model.intervals import NOTHING, depths
 from boundby.results.report import Counters, Work
 from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary import operator_work

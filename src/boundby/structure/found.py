@@ -20,7 +20,7 @@ from boundby.model.arrays import Int64Array, in_order, is_any, is_even, marked, 
 from boundby.model.intervals import IntervalSet, contains, union
 from boundby.model.scale import A_FEW_LINES, HABIT, NOTABLE, SMALL
 from boundby.structure.loop_detection import LEAST_LAUNCHES, Loop, find_loop
-from boundby.structure.phases import find_changes
+from boundby.structure.steps import find_changes
 from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass
 

@@ -15,7 +15,7 @@ from boundby.model.arrays import factorize, is_any, is_in, unique
 from boundby.model.scale import A_FEW_LINES, NOTABLE
 from boundby.trace.facts import TraceWarning
 from boundby.trace.tables import Trace
-from boundby.trace.vocabulary.mpi import WAITING, MessageKind, sends
+from boundby.trace.vocabulary.os import WAITING, MessageKind, sends
 
 #: A last call that takes less of the time since MPI_Init was cut by the recording's end, not by the program's.
 STUCK_SHARE = NOTABLE

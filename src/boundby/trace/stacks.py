@@ -18,9 +18,7 @@ from msgspec import Struct
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, rows_of, unique
 from boundby.model.errors import InputError, OutOfBoundsError
 from boundby.model.expressions import expression
-from boundby.model.intervals import IntervalSet, union
-from boundby.model.nesting import Nesting, nest
-from boundby.model.step_function import StepFunction
+from boundby.model.intervals import IntervalSet, Nesting, StepFunction, nest, union
 from boundby.trace.vocabulary.python import Frame, read_frame, sleeps_on
 
 #: The text of an NVTX mark that ``boundby profile`` writes of a thread's Python line begins so; JSON follows.

@@ -59,8 +59,7 @@ from boundby.trace.stacks import NO_BACKTRACES, ROUNDED_NS, FrameStacks, LazyBac
 from boundby.trace.vocabulary.cuda import CallClass, OverheadClass, classify_call, classify_overhead
 from boundby.trace.vocabulary.kernels import KernelKind, kind_of_kernel
 from boundby.trace.vocabulary.last_words import LastWords
-from boundby.trace.vocabulary.mpi import MessageKind, message_kind, receives, sends
-from boundby.trace.vocabulary.os import sleep_kind
+from boundby.trace.vocabulary.os import MessageKind, message_kind, receives, sends, sleep_kind
 from boundby.trace.vocabulary.python import sleep_kind_of_frame
 from boundby.trace.vocabulary.ranges import Shapes, is_library
 

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from boundby.readers import read_trace
-from boundby.simulate.rows import Export
+from boundby.simulate.nsys_export import Export
 from boundby.trace.tables import Trace
 from tests.rules.builtin.harness import RuleCases, Source, without
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from boundby.simulate.export import Capture
+from boundby.simulate.nsys_export import Capture
 from boundby.simulate.patterns import STORIES
 from tests.rules.builtin.harness import RuleCases, Source, as_torch
 

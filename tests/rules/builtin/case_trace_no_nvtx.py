@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boundby.simulate.export import Capture
+from boundby.simulate.nsys_export import Capture
 from tests.rules.builtin.harness import RuleCases, Source, pattern, without
 
 

@@ -9,9 +9,8 @@ import pytest
 from boundby import analyze
 from boundby.evidence.initialization import WARM_NAME
 from boundby.results.report import Finding
-from boundby.simulate.engine import simulate
-from boundby.simulate.export import write_export
-from boundby.simulate.machine import Machine
+from boundby.simulate.machine import Machine, realise, simulate
+from boundby.simulate.nsys_export import write_export
 from boundby.simulate.program import (
     MS,
     US,
@@ -32,7 +31,6 @@ from boundby.simulate.program import (
     Work,
     program,
 )
-from boundby.simulate.script import realise
 from tests.rules.builtin.harness import Source, findings
 from tests.support.traces import trace_path
 

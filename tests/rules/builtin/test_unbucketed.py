@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 
 import boundby
-from boundby.simulate.engine import simulate
-from boundby.simulate.export import write_export
-from boundby.simulate.machine import Machine
+from boundby.simulate.machine import Machine, realise, simulate
+from boundby.simulate.nsys_export import write_export
 from boundby.simulate.program import US, Launch, Loop, Range, Sync, Work, program
-from boundby.simulate.script import realise
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 

@@ -13,8 +13,7 @@ import numpy.typing as npt
 
 from boundby.model.arrays import Int64Array, rows_of, unique
 from boundby.model.expressions import expression
-from boundby.model.nesting import nest
-from boundby.model.step_function import NOTHING
+from boundby.model.intervals import NOTHING, nest
 from boundby.readers.kineto.columns import FRAME, Columns
 from boundby.readers.sanitize import Raw, bounded
 from boundby.trace.stacks import ROUNDED_NS, Backtraces, Frames, StackEvents, StackSource

@@ -6,8 +6,7 @@ import numpy as np
 
 from boundby.model.arrays import Int32Array, Int64Array, factorize, is_any, translated, unique
 from boundby.model.units import size
-from boundby.readers.nsys.database import MISSING, Database
-from boundby.readers.nsys.declared import Reads
+from boundby.readers.nsys.database import MISSING, Database, Reads
 from boundby.readers.nsys.gpu_tables import Gpus, memory_kinds
 from boundby.readers.nsys.identity import Identities, process_key
 from boundby.readers.sanitize import MOST_BYTES

@@ -20,11 +20,9 @@ import numpy as np
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array, factorize, in_order, joined, spread
 from boundby.model.stage import stage
 from boundby.readers.nsys.columnar import open_database
-from boundby.readers.nsys.database import MISSING, Database
-from boundby.readers.nsys.declared import Reads
-from boundby.readers.nsys.host_tables import domain_names
+from boundby.readers.nsys.database import MISSING, Database, Reads
+from boundby.readers.nsys.host_tables import NvtxEvent, domain_names
 from boundby.readers.nsys.identity import Identities, NamePool
-from boundby.readers.nsys.nvtx_events import NvtxEvent
 from boundby.trace.facts import TraceWarning
 from boundby.trace.stacks import LINE_MARK, Backtraces, Frames, StackEvents, StackSource, no_backtraces
 

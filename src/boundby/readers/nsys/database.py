@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
@@ -29,8 +29,18 @@ from boundby.model.arrays import Int32Array, Int64Array, spread
 from boundby.model.errors import InputError, UserError
 from boundby.readers.files import export_again, first_bytes, no_report
 from boundby.readers.nsys import sniff
-from boundby.readers.nsys.declared import Reads
 from boundby.readers.nsys.pages import DECIMALS, Only, PageReader, Since, bits_of
+
+# How a reader declares what it reads: the register of tables (`boundby.readers.nsys.register`) is made of that.
+
+
+class Reads(NamedTuple):
+    """A table of an export, the columns that one reader asks it for, and what for. A table can be read by several."""
+
+    table: str
+    columns: tuple[str, ...]
+    gives: str
+
 
 BUSY_TIMEOUT_S = 2.0  # an exporter that is still writing keeps its lock for much longer than this
 

@@ -8,8 +8,7 @@ import numpy as np
 
 from boundby.model.arrays import MISSING, compact, translated
 from boundby.model.expressions import expression
-from boundby.readers.nsys.database import Database, as_text
-from boundby.readers.nsys.declared import Reads
+from boundby.readers.nsys.database import Database, Reads, as_text
 from boundby.readers.nsys.identity import Indexes
 from boundby.trace.tables import FileAccesses
 

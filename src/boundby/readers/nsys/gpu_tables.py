@@ -25,8 +25,7 @@ from boundby.model.arrays import (
     translated,
     unique,
 )
-from boundby.readers.nsys.database import MISSING, Database, as_text
-from boundby.readers.nsys.declared import Reads
+from boundby.readers.nsys.database import MISSING, Database, Reads, as_text
 from boundby.readers.nsys.identity import Identities, Indexes, pid_of
 from boundby.readers.nsys.pages import Since
 from boundby.readers.sanitize import CORRELATIONS, MOST_SHAPE

@@ -8,8 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from boundby.model.arrays import Int32Array, Int64Array, is_even, translated, unique
-from boundby.readers.nsys.database import MISSING, Database, as_text
-from boundby.readers.nsys.declared import Reads
+from boundby.readers.nsys.database import MISSING, Database, Reads, as_text
 from boundby.readers.sanitize import LONGEST_NAME, bounded
 from boundby.trace.tables import Process, Thread
 

@@ -15,13 +15,12 @@ from msgspec.structs import replace
 
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array, compact, is_in, joined, replaced, spread, unique
 from boundby.model.expressions import expression
-from boundby.readers.nsys.database import MISSING, Database, as_text
-from boundby.readers.nsys.declared import Reads
+from boundby.readers.nsys.database import MISSING, Database, Reads, as_text
 from boundby.readers.nsys.identity import Identities, Indexes
 from boundby.readers.nsys.pages import Since
 from boundby.trace.facts import Communicator
 from boundby.trace.tables import Messages, Trace
-from boundby.trace.vocabulary.mpi import MPI_DOMAIN, is_mpi
+from boundby.trace.vocabulary.os import MPI_DOMAIN, is_mpi
 
 TABLES = (
     *("MPI_COLLECTIVES_EVENTS", "MPI_P2P_EVENTS", "MPI_START_WAIT_EVENTS", "MPI_OTHER_EVENTS"),

@@ -11,9 +11,8 @@ from msgspec import Struct
 
 from boundby.model.expressions import expression
 from boundby.model.scale import LIST
-from boundby.readers.nsys import callchains, constructs
-from boundby.readers.nsys.database import Database
-from boundby.readers.nsys.declared import Reads
+from boundby.readers.nsys import callchains, host_tables
+from boundby.readers.nsys.database import Database, Reads
 from boundby.readers.nsys.written import read_diagnostics
 from boundby.trace.facts import EXPORT_INCOMPLETE, Captured, Diagnostic, JobPlace, Machine, Severity, TraceWarning
 from boundby.trace.tables import OpKind, Trace
@@ -163,7 +162,7 @@ def _warnings(diagnostics: Sequence[Diagnostic]) -> list[TraceWarning]:
 
 def _annotated(domains: Sequence[str]) -> list[int]:
     """The domains that no compiler and no library records by itself."""
-    return [number for number, name in enumerate(domains) if name not in constructs.DOMAINS.values()]
+    return [number for number, name in enumerate(domains) if name not in host_tables.CONSTRUCT_DOMAINS.values()]
 
 
 def captured(database: Database, trace: Trace, *, has_graph_nodes: bool) -> Captured:

@@ -12,10 +12,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from boundby.model.arrays import MISSING, Int32Array, Int64Array, joined, median, translated, unique
-from boundby.readers.nsys.database import Database, as_text
-from boundby.readers.nsys.declared import Reads
+from boundby.readers.nsys.database import Database, Reads, as_text
 from boundby.trace.tables import MetricSamples
-from boundby.trace.vocabulary.metrics import COLUMNS, column_of
+from boundby.trace.vocabulary.profiler import METRIC_COLUMNS, column_of
 
 _TABLE, _NAMES, _EVENTS = "GPU_METRICS", "TARGET_INFO_GPU_METRICS", "GENERIC_EVENTS"
 _SAMPLE, _NAMED = ("timestamp", "typeId", "metricId", "value"), ("typeId", "metricId", "metricName")
@@ -53,7 +52,7 @@ def _table(device: Int32Array, raw: Raw) -> MetricSamples:
     is_first = np.append(True, (np.diff(raw["start"]) != 0) | (np.diff(device) != 0))
     row, first = np.cumsum(is_first) - 1, np.flatnonzero(is_first)
     columns = {}
-    for place, column in enumerate(COLUMNS):
+    for place, column in enumerate(METRIC_COLUMNS):
         mine = raw["place"] == place
         sums = np.full(len(first), -1, np.int64)
         sums[row[mine]] = 0
@@ -95,7 +94,7 @@ def _places(database: Database) -> dict[tuple[int, int], int]:
     for kind, number, text in database.rows(f"SELECT typeId, metricId, metricName FROM {_NAMES}"):
         column = column_of(as_text(text) or "")
         if column is not None and isinstance(kind, int) and isinstance(number, int):
-            found[kind, number] = COLUMNS.index(column)
+            found[kind, number] = METRIC_COLUMNS.index(column)
     return found
 
 
@@ -129,7 +128,7 @@ def _values(text: str) -> Mapping[int, int]:
     for name, value in told.items() if isinstance(told, dict) else ():
         column = column_of(name)
         if column is not None and str(value).isdecimal() and len(str(value)) <= len(str(_MOST_PERCENT)):
-            found[COLUMNS.index(column)] = int(value)
+            found[METRIC_COLUMNS.index(column)] = int(value)
     return found
 
 

@@ -18,7 +18,6 @@ from boundby.readers.files import export_again
 from boundby.readers.nsys import (
     allocations,
     callchains,
-    constructs,
     files,
     gpu_tables,
     host_tables,
@@ -144,7 +143,7 @@ def _build(raw: dict[str, Raw], indexes: Indexes, since_ns: int | None) -> Trace
     gpus = gpu_tables.read_gpus(database, raw[_OPERATIONS])
     operations, collectives = gpu_tables.operations(raw.pop(_OPERATIONS), gpus, indexes)
     api = host_tables.api_calls(raw.pop(host_tables.CALLS), indexes)
-    ranges, domains, known_constructs = constructs.with_constructs(
+    ranges, domains, known_constructs = host_tables.with_constructs(
         *host_tables.ranges(raw.pop(host_tables.RANGES), indexes), raw.pop(host_tables.CONSTRUCTS), indexes
     )
     threads, processes = identities.describe(database)

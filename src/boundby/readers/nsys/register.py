@@ -26,8 +26,7 @@ from boundby.readers.nsys import (
     metrics,
     written,
 )
-from boundby.readers.nsys.database import Database
-from boundby.readers.nsys.declared import Reads
+from boundby.readers.nsys.database import Database, Reads
 from boundby.trace.facts import UnreadTable
 
 READ, TOLD, NOT_READ = "read", "told only", "not read"

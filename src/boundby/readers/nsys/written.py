@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from boundby.readers.nsys.database import Database, as_text
-from boundby.readers.nsys.declared import Reads
+from boundby.readers.nsys.database import Database, Reads, as_text
 from boundby.trace.facts import Diagnostic, Written
 
 DECLARED = (

@@ -14,14 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import IO, TYPE_CHECKING
 
-from boundby.render.figures.account_figure import account
+from boundby.render.figures.bars import account, regions, what_if
 from boundby.render.figures.gaps_figure import gaps
 from boundby.render.figures.instances_figure import instances
-from boundby.render.figures.regions_figure import regions
 from boundby.render.figures.roofline import roofline
 from boundby.render.figures.style import COLUMN, LOOKS, PAPER, SLIDE, Examined, Look, save_context
 from boundby.render.figures.timeline_figure import timeline
-from boundby.render.figures.what_if_figure import what_if
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -61,10 +61,10 @@ def render(
 
     ``min_share``: regions below this fraction of the window are left out; None: all, up to what a page can hold.
     """
-    from boundby.render.page import content, drawings, region_table
+    from boundby.render.page import content, drawings
 
     style, script = assets(STYLES, "\n"), assets(SCRIPTS, "\n")
-    shown = region_table.select_rows(report, min_share)
+    shown = content.select_rows(report, min_share)
     return (
         environment()
         .get_template("page.html.j2")

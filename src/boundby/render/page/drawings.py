@@ -12,7 +12,7 @@ import numpy.typing as npt
 from boundby.document.blocks import clean
 from boundby.model import units
 from boundby.model.causes import CauseInfo
-from boundby.render.page.region_table import RegionRows, path_in_domain
+from boundby.render.page.content import RegionRows, path_in_domain
 from boundby.results.plot_data import AccountLane, CauseBins, Gap, InstanceSeries, PlotData, RangeLane, Spread, WorkLane
 from boundby.results.report import Report
 

@@ -26,7 +26,7 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.causes import Cause
-from boundby.model.step_function import NOTHING
+from boundby.model.intervals import NOTHING
 from boundby.model.units import bandwidth, count, duration, percent, size
 from boundby.results.report import Example
 from boundby.rules.rule import Match

@@ -17,9 +17,8 @@ from boundby.evidence.hotspots import PYTHON_CODE, Hotspot
 from boundby.evidence.initialization import progress_at
 from boundby.model.arrays import Int64Array, factorize, is_even
 from boundby.model.expressions import expression
-from boundby.model.intervals import Coverage, contains
+from boundby.model.intervals import NOTHING, Coverage, contains
 from boundby.model.scale import A_FEW_LINES, HALF, NEARLY_ALL, QUARTER
-from boundby.model.step_function import NOTHING
 from boundby.model.units import count, duration
 from boundby.results.report import CodeLine
 from boundby.rules.rule import Match

@@ -16,8 +16,8 @@ from boundby.evidence.operator_syncs import EVERY
 from boundby.evidence.waits import Group, WaitKind, evidence, examples, groups, lines, savings, waits_of
 from boundby.model.arrays import pick, ranked
 from boundby.model.causes import Cause
+from boundby.model.intervals import NOTHING
 from boundby.model.scale import HALF, LIST, NEARLY_ALL
-from boundby.model.step_function import NOTHING
 from boundby.model.units import duration, size
 from boundby.rules.builtin._telling import around
 from boundby.rules.rule import Match, Rule, Threshold

@@ -7,7 +7,7 @@ import functools
 import sys
 from typing import Any
 
-from boundby.annotate import backends, nvtx_range, open_ranges
+from boundby.annotate import backends, nvtx_range, ranges
 from boundby.annotate.backends import Label
 
 from .operators import Operators
@@ -56,16 +56,16 @@ def mark_optimizers() -> None:
             return
         left = owners.get(id(optimizer))
         if left is not None:  # its last step raised
-            open_ranges.pop(left)
+            ranges.pop(left)
         owner = owners[id(optimizer)] = object()
-        open_ranges.push(owner, marker)
+        ranges.push(owner, marker)
 
     def after(optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if torch.compiler.is_compiling():
             return
         owner = owners.pop(id(optimizer), None)
         if owner is not None:
-            open_ranges.pop(owner)
+            ranges.pop(owner)
 
     module.register_optimizer_step_pre_hook(before)
     module.register_optimizer_step_post_hook(after)
@@ -82,13 +82,13 @@ def mark_record_functions() -> None:
         result = enter(self)
         if not torch.compiler.is_compiling() and not self.name.startswith(_TOLD_ALREADY):
             self._boundby_owner = object()
-            open_ranges.push(self._boundby_owner, backends.current().marker(Label(self.name)))  # type: ignore[arg-type]
+            ranges.push(self._boundby_owner, backends.current().marker(Label(self.name)))  # type: ignore[arg-type]
         return result
 
     @functools.wraps(leave)
     def __exit__(self: Any, *raised: Any) -> Any:  # noqa: N807
         if (owner := self.__dict__.pop("_boundby_owner", None)) is not None:
-            open_ranges.pop(owner)
+            ranges.pop(owner)
         return leave(self, *raised)
 
     kind.__enter__, kind.__exit__ = __enter__, __exit__

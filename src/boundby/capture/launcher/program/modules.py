@@ -11,11 +11,10 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
-from boundby.annotate import backends, open_ranges
+from boundby.annotate import backends, ranges
 from boundby.annotate import modules as annotated
 from boundby.annotate.backends import Label
-from boundby.annotate.backward import BackwardRanges, ForwardCall, Names, current_task
-from boundby.annotate.modules import named_ranges
+from boundby.annotate.modules import BackwardRanges, ForwardCall, Names, current_task, named_ranges
 
 from .operators import Operators
 
@@ -72,7 +71,7 @@ class ModuleRanges:
             outermost = model.recompute if current_task(self.torch) != -1 else model.outermost
             call = _OpenCall(ForwardCall(outermost, None, module), module, model)
         if call.is_marked:
-            open_ranges.push(call.call, call.call.names.forward)
+            ranges.push(call.call, call.call.names.forward)
             self._backward.watch_inputs(call.call, arguments)
         elif calls:
             call.call = calls[-1].call  # what it calls is inside what called it
@@ -87,7 +86,7 @@ class ModuleRanges:
         while (call := calls.pop()).module != number:
             pass
         if call.is_marked:
-            open_ranges.pop(call.call)
+            ranges.pop(call.call)
             self._backward.watch_outputs(call.call, result)
 
 

@@ -124,7 +124,7 @@ def choose(torch: Any) -> Operators:
 
 
 def _dispatch_mode(torch: Any) -> Any:
-    from boundby.annotate import backends, open_ranges
+    from boundby.annotate import backends, ranges
     from boundby.annotate.backends import Label, Marker
 
     modes = getattr(getattr(torch, "utils", None), "_python_dispatch", None)
@@ -154,10 +154,10 @@ def _dispatch_mode(torch: Any) -> Any:
             if marker is None:
                 return function(*args, **(kwargs or {}))
             owner = object()
-            open_ranges.push(owner, marker)
+            ranges.push(owner, marker)
             try:
                 return function(*args, **(kwargs or {}))
             finally:
-                open_ranges.pop(owner)
+                ranges.pop(owner)
 
     return OperatorRanges

@@ -1,0 +1,890 @@
+"""Exports in nsys' own schema, as four generations of nsys write them: from plain calls, and of a simulated run."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import random
+import re
+import sqlite3
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+
+from msgspec import Struct
+
+from boundby.__about__ import __version__
+from boundby.model.errors import OutputError
+from boundby.simulate.machine import CALLS, PAGE_FAULT, Do, Executed, Kind, Run, ScriptThread, Step, Wait
+from boundby.trace.tables import NO_STREAM
+from boundby.trace.vocabulary.os import MessageKind, message_kind
+
+GENERATIONS = ("2019", "2022", "2023", "2026")
+
+# One word a column: NAME, then ``!`` for NOT NULL, ``*`` for the primary key, ``:T`` for TEXT, ``:R`` for REAL (all
+# others are INTEGER), and ``@FROM-TO`` for the generations that have it (both included, either may be left out).
+_OPERATION = "start! end! deviceId! contextId! greenContextId@2023- streamId! correlationId globalPid"
+_CUDA_GPU = (
+    "vmId! name!:T pciBusId:T globalMemoryBandwidth! globalMemorySize! constantMemorySize! l2CacheSize! "
+    "numThreadsPerWarp! coreClockRate! numMemcpyEngines! numMultiprocessors! maxIPC! maxWarpsPerMultiprocessor! "
+    "maxBlocksPerMultiprocessor! maxRegistersPerBlock! maxSharedMemoryPerBlock! maxThreadsPerBlock! maxBlockDimX! "
+    "maxBlockDimY! maxBlockDimZ! maxGridDimX! maxGridDimY! maxGridDimZ! computeCapabilityMajor! "
+    "computeCapabilityMinor! deviceId! pid maxSharedMemoryPerMultiprocessor maxRegistersPerMultiprocessor"
+)
+_GPU = (
+    "vmId! deviceId!@-2019 id!@2022- name:T busLocation:T isDiscrete l2CacheSize@2022- totalMemory@2022- "
+    "memoryBandwidth@2022- clockRate@2022- smCount@2022- pwGpuId@2022- uuid:T@2022- luid@2022- chipName:T@2022- "
+    "cuDevice@2022- maxShmemPerSm@2022- maxRegistersPerSm@2022- threadsPerWarp@2022- asyncEngines@2022- "
+    "maxWarpsPerSm@2022- maxBlocksPerSm@2022- computeMajor@2022- computeMinor@2022- smMajor@2022- smMinor@2022-"
+)
+_OPENACC = (
+    "start! end! nameId! globalTid eventKind! DeviceType! lineNo! cuDeviceId! cuContextId! cuStreamId! srcFile funcName"
+)
+_OPENACC_TABLES = {
+    "DATA": " bytes! varName",
+    "LAUNCH": " numGangs! numWorkers! vectorLength! kernelName",
+    "OTHER": "",
+}
+_OPENMP = "start! end! eventClass! globalTid correlationId nameId! eventKind parallelId"
+_TABLES: dict[str, str] = {
+    "StringIds": "id!* value!:T",
+    "ANALYSIS_FILE@2023-": "id!* filename:T contentId globalPid!",
+    "ProcessStreams": "globalPid! filenameId! contentId!",
+    "ANALYSIS_DETAILS@2022-": "globalVid! duration! startTime! stopTime!",
+    "PROCESSES@2022-": "globalPid pid name:T",
+    "DIAGNOSTIC_EVENT@2023-": "timestamp! timestampType! source! severity! text!:T globalPid",
+    "SCHED_EVENTS": "start! cpu! isSchedIn! globalTid threadState@2026- threadBlock@2026-",
+    "COMPOSITE_EVENTS": "id!* start! cpu threadState globalTid cpuCycles!",
+    "PROFILER_OVERHEAD": "start! end! globalTid correlationId@-2019 nameId! returnValue!@-2023 overheadType!@2026-",
+    "CUPTI_ACTIVITY_KIND_OVERHEAD@2026-": "start! end! eventClass! globalTid correlationId nameId overheadType!",
+    "OSRT_API": (
+        "start! end! eventClass! globalTid correlationId@-2019 nameId! returnValue! nestingLevel callchainId!"
+    ),
+    "NVTX_EVENTS": (
+        "start! end eventType! rangeId category color text:T globalTid endGlobalTid textId domainId uint64Value "
+        "int64Value doubleValue:R uint32Value int32Value floatValue:R jsonTextId jsonText:T binaryData:T@2026-"
+    ),
+    **{f"CUPTI_ACTIVITY_KIND_OPENACC_{kind}@2022-": _OPENACC + more for kind, more in _OPENACC_TABLES.items()},
+    **{f"OPENMP_EVENT_KIND_{kind}@2022-": _OPENMP for kind in ("PARALLEL", "SYNC_REGION_WAIT", "TASK")},
+    "MPI_COLLECTIVES_EVENTS@2023-": (
+        "start! end globalTid textId! commHandle rootRank size recvSize requestHandle@2026-"
+    ),
+    "MPI_P2P_EVENTS@2023-": "start! end globalTid textId! commHandle tag remoteRank size requestHandle@2026-",
+    "MPI_START_WAIT_EVENTS@2023-": "start! end globalTid textId! requestHandle@2026-",
+    "MPI_OTHER_EVENTS@2023-": "start! end globalTid textId!",
+    "MPI_RANKS@2023-": "globalTid! rank!",
+    "MPI_COMMUNICATORS@2023-": (
+        "rank! timestamp! commHandle! parentHandle localRank size groupRoot groupRootUid members:T"
+    ),
+    "CUDNN_EVENTS@2022-": "start! end! eventClass! globalTid nameId!",
+    "CUBLAS_EVENTS@2022-": "start! end! eventClass! globalTid nameId!",
+    "OSRT_FILE_ACCESS_EVENTS@2026-": (
+        "fileAccessId! threadId! startedAt! endedAt! eventType! apiCallId! bytesProcessed! context!:T"
+    ),
+    "OSRT_FILE_ACCESS_DESCRIPTORS@2026-": "fileAccessId! processId! openedAt! closedAt! filePath!:T",
+    "CUPTI_ACTIVITY_KIND_RUNTIME": (
+        "start! end! eventClass! globalTid correlationId nameId! returnValue! callchainId@2022-"
+    ),
+    "CUPTI_ACTIVITY_KIND_MEMCPY": (
+        f"{_OPERATION} bytes! copyKind! deprecatedSrcId srcKind dstKind srcDeviceId srcContextId dstDeviceId "
+        "dstContextId migrationCause@2022- graphNodeId virtualAddress@2022- copyCount@2026-"
+    ),
+    "CUDA_UM_CPU_PAGE_FAULT_EVENTS": (
+        "start! globalPid! address! originalFaultPc@2022- CpuInstruction! module unresolvedFaultPc sourceFile "
+        "sourceLine"
+    ),
+    "CUDA_UM_GPU_PAGE_FAULT_EVENTS": "start! end! globalPid! deviceId! address! numberOfPageFaults! faultAccessType!",
+    "CUPTI_ACTIVITY_KIND_MEMSET": f"{_OPERATION} value! bytes! graphNodeId memKind",
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": (
+        f"{_OPERATION} deprecatedSyncType@2026- syncType! eventId! eventSyncId@2026-"
+    ),
+    "CUPTI_ACTIVITY_KIND_CUDA_EVENT@2022-": (
+        "deviceId! contextId! greenContextId@2023- streamId! correlationId globalPid eventId!"
+    ),
+    "CUPTI_ACTIVITY_KIND_KERNEL": (
+        f"{_OPERATION} demangledName! shortName! mangledName@2022- launchType cacheConfig registersPerThread! gridX! "
+        "gridY! gridZ! blockX! blockY! blockZ! staticSharedMemory! dynamicSharedMemory! localMemoryPerThread! "
+        "localMemoryTotal! gridId! sharedMemoryExecuted graphNodeId sharedMemoryLimitConfig@2022- "
+        "qmdBulkReleaseDone@2026- qmdPreexitDone@2026- qmdLastCtaDone@2026- graphId@2026- clusterX@2026- "
+        "clusterY@2026- clusterZ@2026- clusterSchedulingPolicy@2026- maxPotentialClusterSize@2026- "
+        "maxActiveClusters@2026- sharedMemoryRequestedPercentage@2026- tensorSizeMinusOneElements!:T@2026-"
+    ),
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE@2022-": f"{_OPERATION} graphId! graphExecId!",
+    "ThreadNames": "nameId! priority globalTid",
+    "TARGET_INFO_CUDA_GPU@-2019": _CUDA_GPU,
+    "TARGET_INFO_GPU": _GPU,
+    "TARGET_INFO_CUDA_STREAM": "streamId! hwId! vmId! processId! contextId! priority! flag!",
+    "TARGET_INFO_CUDA_DEVICE@2026-": "gpuId cudaId! pid! uuid:T numMultiprocessors",
+    "TARGET_INFO_GPU_METRICS@2022-": "typeId! sourceId! typeName!:T metricId! metricName!:T",
+    "GPU_METRICS@2022-": "rawTimestamp@2026- timestamp typeId! metricId! value!",
+    "CUDA_GPU_MEMORY_USAGE_EVENTS@2022-": (
+        "start! globalPid! deviceId! contextId! address! pc! bytes! memKind! memoryOperationType! name correlationId "
+        "streamId@2023- localMemoryPoolAddress@2023-"
+    ),
+    "GPU_MEMORY_BUDGET_EVENTS@2022-": "timestamp! globalTid gpu! newBudget segmentGroup",
+    "GPU_MEMORY_USAGE_EVENTS@2022-": "timestamp! globalTid gpu! newUsage segmentGroup",
+    "TOTAL_BYTES_RESIDENT_IN_SEGMENT_EVENTS@2022-": (
+        "timestamp! globalTid gpu! totalBytesResident segmentGroup segmentId"
+    ),
+    "ENUM_CUDA_MEMCPY_OPER@2023-": "id!* name:T label:T",
+    "ENUM_CUDA_MEM_KIND@2023-": "id!* name:T label:T",
+    "ENUM_CUPTI_SYNC_TYPE@2023-": "id!* name:T label:T",
+    "META_DATA_CAPTURE@2023-": "name!:T value:T",
+    "EXPORT_META_DATA@2022-2022": "name!:T value:T",
+    "META_DATA_EXPORT@2023-": "name!:T value:T",
+}
+
+_COPIES = "UNKNOWN HtoD DtoH HtoA AtoH AtoA AtoD DtoA DtoD HtoH PtoP UVM_HtoD UVM_DtoH UVM_DtoD"
+_MEMORIES = "pageable pinned device array managed device_static managed_static unknown"
+COPY_KINDS = {name: code for code, name in enumerate(_COPIES.split())}
+MEMORY_KINDS = {name: code for code, name in enumerate(_MEMORIES.split())}
+#: How a stream relates to the null stream (CUPTI_ACTIVITY_STREAM_CREATE_FLAG_*).
+STREAM_FLAGS = {"default": 1, "non_blocking": 2, "null": 3}
+#: syncType of (event, stream, device, wait of a stream): the codes changed, and so nobody may trust them.
+SYNC_CODES = {"2019": (1, 3, 4, 2), "2022": (1, 3, 4, 2), "2023": (1, 3, 4, 2), "2026": (1, 2, 4, 3)}
+ENUMS: dict[str, dict[int, str]] = {
+    "ENUM_CUDA_MEMCPY_OPER": {code: f"CUDA_MEMCPY_KIND_{name.upper()}" for name, code in COPY_KINDS.items()},
+    "ENUM_CUDA_MEM_KIND": {code: f"CUDA_MEMOPR_MEMORY_KIND_{name.upper()}" for name, code in MEMORY_KINDS.items()},
+    "ENUM_CUPTI_SYNC_TYPE": {1: "EVENT_SYNCHRONIZE", 2: "STREAM_WAIT_EVENT", 3: "STREAM_SYNCHRONIZE"},
+}
+VERSIONS = {
+    "2022": ("2022.1.1.61", "2.9.1"),
+    "2023": ("2023.4.4.54", "3.7.2"),
+    "2026": ("2026.2.1.210", "3.25.0"),
+}
+
+
+class ExportColumn:
+    """One column: its name and what its declaration says."""
+
+    def __init__(self, word: str) -> None:
+        word, _, self.generations = word.partition("@")
+        name, _, kind = word.partition(":")
+        self.type = {"": "INTEGER", "T": "TEXT", "R": "REAL"}[kind]
+        self.is_required = "!" in name
+        self.is_key = "*" in name
+        self.name = name.rstrip("!*")
+
+    def declaration(self) -> str:
+        """As in nsys' CREATE TABLE statements."""
+        required = " NOT NULL" if self.is_required else ""
+        return f"    {self.name:<27} {self.type}{required}{' PRIMARY KEY' if self.is_key else ''}"
+
+    def filler(self) -> int | str | None:
+        """What stands where a row says nothing."""
+        if not self.is_required:
+            return None
+        return "[]" if self.type == "TEXT" else 0
+
+
+@functools.cache
+def tables(generation: str) -> dict[str, tuple[ExportColumn, ...]]:
+    """All tables that exports of a generation can hold, in the exporter's order."""
+    found = {}
+    for word, text in _TABLES.items():
+        name, _, generations = word.partition("@")
+        if _covers(generations, generation):
+            columns = (ExportColumn(column) for column in text.split())
+            found[name] = tuple(column for column in columns if _covers(column.generations, generation))
+    return found
+
+
+def _covers(generations: str, generation: str) -> bool:
+    first, dash, last = generations.partition("-")
+    return not dash or (first or "0000") <= generation <= (last or "9999")
+
+
+_TIMES = frozenset(("start", "end", "timestamp"))
+
+
+class Name(str):
+    """A text that the export keeps in StringIds."""
+
+
+Value = int | float | str | bytes | None
+Row = dict[str, Value]
+
+
+def write_tables(
+    path: Path,
+    schema: Mapping[str, tuple[ExportColumn, ...]],
+    rows: Mapping[str, list[Row]],
+    shuffle: int | None,
+    shift: int,
+    drop: frozenset[str],
+    empty_tables: bool,
+    page_size: int,
+) -> Path:
+    """Write the file, as ``Export.write`` says."""
+    order = list(schema.items())
+    chance = None if shuffle is None else random.Random(shuffle)
+    if chance:
+        chance.shuffle(order)
+        rows = {table: chance.sample(found, len(found)) for table, found in rows.items()}
+    texts = _number_texts(rows, chance)
+    strings: list[Row] = [{"id": number, "value": text} for text, number in texts.items()]
+    path.unlink(missing_ok=True)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(f"PRAGMA page_size = {page_size}")
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.execute("BEGIN")
+        for table, columns in order:
+            found = strings if table == "StringIds" else rows.get(table, [])
+            if table not in drop and (found or empty_tables):
+                kept = [column for column in columns if not {f"{table}.{column.name}", f"*.{column.name}"} & drop]
+                _write_table(connection, table, kept, found, texts, shift)
+        connection.execute("COMMIT")
+    return path
+
+
+def _number_texts(rows: Mapping[str, list[Row]], chance: random.Random | None) -> dict[str, int]:
+    texts = dict.fromkeys(str(v) for found in rows.values() for row in found for v in row.values() if type(v) is Name)
+    order = list(texts)
+    if chance:
+        chance.shuffle(order)
+    return {text: number for number, text in enumerate(order, start=1)}
+
+
+def _write_table(
+    connection: sqlite3.Connection,
+    table: str,
+    columns: list[ExportColumn],
+    rows: list[Row],
+    texts: Mapping[str, int],
+    shift: int,
+) -> None:
+    declared = ",\n".join(column.declaration() for column in columns)
+    connection.execute(f'CREATE TABLE "{table}" (\n{declared}\n)')
+
+    def value(row: Row, column: ExportColumn) -> Value:
+        found = row.get(column.name)
+        if found is None:
+            return column.filler()
+        if type(found) is Name:
+            return texts[found]
+        return found + shift if column.name in _TIMES and isinstance(found, int) else found
+
+    marks = ", ".join("?" for _ in columns)
+    values = ([value(row, column) for column in columns] for row in rows)
+    connection.executemany(f'INSERT INTO "{table}" VALUES ({marks})', values)
+
+
+# Writes small nsys SQLite exports from plain Python calls, as several generations of nsys would.
+#
+# >>> export = Export() >>> main = export.thread(pid=1, tid=1) >>> launch = export.api(main, 0, 5_000,
+# "cudaLaunchKernel") >>> _ = export.kernel(launch, 9_000, 20_000) >>> export.nvtx(main, 0, 6_000, "step") >>> path =
+# export.write(folder / "report.sqlite", schema="2023")  # doctest: +SKIP
+#
+# Times are nanoseconds on the trace's own clock. An export can be written many times, in any schema.
+
+_MACHINE = 1 << 56  # the bits of a global id above the pid are never zero in real exports
+_DRIVER, _RUNTIME = 1, 0  # eventClass
+_STREAM_WAIT = 3  # place in SYNC_CODES
+_SYNC_CALL = re.compile(r"(Event|Stream|Device|Ctx)Synchronize")
+
+
+class Thread(Struct, frozen=True):
+    pid: int
+    tid: int
+
+    @property
+    def global_tid(self) -> int:
+        return _MACHINE | self.pid << 24 | self.tid
+
+    @property
+    def global_pid(self) -> int:
+        return _MACHINE | self.pid << 24
+
+
+class CallRow(Struct, frozen=True):
+    """An API call: what GPU operations refer to."""
+
+    thread: Thread
+    correlation: int
+
+
+class Export:
+    """Collects events; ``write`` makes the file. Every method that adds an event may be called in any order.
+
+    ``about``: what the export's own metadata says besides, or instead of what nsys would write there.
+    """
+
+    def __init__(
+        self, command: Collection[str] = ("python", "train.py"), about: Mapping[str, str] | None = None
+    ) -> None:
+        self.command = tuple(command)
+        self.about = dict(about or {})
+        self.rows: dict[str, list[Row]] = {}
+        self._correlations: dict[int, int] = {}
+        self._domains: dict[tuple[int, str], int] = {}
+        self._gpus: dict[int, str] = {}
+        self._facts: dict[int, dict[str, Value]] = {}
+        self._ordinals: dict[tuple[int, int], int | None] = {}
+
+    def row(self, table: str, **values: Value) -> Row:
+        """Any row of any table; columns that a generation lacks are left out, those not named are filled."""
+        self.rows.setdefault(table, []).append(values)
+        return values
+
+    def thread(self, pid: int = 1000, tid: int | None = None, name: str | None = None) -> Thread:
+        thread = Thread(pid, pid if tid is None else tid)
+        if name is not None:
+            self.row("ThreadNames", nameId=Name(name), priority=0, globalTid=thread.global_tid)
+        if all(row["pid"] != pid for row in self.rows.get("PROCESSES", [])):
+            self.row("PROCESSES", globalPid=thread.global_pid, pid=pid, name=self.command[0])
+        return thread
+
+    def gpu(self, number: int, name: str, facts: Mapping[str, Value] | None = None) -> None:
+        """A GPU of the machine. Every device in use that is not named becomes one. ``facts``: columns of
+        TARGET_INFO_GPU that tell of its hardware."""
+        self._gpus[number] = name
+        self._facts[number] = dict(facts or {})
+
+    def visible(self, thread: Thread, ordinal: int, gpu: int | None) -> None:
+        """Which GPU a process means by a CUDA ordinal (only schema 2026 can tell)."""
+        self._ordinals[thread.pid, ordinal] = gpu
+
+    def api(
+        self,
+        thread: Thread,
+        start: int,
+        end: int,
+        name: str,
+        *,
+        correlation: int | None = None,
+        event_class: int | None = None,
+        returns: int = 0,
+        stream: int = 7,
+        event: int | None = None,
+        device: int = 0,
+    ) -> CallRow:
+        """A runtime or driver call. A call that waits gets its row in the table of synchronizations, too, with the
+        ``stream`` or ``event`` that it waits for."""
+        number = self._correlations.get(thread.pid, 0) + 1 if correlation is None else correlation
+        self._correlations[thread.pid] = max(number, self._correlations.get(thread.pid, 0))
+        driver = name.startswith("cu") and not name.startswith("cuda")
+        self.row(
+            "CUPTI_ACTIVITY_KIND_RUNTIME",
+            start=start,
+            end=end,
+            eventClass=(_DRIVER if driver else _RUNTIME) if event_class is None else event_class,
+            globalTid=thread.global_tid,
+            correlationId=number,
+            nameId=Name(name),
+            returnValue=returns,
+        )
+        call = CallRow(thread, number)
+        if match := _SYNC_CALL.search(name):
+            code = ("Event", "Stream", "Device").index(match[1].replace("Ctx", "Device"))
+            self.row(
+                "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+                **_sync(call, start, end, device, stream if code == 1 else NO_STREAM),
+                syncType=code,  # by schema when written
+                eventId=NO_STREAM if event is None else event,
+            )
+        return call
+
+    def stream(self, thread: Thread, stream: int, flag: str) -> None:
+        """A stream of a process and how it relates to the null stream: default, non_blocking or null."""
+        key = {"streamId": stream, "processId": thread.pid, "contextId": 1}
+        self.row("TARGET_INFO_CUDA_STREAM", **key, flag=STREAM_FLAGS[flag])
+
+    def record(self, call: CallRow, event: int, *, device: int = 0, stream: int = 7) -> Row:
+        """What a cudaEventRecord call records."""
+        place = _operation(call, 0, 0, device, stream)
+        return self.row("CUPTI_ACTIVITY_KIND_CUDA_EVENT", **place, eventId=event)
+
+    def stream_wait(self, call: CallRow, start: int, end: int, event: int, *, device: int = 0, stream: int = 7) -> Row:
+        """What a cudaStreamWaitEvent call makes a stream wait for. The row spans the call, not the wait."""
+        place = _sync(call, start, end, device, stream)
+        return self.row("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", **place, syncType=_STREAM_WAIT, eventId=event)
+
+    def kernel(
+        self,
+        call: CallRow | Thread,
+        start: int,
+        end: int,
+        *,
+        name: str = "void gemm<float>(int)",
+        device: int = 0,
+        stream: int = 7,
+        graph_node: int | None = None,
+        shape: tuple[int, int, int] | None = None,
+    ) -> Row:
+        """A kernel. A launch of a graph may own many. ``shape``: blocks, threads of each, registers of each thread."""
+        told = {}
+        if shape is not None:
+            told = {"gridX": shape[0], "blockX": shape[1], "registersPerThread": shape[2]}
+            told |= dict.fromkeys(("gridY", "gridZ", "blockY", "blockZ"), 1)
+        return self.row(
+            "CUPTI_ACTIVITY_KIND_KERNEL",
+            **_operation(call, start, end, device, stream),
+            demangledName=Name(name),
+            shortName=Name(re.sub(r"^void |[<(].*", "", name)),
+            graphNodeId=graph_node,
+            **{"gridX": 1, "blockX": 128, **told},
+        )
+
+    def memcpy(
+        self,
+        call: CallRow | Thread,
+        start: int,
+        end: int,
+        *,
+        bytes: int = 4096,
+        kind: str = "HtoD",
+        source: str = "pageable",
+        target: str = "device",
+        device: int = 0,
+        stream: int = 7,
+        cause: int | None = None,
+    ) -> Row:
+        """A copy; ``kind`` UVM_HtoD and the like, given a thread instead of a call, is a page migration, of a ``cause``
+        (CUpti_ActivityUnifiedMemoryMigrationCause)."""
+        return self.row(
+            "CUPTI_ACTIVITY_KIND_MEMCPY",
+            **_operation(call, start, end, device, stream),
+            migrationCause=cause,
+            bytes=bytes,
+            copyKind=COPY_KINDS[kind],
+            srcKind=MEMORY_KINDS[source],
+            dstKind=MEMORY_KINDS[target],
+        )
+
+    def memset(
+        self, call: CallRow | Thread, start: int, end: int, *, bytes: int = 4096, device: int = 0, stream: int = 7
+    ) -> Row:
+        place = _operation(call, start, end, device, stream)
+        return self.row("CUPTI_ACTIVITY_KIND_MEMSET", **place, bytes=bytes, memKind=MEMORY_KINDS["device"])
+
+    def graph(self, call: CallRow | Thread, start: int, end: int, *, device: int = 0, stream: int = 7) -> Row:
+        """A CUDA graph traced as one operation (schema 2022 on)."""
+        place = _operation(call, start, end, device, stream)
+        return self.row("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", **place, graphId=1, graphExecId=2)
+
+    def nvtx(
+        self,
+        thread: Thread,
+        start: int,
+        end: int | None,
+        text: str,
+        *,
+        domain: str | None = None,
+        kind: str = "pushpop",
+        registered: bool = False,
+        payload: float | None = None,
+        amounts: str | None = None,
+    ) -> None:
+        """A range; ``end=None``: still open. ``kind``: pushpop, startend, mark. ``registered``: its text is an id.
+        ``payload``: a number that it carries. ``amounts``: an object of several, as JSON."""
+        self.row(
+            "NVTX_EVENTS",
+            start=start,
+            end=end,
+            eventType={"pushpop": 59, "startend": 60, "mark": 34}[kind],
+            rangeId=len(self.rows.get("NVTX_EVENTS", ())) if kind == "startend" else None,
+            int64Value=payload if isinstance(payload, int) else None,
+            doubleValue=payload if isinstance(payload, float) else None,
+            jsonTextId=Name(amounts) if amounts else None,
+            text=None if registered else text,
+            textId=Name(text) if registered else None,
+            globalTid=thread.global_tid,
+            endGlobalTid=thread.global_tid if kind == "startend" else None,
+            domainId=0 if domain is None else self._domain(thread, start, domain),
+        )
+
+    def _domain(self, thread: Thread, start: int, name: str) -> int:
+        """Domain ids count per process, from 1."""
+        place = thread.pid, name
+        if place not in self._domains:
+            number = self._domains[place] = 1 + sum(pid == thread.pid for pid, _ in self._domains)
+            self.row("NVTX_EVENTS", start=start, eventType=75, text=name, globalTid=thread.global_tid, domainId=number)
+        return self._domains[place]
+
+    def mpi_rank(self, thread: Thread, rank: int, size: int, handle: int, since: int = 0) -> None:
+        """A rank of MPI, and its name for the communicator of all ``size`` ranks (before 2023 nothing tells it)."""
+        self.row("MPI_RANKS", globalTid=thread.global_tid, rank=rank)
+        place: Row = {"rank": rank, "timestamp": since, "commHandle": handle, "localRank": rank, "size": size}
+        self.row("MPI_COMMUNICATORS", **place, parentHandle=0)
+
+    def mpi(
+        self,
+        thread: Thread,
+        start: int,
+        end: int | None,
+        name: str,
+        *,
+        communicator: int | None = None,
+        peer: int | None = None,
+        tag: int | None = None,
+        root: int | None = None,
+        bytes: int | None = None,
+        received: int | None = None,
+    ) -> None:
+        """A call of MPI: a row of the table of its kind, in schema 2022 and before a range of a domain of its own."""
+        kind = message_kind(name)
+        place: Row = {"start": start, "end": end, "globalTid": thread.global_tid, "textId": Name(name)}
+        if kind == MessageKind.COLLECTIVE:
+            more: Row = {"commHandle": communicator, "rootRank": root, "size": bytes, "recvSize": received}
+            self.row("MPI_COLLECTIVES_EVENTS", **place, **more)
+        elif peer is not None:
+            more = {"commHandle": communicator, "tag": tag, "remoteRank": peer, "size": bytes}
+            self.row("MPI_P2P_EVENTS", **place, **more)
+        else:
+            self.row("MPI_START_WAIT_EVENTS" if kind == MessageKind.WAIT else "MPI_OTHER_EVENTS", **place)
+
+    def osrt(self, thread: Thread, start: int, end: int, name: str) -> None:
+        """An OS runtime call."""
+        tid = thread.global_tid
+        self.row("OSRT_API", start=start, end=end, eventClass=27, globalTid=tid, nameId=Name(name), nestingLevel=0)
+
+    def sched(self, thread: Thread, time: int, is_in: bool) -> None:
+        """A context switch."""
+        self.row("SCHED_EVENTS", start=time, cpu=0, isSchedIn=int(is_in), globalTid=thread.global_tid)
+
+    def last_switch_ns(self, thread: Thread) -> int:
+        """When the thread that is being written was last switched; -1 before it ever was."""
+        rows = self.rows.get("SCHED_EVENTS", [])
+        last = rows[-1]["start"] if rows and rows[-1]["globalTid"] == thread.global_tid else -1
+        assert isinstance(last, int)
+        return last
+
+    def sample(self, thread: Thread, time: int) -> None:
+        """A CPU sample."""
+        number = len(self.rows.get("COMPOSITE_EVENTS", ())) + 1
+        self.row("COMPOSITE_EVENTS", id=number, start=time, cpu=0, globalTid=thread.global_tid, cpuCycles=1)
+
+    def overhead(
+        self, thread: Thread, start: int, end: int, name: str = "CUDA profiling", *, cupti: bool = False
+    ) -> None:
+        """The profiler's own time; ``cupti``: in CUPTI's table, which only schema 2026 has."""
+        table = "CUPTI_ACTIVITY_KIND_OVERHEAD" if cupti else "PROFILER_OVERHEAD"
+        self.row(table, start=start, end=end, eventClass=103, globalTid=thread.global_tid, nameId=Name(name))
+
+    def diagnostic(self, text: str, severity: int = 2) -> None:
+        """A message of the profiler: severity 1 information, 2 warning, 3 error (schema 2023 on)."""
+        self.row("DIAGNOSTIC_EVENT", timestamp=0, timestampType=2, source=3, severity=severity, text=text)
+
+    def write(
+        self,
+        path: Path,
+        schema: str = "2023",
+        *,
+        shuffle: int | None = None,
+        shift: int = 0,
+        drop: Collection[str] = (),
+        empty_tables: bool = False,
+        page_size: int = 4096,
+    ) -> Path:
+        """Write the file and return its path.
+
+        ``shuffle``: a seed that permutes rows, tables and the numbers of texts. ``shift``: added to all times.
+        ``drop``: tables and ``table.column`` to leave out, ``*.column`` from all. ``empty_tables``: not lazily.
+        """
+        rows = self._complete(schema)
+        return write_tables(path, tables(schema), rows, shuffle, shift, frozenset(drop), empty_tables, page_size)
+
+    def _complete(self, schema: str) -> dict[str, list[Row]]:
+        """The rows of a schema, with what the exporter itself would add."""
+        rows = {table: list(found) for table, found in self.rows.items()}
+        if schema < "2023":
+            rows = _with_mpi_as_ranges(rows)
+        for row in rows.pop("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", []):
+            coded = {**row, "syncType": SYNC_CODES[schema][int(row["syncType"] or 0)]}
+            rows.setdefault("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", []).append(coded)
+        used = sorted({place for place in self._used() if place[1] is not None})
+        gpus = {gpu: self._gpus.get(gpu, "NVIDIA Test GPU") for gpu in (*(number for _, number in used), *self._gpus)}
+        rows["TARGET_INFO_GPU"] = [
+            {"id": n, "deviceId": n, "name": gpu, **self._facts.get(n, {})} for n, gpu in sorted(gpus.items())
+        ]
+        rows["TARGET_INFO_CUDA_GPU"] = [{"deviceId": n, "name": gpu} for n, gpu in sorted(gpus.items())]
+        ordinals = {place: place[1] for place in used} | self._ordinals
+        rows["TARGET_INFO_CUDA_DEVICE"] = [
+            {"gpuId": gpu, "cudaId": ordinal, "pid": pid} for (pid, ordinal), gpu in ordinals.items()
+        ]
+        for table, names in ENUMS.items():
+            rows[table] = [{"id": code, "name": name, "label": name} for code, name in names.items()]
+        rows["ANALYSIS_DETAILS"] = [{"globalVid": _MACHINE, "duration": 1, "startTime": 0, "stopTime": 1}]
+        words = {"PROCESS_0:COMMAND": self.command[0]}
+        words |= {f"PROCESS_0:ARGUMENT_{number}": word for number, word in enumerate(self.command[1:])}
+        rows["META_DATA_CAPTURE"] = _pairs(words)
+        if schema in VERSIONS:
+            product, number = VERSIONS[schema]
+            about = {"EXPORT_PRODUCT_NAME": "NVIDIA Nsight Systems", "EXPORT_PRODUCT_VERSION": product}
+            about |= {"EXPORT_SCHEMA_VERSION": number, **self.about}
+            rows["EXPORT_META_DATA"] = rows["META_DATA_EXPORT"] = _pairs(about)
+        return rows
+
+    def _used(self) -> Iterator[tuple[int, int]]:
+        """(process, CUDA ordinal) of every operation."""
+        for table in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE"):
+            for row in self.rows.get(f"CUPTI_ACTIVITY_KIND_{table}", []):
+                yield (int(row["globalPid"] or 0) >> 24) & 0xFFFFFF, int(row["deviceId"] or 0)
+
+
+def _with_mpi_as_ranges(rows: dict[str, list[Row]]) -> dict[str, list[Row]]:
+    """Calls of MPI as nsys 2022 records them: ranges of a domain that each process creates."""
+    calls = [row for table, found in rows.items() if table.startswith("MPI_") for row in found if "textId" in row]
+    ranges = rows.get("NVTX_EVENTS", [])
+    known = {(int(row["globalTid"] or 0) >> 24, int(row["domainId"] or 0)) for row in ranges}
+    number = 1 + max((domain for _, domain in known), default=0)
+    for process in sorted({int(row["globalTid"] or 0) >> 24 for row in calls}):
+        created: Row = {"start": 0, "eventType": 75, "text": "MPI", "globalTid": process << 24, "domainId": number}
+        ranges = [*ranges, created]
+    told = ("start", "end", "globalTid", "textId")
+    ranges = [*ranges, *({**{key: row[key] for key in told}, "eventType": 59, "domainId": number} for row in calls)]
+    others = {table: found for table, found in rows.items() if not table.startswith("MPI_")}
+    return {**others, "NVTX_EVENTS": ranges} if calls else others
+
+
+def _operation(call: CallRow | Thread, start: int, end: int, device: int, stream: int) -> Row:
+    thread, correlation = (call, 0) if isinstance(call, Thread) else (call.thread, call.correlation)
+    place: Row = {"start": start, "end": end, "deviceId": device, "contextId": 1 + device, "streamId": stream}
+    return {**place, "correlationId": correlation, "globalPid": thread.global_pid}
+
+
+def _sync(call: CallRow, start: int, end: int, device: int, stream: int) -> Row:
+    """Of a sync nsys tells the context, and always GPU 0."""
+    return {**_operation(call, start, end, device, stream), "deviceId": 0}
+
+
+def _pairs(pairs: Mapping[str, str]) -> list[Row]:
+    return [{"name": name, "value": value} for name, value in pairs.items()]
+
+
+# A run as an export in nsys' own schema, marked as simulated.
+
+#: What META_DATA_EXPORT says, and the name of every GPU (older schemas have no metadata).
+PRODUCT = "boundby simulate"
+GPU_NAME = "Simulated GPU"
+#: The hardware of every GPU: MULTIPROCESSORS times BLOCKS_EACH blocks of THREADS threads fill it.
+MULTIPROCESSORS, BLOCKS_EACH, THREADS, REGISTERS = 100, 8, 256, 32
+GPU_FACTS = {"smCount": MULTIPROCESSORS, "threadsPerWarp": 32, "maxWarpsPerSm": 64, "maxBlocksPerSm": 32} | {
+    "maxRegistersPerSm": 65_536,
+    "maxShmemPerSm": 167_936,
+    "computeMajor": 8,
+    "computeMinor": 0,
+}
+FIRST_PID = 1000
+_RECORDS, _SYNCS = "CUPTI_ACTIVITY_KIND_CUDA_EVENT", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
+# As nsys numbers them: the default stream, those that programs make; each GPU of a process has numbers of its own.
+DEFAULT_STREAM, FIRST_STREAM, STREAMS_OF_GPU = 7, 13, 1_000
+_AT_A_FAULT = 2  # CUpti_ActivityUnifiedMemoryMigrationCause
+#: nsys leaves shorter OS calls out.
+OSRT_THRESHOLD_NS = 1_000
+# Version suffixes as CUPTI writes them; driver calls have none.
+_VERSION = {"cudaLaunchKernel": "_v7000", "cudaGraphLaunch": "_v10000", "cudaStreamIsCapturing": "_v10000"}
+
+
+class Capture(Struct, frozen=True):
+    """Which kinds of data the capture holds beside CUDA's. ``graph_nodes``: graphs node by node, not as a whole.
+    ``registered_ranges``: ranges name their text by number, as registered strings do. ``event_records``, ``syncs``: the
+    rows that say where an event was recorded, and what a call or stream waited for; ``lost``: that part of both is
+    missing here and there.
+    """
+
+    nvtx: bool = True
+    osrt: bool = True
+    sched: bool = True
+    graph_nodes: bool = False
+    registered_ranges: bool = False
+    event_records: bool = True
+    syncs: bool = True
+    lost: float = 0.0
+
+
+def to_export(run: Run, capture: Capture | None = None) -> Export:
+    """The rows of a run."""
+    return _Exporter(run, capture or Capture()).export
+
+
+def write_export(run: Run, path: Path, schema: str = "2023", capture: Capture | None = None) -> Path:
+    """Write a run as an export, whole or not at all and over nothing that is there. Raises OutputError."""
+    if schema not in GENERATIONS:
+        raise OutputError(f"There is no schema {schema}.", f"Choose one of {', '.join(GENERATIONS)}.")
+    with new_file(path) as place:
+        to_export(run, capture).write(place, schema)
+    return path
+
+
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """A place beside ``path`` to write to, which becomes ``path`` in the end if nothing went wrong and nothing else
+    has taken the name."""
+    try:
+        if os.path.lexists(path):
+            raise OutputError(f"{path} is already there.", "Choose another name, or remove it.")
+        with tempfile.TemporaryDirectory(prefix=".boundby-", dir=path.parent) as folder:
+            place = Path(folder) / "export.sqlite"
+            yield place
+            _publish(place, path)
+    except OSError as error:
+        raise OutputError(f"Cannot write {path}: {error.strerror or error}.", "Write elsewhere.") from error
+
+
+def _publish(place: Path, path: Path) -> None:
+    """Give the file its name. A link never replaces; where there are none, a look must do."""
+    try:
+        os.link(place, path)
+    except FileExistsError:
+        raise OutputError(f"{path} is already there.", "Choose another name, or remove it.") from None
+    except OSError:
+        if os.path.lexists(path):
+            raise OutputError(f"{path} is already there.", "Choose another name, or remove it.") from None
+        place.rename(path)
+
+
+class _Exporter:
+    """Goes through a run thread by thread."""
+
+    def __init__(self, run: Run, capture: Capture) -> None:
+        self.run = run
+        self.capture = capture
+        program = run.script.program
+        self.export = Export(
+            program.command,
+            {"EXPORT_PRODUCT_NAME": PRODUCT, "SIMULATED": f"by boundby {__version__}: {program.name}"},
+        )
+        self.clock = random.Random("clock")  # the error of device times is no part of what happened
+        self.operations = {(one.thread, one.step): one for one in run.operations}
+        self.events: dict[tuple[int, str], int] = {}
+        self.gpus: set[int] = set()
+        self.streams: set[tuple[int, int]] = set()
+        lasting = [ends for ends, thread in zip(run.end_ns, run.script.threads, strict=True) if not thread.daemon]
+        self.over = max((ends[-1] for ends in lasting if ends), default=0)  # when the program is
+        for at, thread in enumerate(run.script.threads):
+            if thread.traced:
+                self.write_thread(at, thread)
+        self.lose_rows()
+
+    def lose_rows(self) -> None:
+        """Leave out what the capture lacks of events and syncs."""
+        capture, chance = self.capture, random.Random("lost rows")
+        for table, is_there in ((_RECORDS, capture.event_records), (_SYNCS, capture.syncs)):
+            rows = self.export.rows.pop(table, [])
+            if kept := [row for row in rows if is_there and chance.random() >= capture.lost]:
+                self.export.rows[table] = kept
+
+    def write_thread(self, at: int, thread: ScriptThread) -> None:
+        pid = FIRST_PID * (thread.process + 1)
+        place = self.export.thread(pid, pid + thread.number, thread.name)
+        starts, ends = self.run.start_ns[at], [min(end, self.over) for end in self.run.end_ns[at]]
+        if self.capture.sched and not thread.unseen:
+            self.export.sched(place, 0, True)
+        open_ranges: list[int] = []
+        for number, (step, start, end) in enumerate(zip(thread.steps, starts, ends, strict=False)):
+            if step.do in CALLS:
+                self.write_call(place, step, start, end, self.operations.get((at, number)))
+                if not thread.unseen and step.call != PAGE_FAULT:
+                    self.write_wait(place, step, start, end)
+            elif step.do in (Do.SLEEP, Do.AWAIT) and not thread.unseen:
+                self.write_sleep(place, step, start, end)
+            elif step.do == Do.PUSH:
+                open_ranges.append(start)
+            elif step.do == Do.POP and self.capture.nvtx:
+                registered = self.capture.registered_ranges
+                self.export.nvtx(place, open_ranges.pop(), end, step.text, domain=step.domain, registered=registered)
+        if self.capture.sched and not thread.unseen:
+            self.export.sched(place, ends[-1] if ends else 0, False)
+
+    def write_call(self, place: Thread, step: Step, start: int, end: int, operation: Executed | None) -> None:
+        if step.call == PAGE_FAULT:
+            if operation is not None:
+                self.write_operation(place, step, operation)
+            return
+        name = step.call + ("" if not step.call.startswith("cuda") else _VERSION.get(step.call, "_v3020"))
+        event = self.event(place, step.text) if step.text else None
+        stream = _stream(step)
+        self.tell_stream(place, stream, is_null=step.stream == 0)
+        call = self.export.api(place, start, end, name, stream=stream, event=event, device=step.device)
+        if event is not None:
+            if step.do == Do.RECORD:
+                self.export.record(call, event, device=step.device, stream=stream)
+            elif step.do == Do.WAIT_EVENT:
+                self.export.stream_wait(call, start, end, event, device=step.device, stream=stream)
+        if operation is not None:
+            self.write_operation(call, step, operation)
+
+    def write_wait(self, place: Thread, step: Step, start: int, end: int) -> None:
+        """A call that waits for the device sleeps, on a machine that does not spin."""
+        if self.capture.sched and not self.run.script.machine.sync_spins and step.wait != Wait.NONE:
+            own_ns = 0 if step.operation else step.init_ns  # memory is looked for once the device is done
+            self.sleep(place, start, end - own_ns)
+
+    def tell_stream(self, place: Thread, stream: int, *, is_null: bool) -> None:
+        """Every stream that a process names is in the table of its streams."""
+        if (place.pid, stream) not in self.streams:
+            self.streams.add((place.pid, stream))
+            follows = self.run.script.machine.legacy_default_stream
+            flag = "null" if is_null else "default" if follows else "non_blocking"
+            self.export.stream(place, stream, flag)
+
+    def write_operation(self, call: CallRow | Thread, step: Step, operation: Executed) -> None:
+        export, spec = self.export, operation.spec
+        if step.device not in self.gpus:
+            self.gpus.add(step.device)
+            export.gpu(step.device, GPU_NAME, {**GPU_FACTS, "asyncEngines": 2 * self.run.script.machine.copy_engines})
+        start = self.device_time(operation.start_ns)
+        end = max(start, self.device_time(operation.end_ns))
+        device, stream = step.device, _stream(step)
+        shape = (max(round(spec.share / 1000 * MULTIPROCESSORS * BLOCKS_EACH), 1), THREADS, REGISTERS)
+        if spec.kind == Kind.GRAPH and self.capture.graph_nodes:
+            stretch = (end - start) / spec.ns if spec.ns else 1.0  # what others on the device held the graph up
+            for number, (kernel, offset, length) in enumerate(spec.nodes):
+                export.kernel(
+                    *(call, start + round(offset * stretch), start + round((offset + length) * stretch)),
+                    shape=shape,
+                    name=kernel,
+                    device=device,
+                    stream=stream,
+                    graph_node=number + 1,
+                )
+        elif spec.kind == Kind.GRAPH:
+            export.graph(call, start, end, device=device, stream=stream)
+        elif spec.kind == Kind.SET:
+            export.memset(call, start, end, bytes=spec.bytes, device=device, stream=stream)
+        elif spec.kind == Kind.COPY:
+            source = spec.memory if spec.direction == "HtoD" else "device"
+            target = spec.memory if spec.direction == "DtoH" else "device"
+            export.memcpy(
+                *(call, start, end),
+                bytes=spec.bytes,
+                kind=f"UVM_{spec.direction}" if step.call == PAGE_FAULT else spec.direction,
+                cause=_AT_A_FAULT if step.call == PAGE_FAULT else None,
+                source=source,
+                target=target,
+                device=device,
+                stream=stream,
+            )
+        else:
+            export.kernel(call, start, end, shape=shape, name=spec.name, device=device, stream=stream)
+
+    def write_sleep(self, place: Thread, step: Step, start: int, end: int) -> None:
+        if end > start and self.capture.sched:
+            self.sleep(place, start, end)
+        if end - start >= OSRT_THRESHOLD_NS and self.capture.osrt:
+            self.export.osrt(place, start, end, step.text if step.do == Do.SLEEP else "pthread_cond_wait")
+
+    def sleep(self, place: Thread, start: int, end: int) -> None:
+        """Off the CPU. Who sleeps again at once was back for a nanosecond: switches of one instant have no order."""
+        start = max(start, self.export.last_switch_ns(place) + 1)
+        if start < end:
+            self.export.sched(place, start, False)
+            self.export.sched(place, end, True)
+
+    def event(self, place: Thread, name: str) -> int:
+        """Event ids count per process, from 1."""
+        key = place.pid, name
+        return self.events.setdefault(key, 1 + sum(pid == place.pid for pid, _ in self.events))
+
+    def device_time(self, time: int) -> int:
+        machine = self.run.script.machine
+        error = self.clock.randint(-machine.clock_noise_ns, machine.clock_noise_ns) if machine.clock_noise_ns else 0
+        return time + round(time * machine.clock_drift) + machine.clock_skew_ns + error
+
+
+def _stream(step: Step) -> int:
+    number = DEFAULT_STREAM if step.stream == 0 else FIRST_STREAM + step.stream - 1
+    return number + STREAMS_OF_GPU * step.device
