@@ -300,12 +300,7 @@ class HostState:
             return found
         if sleeper not in self._hungry:
             self._hungry[sleeper] = self._sleeps_for_input(sleeper)
-        fed = self._hungry[sleeper]
-        if not len(fed.start):
-            return found
-        time = np.unique(np.concatenate((found.time, fed.start, fed.end)))
-        value = found.at(time)
-        return StepFunction(time, np.where((value == Cause.CPU) & (contains(fed, time) >= 0), NOTHING, value))
+        return _without(found, Cause.CPU, self._hungry[sleeper])
 
     @cached_property
     def _kernels(self) -> Int64Array:
@@ -366,10 +361,20 @@ class HostState:
         if self.launches_kernels[thread]:
             return False
         asleep = self.evidence(taker).asleep
+        process = self._trace.process_of_thread
+        launching = np.flatnonzero(self.launches_kernels & (process == process[taker])).tolist()
+        for other in launching:  # it may sleep for that one as well
+            asleep = subtract(asleep, self._at_work(other)) if other != taker else asleep
         of_all, beside = (
             intersect(where(ask(thread, taker), Cause.CPU), asleep).total for ask in (self._shown_to_run, self.running)
         )
         return of_all - beside > HALF * of_all
+
+    def _at_work(self, thread: int) -> IntervalSet:
+        """When a thread neither sleeps nor is away for another one."""
+        states = self.states(thread)
+        until, runs = np.append(states.time[1:], NEVER), ~is_any(states.value, (Cause.HOST_BLOCKED, ELSEWHERE))
+        return union(states.time[runs], until[runs])
 
     def _shown_to_run(self, thread: int, sleeper: int) -> StepFunction:
         """A thread's states where it can be shown to run while the ``sleeper`` does not; NOTHING elsewhere.
@@ -490,6 +495,15 @@ def where(states: StepFunction, cause: Cause) -> IntervalSet:
     """When states are of a cause."""
     until, mine = np.append(states.time[1:], NEVER), states.value == cause
     return union(states.time[mine], until[mine])
+
+
+def _without(states: StepFunction, cause: Cause, during: IntervalSet) -> StepFunction:
+    """States with nothing known for a cause in these times."""
+    if not len(during.start):
+        return states
+    time = np.unique(np.concatenate((states.time, during.start, during.end)))
+    value = states.at(time)
+    return StepFunction(time, np.where((value == cause) & (contains(during, time) >= 0), NOTHING, value))
 
 
 def _renamed(states: StepFunction, old: int, new: int) -> StepFunction:

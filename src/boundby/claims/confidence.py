@@ -237,10 +237,13 @@ def _doubts_of_replay(case: Case, decision: Decision) -> Iterator[Uncertainty]:
 
 
 def _may_lead(case: Case, decision: Decision) -> bool:
-    """Work lost before the window, as long as it may have been, would have another of the device's causes lead."""
+    """Work lost before the window, as long as it may have been, would have another of the device's causes lead; or the
+    window, which begins with that work, holds as much more as removing what is named would save."""
     named = decision.mixed_of or (decision.bound,)
     saved = {saving.cause: saving.saving_ns for saving in decision.savings}
     best = max(saved.get(cause, 0) for cause in named)
+    if case.missing.before_ns >= best:
+        return True
     others = [kind.key for kind in case.missing.kinds if kind.key not in named]
     return any(saved.get(key, 0) and saved[key] + case.missing.lost_before_ns > best for key in others)
 
