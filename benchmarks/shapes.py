@@ -2,14 +2,17 @@
 
     python -m benchmarks.shapes [NAME ...] [--scale 1.0] [--rounds 1]
 
-Each shape is an nsys export written row by row. It is analysed (report and page data) in a process of its own at a size
-and at twice that, in turns; the exponent is the binary logarithm of the ratio of CPU seconds in the program, the least
-of all rounds, start of Python taken off.
+    python -m benchmarks.shapes lanes --scale 4 --rounds 3
+
+Each shape is an nsys export written row by row; those of lanes are traces of PyTorch's profiler. It is analysed (report
+and page data) in a process of its own at a size and at twice that, in turns; the exponent is the binary logarithm of
+the ratio of CPU seconds in the program, the least of all rounds, start of Python taken off.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import resource
 import sqlite3
@@ -168,12 +171,35 @@ def found(size: int) -> Export:
     return export
 
 
+class Lanes:
+    """A trace of PyTorch's profiler in which each operator has a thread and each kernel a stream of its own;
+    ``again``: all of them return at the end, so that none takes the turn of another."""
+
+    def __init__(self, size: int, *, again: bool) -> None:
+        self.lanes = [*range(size), *(range(size) if again else ())]
+
+    def write(self, path: Path) -> None:
+        """The trace as a file."""
+        with path.open("w") as file:
+            file.write('{"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "SIM"}], "traceEvents": [{}')
+            for number, lane in enumerate(self.lanes):
+                at_us, thread, stream = number * STEP_NS // 1000, 1000 + lane, 7 + lane
+                for category, name, pid, tid, begin, length, arguments in (
+                    ("cpu_op", "aten::mm", 100, thread, 0, 8, {}),
+                    ("cuda_runtime", "cudaLaunchKernel", 100, thread, 1, 2, {"correlation": number + 1}),
+                    ("kernel", "gemm", 0, stream, 4, 4, {"device": 0, "stream": stream, "correlation": number + 1}),
+                ):
+                    event = {"ph": "X", "cat": category, "name": name, "pid": pid, "tid": tid, "args": arguments}
+                    file.write(",\n" + json.dumps({**event, "ts": at_us + begin, "dur": length}))
+            file.write("]}")
+
+
 def _word(number: int) -> str:
     """A name for a number that is not folded with others."""
     return "".join(chr(ord("a") + int(digit)) for digit in str(number))
 
 
-SHAPES: dict[str, tuple[Callable[[int], Export], int]] = {
+SHAPES: dict[str, tuple[Callable[[int], Export | Lanes], int]] = {
     "paths": (paths, 20_000),
     "deep": (deep, 1_000),
     "names": (names, 10_000),
@@ -183,6 +209,8 @@ SHAPES: dict[str, tuple[Callable[[int], Export], int]] = {
     "streams": (streams, 40_000),
     "instances": (instances, 100_000),
     "found": (found, 50_000),
+    "lanes": (lambda size: Lanes(size, again=False), 50_000),
+    "lanes_open": (lambda size: Lanes(size, again=True), 25_000),
 }
 _RUN = """
 import sys, boundby.api

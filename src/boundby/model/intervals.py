@@ -16,6 +16,10 @@ import numpy.typing as npt
 from boundby.model.arrays import Int64Array, as_rows, pick, places, sorted_distinct
 from boundby.model.library import int64, run
 
+#: Threads of a process, and streams of a device, beyond which those that take turns are no more told apart: twice
+#: what any trace seen so far has. What is worked out for each takes a thousandth of a second and more.
+MOST_APART = 1_000
+
 
 class IntervalSet(NamedTuple):
     """Sorted, disjoint, non-empty half-open intervals."""
@@ -188,6 +192,19 @@ def first_free_lanes(start: Int64Array, end: Int64Array, most: int | None = None
             lanes += 1
         lane[row] = heapq.heappop(free)
         heapq.heappush(busy, (until, int(lane[row])))
+    return lane
+
+
+def taking_turns(who: npt.NDArray[np.integer[Any]], count: int, start: Int64Array, end: Int64Array) -> Int64Array:
+    """A lane for each of ``count`` that ``who`` numbers, by all that is on record of it: its own, unless they are more
+    than `MOST_APART`; then those of which one ends before the other begins share one, and if need be others too."""
+    if count <= MOST_APART:
+        return np.arange(count)
+    first, last = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
+    np.minimum.at(first, who, start)
+    np.maximum.at(last, who, end)
+    order, lane = np.lexsort((last, first)), np.empty(count, np.int64)
+    lane[order] = first_free_lanes(first[order], last[order]) % MOST_APART
     return lane
 
 

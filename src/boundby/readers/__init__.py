@@ -16,6 +16,7 @@ from boundby.readers.files import first_bytes, no_report
 from boundby.readers.kineto import holds_trace
 from boundby.readers.plausible import without_broken
 from boundby.readers.room import Room
+from boundby.readers.threads import in_turns
 from boundby.trace.tables import Trace
 
 Progress = Callable[[str, float | None], None]
@@ -59,7 +60,7 @@ def read_trace(
     files = location.iterdir() if location.is_dir() else (location,)
     with stage(f"reading {name or location}", size=sum(file.stat().st_size for file in files)):
         trace: Trace = reader.read(location, name=name, source=source, progress=progress or _silent, room=room)
-        return without_broken(trace)
+        return without_broken(in_turns(trace))
 
 
 def _silent(stage: str, fraction: float | None) -> None:

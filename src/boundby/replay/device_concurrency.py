@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array, as_rows, ranked, spread, unique
+from boundby.model.intervals import taking_turns
 from boundby.model.scale import NOTABLE
 from boundby.native.forward import FIRST_KERNEL
 from boundby.replay.graph import Graph
@@ -30,7 +31,8 @@ _BLOCKS_OF_ONE = 32  # blocks that a multiprocessor holds at most
 
 
 class Concurrency(NamedTuple):
-    """``lane``: each operation's stream, numbered across devices; -1 where its device has only one. ``lanes``: first
+    """``lane``: each operation's stream (of very many those that take turns), numbered across devices; -1 where its
+    device has only one. ``lanes``: first
     and last + 1 lane of its device, per lane. ``kind``: what it is to others; ``excludes``: pairs (kind * kinds +
     kind) that cannot run at once."""
 
@@ -52,8 +54,10 @@ def find_concurrency(trace: Trace, stream: Int64Array) -> Concurrency:
         rows = as_rows(table.device == device)
         keys, inverse = ranked(stream[rows])
         if len(keys) > 1:
-            lane[rows] = inverse + len(bounds)
-            bounds += [(len(bounds), len(bounds) + len(keys))] * len(keys)
+            turns = taking_turns(inverse, len(keys), table.start_ns[rows], table.end_ns[rows])
+            lane[rows] = turns[inverse] + len(bounds)
+            lanes = int(turns.max()) + 1
+            bounds += [(len(bounds), len(bounds) + lanes)] * lanes
     shared = np.flatnonzero(lane >= 0)
     kind, kinds = _kinds(table, shared)
     excludes = _exclusions(trace, shared, lane, kind, kinds) if len(shared) else np.zeros(kinds * kinds, bool)

@@ -322,7 +322,7 @@ def default_stream_edges(trace: Trace, queues: StreamQueues, before: Int64Array)
 def _waits(queues: StreamQueues, before: Int64Array, stream: int, other: int) -> Edges:
     """Every operation of one stream waits for the last of another one launched before it; those for which an
     earlier operation of the stream has waited already are left out."""
-    rows = np.flatnonzero(queues.key == stream)
+    rows = queues.rows[stream]
     time = queues.launched[rows]
     last = queues.tail(np.full(len(rows), other, np.int64), time)
     previous = before[rows]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
@@ -53,6 +55,11 @@ class StreamQueues:
         self._sorted = launched[self._order] - self._low
         if self.count > 1:
             self._sorted += self.key[self._order] * self._stride
+
+    @cached_property
+    def rows(self) -> list[npt.NDArray[np.intp]]:
+        """The operations of each stream in the order in which they were launched."""
+        return np.split(self._order, np.cumsum(np.bincount(self.key, minlength=self.count))[:-1])
 
     def tail(self, key: Int64Array, time: Int64Array) -> Int64Array:
         """The last operation launched on each stream before each instant; NONE without one."""

@@ -310,14 +310,11 @@ def _queue_slots(timeline: Timeline, queues: StreamQueues, usual: int) -> tuple[
     stream as its queue is long. How long that is, the launches tell that were held up."""
     table, calls = timeline.trace.operations, timeline.calls
     slot, is_full = np.full(len(calls), NONE, np.int32), np.zeros(len(calls), bool)
-    every = np.arange(len(table), dtype=np.int32)
-    for number in range(queues.count):
-        mine = as_rows((queues.key == number) & (calls.of_operation >= 0))
-        rows, launched, ended = every[mine], queues.launched[mine], table.end_ns[mine]
-        if len(rows) <= LEAST_QUEUE:
+    for rows in queues.rows:
+        order = rows[calls.of_operation[rows] >= 0]
+        if len(order) <= LEAST_QUEUE:
             continue
-        handed = in_order(launched, ended)
-        order, call, ended = rows[handed], calls.of_operation[mine][handed], ended[handed]
+        call, ended = calls.of_operation[order], table.end_ns[order]
         last = as_rows(np.append(call[1:] != call[:-1], True))  # of several operations of a call the one that ends last
         order, call, ended = order[last], call[last], ended[last]
         finished = places(running_maximum(ended), calls.end_ns[call], side="right")

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
+from msgspec.structs import replace
 
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, rows_of, unique
 from boundby.model.errors import InputError, OutOfBoundsError
@@ -125,6 +126,18 @@ class LazyBacktraces:
             except (InputError, OutOfBoundsError) as error:
                 self._loaded, self.problem = no_backtraces(), error.message
         return self._loaded
+
+    def of_threads(self, place: Int64Array) -> LazyBacktraces:
+        """The same where each thread has another index into ``Trace.threads``: shape (threads,)."""
+
+        def read() -> Backtraces:
+            found = self._read()
+            events = replace(found.events, thread=place[found.events.thread].astype(np.int32))
+            order = np.lexsort((events.stack, events.start_ns, events.thread, events.source))
+            columns = {name: getattr(events, name)[order] for name in events.__struct_fields__}
+            return replace(found, events=StackEvents(**columns))
+
+        return LazyBacktraces(read)
 
 
 NO_BACKTRACES = LazyBacktraces()
