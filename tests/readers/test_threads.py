@@ -47,7 +47,8 @@ def test_threads_that_live_one_after_the_other_are_one(tmp_path: Path) -> None:
     assert [(thread.tid, thread.name) for thread in trace.threads] == [(PID, ""), (1000, f"{MOST} threads in turn")]
     assert told(trace).startswith(f"Process {PID} has {MOST + 1} threads, which are shown as 2: those that live one")
     assert "still there are" not in told(trace)
-    assert (np.diff(trace.api.start_ns) > 0).all() and (len(trace.api), len(trace.ranges)) == (MOST, MOST + 1)
+    assert (np.diff(trace.api.start_ns) > 0).all()
+    assert (len(trace.api), len(trace.ranges)) == (MOST, MOST + 1)
     report = boundby.analyze(path)
     check_invariants(report)
     assert "threads-in-turn" in {warning.code for warning in report.trace.warnings}
@@ -56,14 +57,17 @@ def test_threads_that_live_one_after_the_other_are_one(tmp_path: Path) -> None:
 def test_of_those_that_live_at_once_some_share_a_thread(tmp_path: Path) -> None:
     path = lanes(tmp_path / "lanes.json", 3 * MOST, again=True)
     trace = read_trace(path)
-    assert len(trace.threads) == MOST and "too many to tell all of them apart" in told(trace)
-    assert trace.threads[0].tid == PID and len(trace.api) == 6 * MOST
+    assert len(trace.threads) == MOST
+    assert "too many to tell all of them apart" in told(trace)
+    assert trace.threads[0].tid == PID
+    assert len(trace.api) == 6 * MOST
     check_invariants(boundby.analyze(path))
 
 
 def test_few_threads_stay_what_they_are(tmp_path: Path) -> None:
     trace = read_trace(lanes(tmp_path / "lanes.json", MOST - 1))
-    assert len(trace.threads) == MOST and not told(trace)
+    assert len(trace.threads) == MOST
+    assert not told(trace)
 
 
 def test_each_has_a_lane_of_its_own_while_they_are_few() -> None:
