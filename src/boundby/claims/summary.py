@@ -271,14 +271,14 @@ def _missing_of(
     """What is not on record of a device's work, of the calls for it, and of who made them."""
     losses, filled, number = timeline.losses, replayed.filled, device.index
     missing, processes = losses.of_device(number), unique(device.operations.table.process)
-    known, thread = processes[processes >= 0].tolist(), launching_thread(timeline.calls, device)
+    known = processes[processes >= 0].tolist()
     before_ns = int((device.low_ns - losses.begin_ns[missing]).max(initial=0))
     otherwise = None
     if filled is not None and number in filled.device_ns:
         otherwise = _filled(replayed, filled.device_ns[number], filled.replayed.device.get(number))
     return Missing(
         opaque_ns=activity["graphs"].total_ns if activity["graphs"] else 0,
-        is_cpu_thinned=thread is not None and timeline.host_state.evidence(thread).is_thinned,
+        is_cpu_thinned=any(timeline.host_state.evidence(one).is_thinned for one in _told_of(device)),
         work=_time(device.withheld.work.by_cause()),
         calls=_time(device.withheld.calls.by_cause()),
         unsure_ns=device.withheld.unsure_ns,
@@ -294,6 +294,12 @@ def _missing_of(
         silent_ns=_silent_ns(timeline, processes),
         unseen_ns=unseen_ns(figures.device_counters.get(number), activity["gaps"].total_ns),
     )
+
+
+def _told_of(device: DeviceTimeline) -> list[int]:
+    """Threads of which the account of a device tells."""
+    threads = unique(device.segments.thread)
+    return threads[threads >= 0].tolist()
 
 
 def _part_of(
