@@ -299,7 +299,8 @@ def _missing_of(
 def _told_of(device: DeviceTimeline) -> list[int]:
     """Threads of which the account of a device tells."""
     threads = unique(device.segments.thread)
-    return threads[threads >= 0].tolist()
+    found: list[int] = threads[threads >= 0].tolist()
+    return found
 
 
 def _part_of(
