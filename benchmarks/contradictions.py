@@ -335,6 +335,10 @@ def _screen(report: Report) -> Iterator[str]:
         high = max((response.saving_ns[1] for response in first if response.saving_ns), default=0)
         if high >= WORTH * device.window_ns and "a change that would save 1 %" in screen:
             yield f"GPU {device.id}: First saves up to {high / device.window_ns:.0%} above 'none would save 1 %'"
+        notes = " ".join(note for card in device.cards for note in card.notes)
+        others = any(finding.rule.startswith("sync-") for finding in report.findings)  # other waits, which do cost
+        if "costs nothing" in notes and "removing syncs would save" in screen and not others:
+            yield f"GPU {device.id}: waits cost nothing, and removing syncs is the next best"
         parts = [item for item in _predictions(report, device).values() if len(SCENARIOS[item.scenario].causes) == 1]
         whole = _predictions(report, device).get("infinite_host")
         for item in parts:

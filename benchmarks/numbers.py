@@ -19,7 +19,7 @@ import sys
 import tempfile
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,15 +27,20 @@ from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
+from msgspec.structs import replace
+
 from benchmarks import damage
 from benchmarks.simulated.generate import generate
 from boundby.api import Analysis
+from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.model.errors import UserError
 from boundby.model.numbers import Number, register
 from boundby.options import AnalysisOptions
 from boundby.render import terminal
 from boundby.results.report import DeviceReport, Report, ThreadReport
 from boundby.rules.builtin import builtin
+from boundby.rules.findings import check, is_worth
+from boundby.rules.rule import Rule
 from boundby.trace.tables import Trace
 
 FACTORS = (0.7, 1.4)
@@ -58,8 +63,8 @@ LATE = frozenset(("evidence", "rules", "claims", "document"))
 EFFECTS = ("verdict", "confidence", "region", "finding", "first", "saving", "words")
 #: A saving counts as another from this part of the window on.
 OTHER_SAVING = 0.01
-#: Larger traces are left out: each is judged hundreds of times.
-MOST_BYTES = 12_000_000
+#: Larger traces are left out; of more operations, numbers of modules are not moved: each is judged hundreds of times.
+MOST_BYTES = 40_000_000
 MOST_OPERATIONS = 8_000
 
 
@@ -83,9 +88,6 @@ def said(report: Report) -> dict[str, Any]:
         "saving": [round((saving or 0) / window / OTHER_SAVING) for saving in savings],
         "words": terminal.render(report, width=120),
     }
-
-
-Thresholds = Mapping[str, Mapping[str, float]]
 
 
 @dataclass
@@ -119,13 +121,17 @@ class Case:
         _ = made.replayed, made.stats, made.no_gpu_work
         return made
 
-    def again(self, *, late: bool, thresholds: Thresholds | None = None) -> dict[str, Any]:
+    def again(self, *, late: bool) -> dict[str, Any]:
         """What is said with a number moved; ``late``: from the replay on."""
         if not late:
             return said(self.analysis().report)
         made = copy.copy(self.replayed)
-        made.options = AnalysisOptions(thresholds=thresholds or {})
         return said(made.report)
+
+    @cached_property
+    def is_small(self) -> bool:
+        """Small enough to be judged hundreds of times."""
+        return len(self.analysis().trace.operations) <= MOST_OPERATIONS
 
     def watch(self) -> None:
         """Which functions run on it."""
@@ -244,12 +250,12 @@ def in_child(do: Callable[[], Any]) -> Any:
     return pickle.loads(got) if got else None
 
 
-def effects(cases: Sequence[Case], *, late: bool, thresholds: Thresholds | None = None) -> Counter[str]:
+def effects(cases: Sequence[Case], *, late: bool) -> Counter[str]:
     """On how many traces a move changes what, each by the weightiest."""
     found: Counter[str] = Counter()
     for case in cases:
         with suppress(UserError):
-            before, now = case.from_replay if late else case.whole, case.again(late=late, thresholds=thresholds)
+            before, now = case.from_replay if late else case.whole, case.again(late=late)
             found[next((what for what in EFFECTS if now[what] != before[what]), "nothing")] += 1
     return found
 
@@ -275,21 +281,33 @@ def move_number(sources: Sources, number: Number, cases: Sequence[Case], most: i
     return total
 
 
-def move_threshold(rule: str, name: str, value: float, cases: Sequence[Case], most: int) -> Counter[str] | str:
-    """What both moves of a rule's threshold change."""
-    total = Counter[str]()
-    for factor in FACTORS:
+def outcome(rule: Rule, context: RuleContext) -> dict[str, Any]:
+    """What a rule alone says, by what a threshold may change of it; nothing below what is worth telling."""
+    try:
+        found = [item for item in check(context, rule) if item.severity == "note" or is_worth(context, item)]
+    except CannotCheckError as error:
+        return {"finding": [], "saving": [], "words": [str(error)]}
+    window = max(context.longest_window_ns, 1)
+    return {
+        "finding": sorted((item.region or (), item.severity) for item in found),
+        "saving": sorted(round(end / window / OTHER_SAVING) for item in found for end in item.saving_ns or ()),
+        "words": sorted((item.title, *item.advice) for item in found),
+    }
 
-        def moved(factor: float = factor) -> Counter[str]:
-            chosen = {rule: {name: value * factor}}
-            step = max(len(cases) // most, 1)
-            return effects(cases[::step][:most], late=True, thresholds=chosen)
 
-        answer = in_child(moved)
-        if not isinstance(answer, Counter):
-            return str(answer)
-        total += answer
-    return total
+def move_thresholds(case: Case, rules: Sequence[Rule]) -> dict[tuple[str, str], Counter[str]]:
+    """What both moves of every threshold change on one trace: its rule looks again, and nothing else."""
+    context, changed = case.analysis().rule_context, {}
+    for rule in rules:
+        before = outcome(rule, context)
+        for one in rule.thresholds:
+            effects_of = changed[rule.id, one.name] = Counter[str]()
+            for factor in FACTORS:
+                chosen = {(rule.id, one.name): one.value * factor}
+                moved = replace(context, thresholds=chosen, _facts={})  # facts may rest on it
+                now = outcome(rule, moved)
+                effects_of[next((what for what in before if now[what] != before[what]), "nothing")] += 1
+    return changed
 
 
 def traces(arguments: Namespace) -> Iterator[Case]:
@@ -298,10 +316,7 @@ def traces(arguments: Namespace) -> Iterator[Case]:
     files = [*arguments.folder.rglob("*.sqlite"), *arguments.folder.rglob("*.json.gz")]
     for file in sorted(files):
         if file.stat().st_size < MOST_BYTES:
-            with suppress(UserError):
-                case = Case(file.name, file)
-                if len(case.analysis().trace.operations) <= MOST_OPERATIONS:
-                    yield case
+            yield Case(file.name, file)
     for seed in range(arguments.simulated):
         yield Case(f"simulated {seed}", generate(seed).export().write(place / f"{seed}.sqlite", "2023"))
     sources = damage.Sources(arguments.folder, place, 40)
@@ -326,27 +341,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rooms = given.rooms.split(",")
     with tempfile.TemporaryDirectory() as place:
         given.place = place
-        cases = []
+        cases, every = [], 0
+        rules = builtin() if "rules" in rooms else ()
+        totals: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
         for case in traces(given):
             with suppress(UserError):
-                _ = case.whole, case.from_replay
-                case.watch()
-                cases.append(case)
+                for key, found in move_thresholds(case, rules).items():
+                    totals[key] += found
+                every += 1
+                if given.most and case.is_small:
+                    _ = case.whole, case.from_replay
+                    case.watch()
+                    cases.append(case)
         sources = Sources()
         rows: list[tuple[str, str, str, str, Counter[str] | str]] = []
         for number in register():
             room = number.module.partition(".")[0]
-            if room in rooms and not number.is_threshold:
+            if given.most and room in rooms and not number.is_threshold:
                 answer = move_number(sources, number, cases, given.most)
                 rows.append((room, f"{number.module}.{number.name}", number.value, number.why, answer))
                 print(*rows[-1][:3], _told(answer), sep="\t", flush=True)
-        for rule in builtin() if "rules" in rooms else ():
+        for rule in rules:
             for one in rule.thresholds:
-                answer = move_threshold(rule.id, one.name, one.value, cases, given.most)
+                answer = totals[rule.id, one.name]
                 rows.append(("rules", f"{rule.id}.{one.name}", f"{one.value:g}", one.reason, answer))
                 print(*rows[-1][:3], _told(answer), sep="\t", flush=True)
     if given.write is not None:
-        given.write.write_text(_page(rows, len(cases), given), encoding="utf-8")
+        given.write.write_text(_page(rows, (len(cases), every), given), encoding="utf-8")
     return 0
 
 
@@ -357,7 +378,9 @@ def _told(answer: Counter[str] | str) -> str:
     return f"{', '.join(changed) or 'nothing'} (of {answer.total()})"
 
 
-def _page(rows: Sequence[tuple[str, str, str, str, Counter[str] | str]], count: int, given: Namespace) -> str:
+def _page(
+    rows: Sequence[tuple[str, str, str, str, Counter[str] | str]], count: tuple[int, int], given: Namespace
+) -> str:
     """The table: by room, then number by number, those that decide most first."""
     weight = {what: place for place, what in enumerate((*EFFECTS, "nothing"))}
 
@@ -372,9 +395,10 @@ def _page(rows: Sequence[tuple[str, str, str, str, Counter[str] | str]], count: 
         "# What each number decides",
         "",
         "`boundby doctor --numbers` lists every number with its unit and its reason. Here each of the "
-        f"{len(rows)} of these rooms was moved by x{FACTORS[0]:g} and x{FACTORS[1]:g}, and up to "
-        f"{given.most} of {count} traces on which the code that reads it runs (real ones, {given.simulated} simulated "
-        f"programs, {given.damaged} damaged copies) were judged again. What changed at most:",
+        f"{len(rows)} of these rooms was moved by x{FACTORS[0]:g} and x{FACTORS[1]:g}: a rule's threshold on all "
+        f"{count[1]} traces (real ones, {given.simulated} simulated programs, {given.damaged} damaged copies), where "
+        f"its rule looked again; another number on up to {given.most} of {count[0]} small ones on which the code that "
+        "reads it runs, which were judged again. What changed at most:",
         "",
         f"| room | {' | '.join(heads)} |",
         f"| --- |{' --- |' * len(heads)}",

@@ -34,13 +34,12 @@ def test_rules_are_listed_by_group(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_one_group_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "rules", "--group", "sync", "--json")
+    code, out, _ = run(capsys, "rules", "--group", "cuda_api", "--json")
     listed = json.loads(out)
     assert code == 0
-    assert {item["group"] for item in listed} == {"sync"}
-    assert "sync-polling" in {item["id"] for item in listed}
-    (polling,) = [item for item in listed if item["id"] == "sync-polling"]
-    assert {one["name"] for one in polling["thresholds"]} == {"calls"}
+    assert {item["group"] for item in listed} == {"cuda_api"}
+    (graphs,) = [item for item in listed if item["id"] == "cuda-graphs"]
+    assert {one["name"] for one in graphs["thresholds"]} == {"sooner_ns"}
 
 
 def test_there_is_no_such_group(capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,15 +96,15 @@ def test_the_project_says_what_it_wants(
     capsys: pytest.CaptureFixture[str], report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    text = "[tool.boundby]\ndisable = ['sync-operator']\nthresholds.sync-polling.calls = 50\n"
+    text = "[tool.boundby]\ndisable = ['sync-operator']\nthresholds.cuda-graphs.sooner_ns = 600\n"
     (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
     out = json.loads(run(capsys, "analyze", str(report), "--format", "json")[1])
     assert out["analysis"]["rules_disabled"] == ["sync-operator"]
-    assert out["analysis"]["thresholds"] == {"sync-polling.calls": 50.0}
-    (tmp_path / "pyproject.toml").write_text("[tool.boundby]\nthresholds.sync-poling.calls = 50\n", encoding="utf-8")
+    assert out["analysis"]["thresholds"] == {"cuda-graphs.sooner_ns": 600.0}
+    (tmp_path / "pyproject.toml").write_text(text.replace("cuda-graphs", "cuda-graph"), encoding="utf-8")
     code, _, err = run(capsys, "analyze", str(report))
     assert code == 2
-    assert "There is no rule 'sync-poling'" in err
+    assert "There is no rule 'cuda-graph'" in err
     assert "Traceback" not in err
 
 

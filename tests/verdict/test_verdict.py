@@ -15,7 +15,7 @@ from boundby.model.causes import BOUNDS, BUSY_CAUSES, CAUSES, REMOVABLE, Cause
 from boundby.results.report import ApiCalls, Check, Copies, Gaps, Syncs
 from boundby.trace.facts import Captured
 from tests.support.cases import case as case_of
-from tests.support.cases import changed
+from tests.support.cases import changed, predicted
 
 ALL = Captured(
     kernels=True, cuda_api=True, memcpy=True, sync=True, nvtx=True, osrt=True, cpu_scheduling=True, cpu_samples=True
@@ -97,7 +97,7 @@ def test_two_rankings_leave_the_verdict_less_sure() -> None:
         time=account(gpu_compute=430, gpu_copy=400, cpu=170), replayed=replayed, captured=ALL, operations=100
     )
     assert judge(case).confidence == "high"
-    verdict = judge(changed(case, alone_ns=alone))
+    verdict = judge(changed(case, predicted=predicted(1000 * MS, alone)))
     assert (verdict.bound, verdict.confidence) == ("gpu_compute", "medium")
     assert "removing copies would save more" in verdict.reasons[0].lower()
 
@@ -106,7 +106,10 @@ def test_of_two_alike_what_is_left_open_lowers_the_confidence() -> None:
     time, replayed = account(gpu_compute=500, cpu=400, sync=100), {"cpu": 300 * MS, "gpu_compute": 290 * MS, "sync": 0}
     case = case_of(time=time, replayed=replayed, captured=ALL, operations=100)
     open_ns = {"cpu": (200 * MS, 0), "gpu_compute": (200 * MS, 0), "sync": (0, 400 * MS)}
-    levels = [judge(changed(case, open_ns=open_ns)) for open_ns in ({}, {"cpu": (200 * MS, 0)}, open_ns)]
+    levels = [
+        judge(changed(case, predicted=predicted(1000 * MS, open_ns=one, saved_ns=replayed)))
+        for one in ({}, {"cpu": (200 * MS, 0)}, open_ns)
+    ]
     assert [(one.bound, one.confidence) for one in levels] == [("mixed", level) for level in ("high", "medium", "low")]
     assert levels[1].reasons == ("of host code and compute one may be much the bigger, by what is not on record",)
     assert any("could make sync the bigger cause" in reason for reason in levels[2].reasons)
@@ -161,7 +164,11 @@ def test_a_region_saves_no_more_than_the_one_around_it() -> None:
 
 def test_what_is_replayed_decides_over_the_account() -> None:
     time, replayed = account(gpu_compute=500, sync=300, cpu=200), {"sync": 50 * MS, "cpu": 400 * MS, "gpu_compute": 0}
-    verdict = judge(case_of(time=time, replayed=replayed, following={"sync": 90 * MS}, alone_ns={"cpu": 600 * MS}))
+    verdict = judge(
+        case_of(
+            time=time, replayed=replayed, following={"sync": 90 * MS}, predicted=predicted(1000 * MS, {"cpu": 600 * MS})
+        )
+    )
     assert (verdict.bound, verdict.decided_by) == ("cpu", "replay")
     assert (verdict.saving_ns, verdict.bound_next, verdict.without_ns) == (400 * MS, "sync", 600 * MS)
 
@@ -244,13 +251,15 @@ def test_what_holds_every_removal_up_alike_turns_no_verdict() -> None:
     """Another rank is waited for, whatever is removed here: only a cause that may be that wait gains by it."""
     saved = {"gpu_compute": 450_000_000, "sync": 170_000_000}
     case = case_of(time=account(gpu_compute=700, cuda_api=300), captured=ALL, operations=9, replayed=saved)
-    less = changed(case, open_ns={"gpu_compute": (300_000_000, 0)})
+    open_ns = {"gpu_compute": (300_000_000, 0)}
+    less = changed(case, predicted=predicted(1000 * MS, open_ns=open_ns, saved_ns=saved))
     assert judge(less).confidence == "low"
-    assert judge(changed(less, held_ns={"gpu_compute": 300_000_000})).confidence == "high"
+    held = predicted(1000 * MS, open_ns=open_ns, held_ns={"gpu_compute": 300_000_000}, saved_ns=saved)
+    assert judge(changed(less, predicted=held)).confidence == "high"
     waits = changed(
         less, time=account(gpu_compute=700, host_blocked=300), replayed={**saved, "host_blocked": 200_000_000}
     )
-    assert judge(changed(waits, held_ns={"gpu_compute": 300_000_000})).confidence == "low"
+    assert judge(changed(waits, predicted=held)).confidence == "low"
 
 
 def test_unattributed_time_lowers_the_confidence() -> None:
@@ -352,12 +361,11 @@ def test_a_cause_of_the_host_that_no_idle_time_shows_is_not_sure(idle: int, leve
 def test_what_the_trace_leaves_open_may_turn_a_verdict() -> None:
     saved = {cause.key: 0 for cause in REMOVABLE} | {"cpu": 500 * MS, "gpu_copy": 200 * MS}
     time = account(cpu=150, gpu_copy=850)
-    case = case_of(
-        time=time, operations=1000, captured=ALL, replayed=saved, open_ns={"cpu": (100 * MS, 0)}, is_saturated=False
-    )
-    verdict = judge(case)
+    case = case_of(time=time, operations=1000, captured=ALL, replayed=saved, is_saturated=False)
+    little, much = (predicted(1000 * MS, open_ns={"cpu": (ns * MS, 0)}, saved_ns=saved) for ns in (100, 400))
+    verdict = judge(changed(case, predicted=little))
     assert (verdict.confidence, verdict.saving_range_ns) == ("high", (400 * MS, 500 * MS))
-    verdict = judge(changed(case, open_ns={"cpu": (400 * MS, 0)}))
+    verdict = judge(changed(case, predicted=much))
     assert (verdict.confidence, verdict.saving_range_ns) == ("low", (100 * MS, 500 * MS))
     assert "could make copy the bigger cause" in verdict.reasons[0]
 

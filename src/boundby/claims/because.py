@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from boundby.claims.bound import FIXED, IDLE_WORTH, LEAST_SHARE, Case, Decision, host_together_ns
 from boundby.model.causes import BUSY_CAUSES, SHORT_LABEL, Cause
-from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, NEARLY_ALL, NOTABLE
+from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, MANY, NEARLY_ALL, NOTABLE
 from boundby.model.units import duration, percent
 from boundby.trace.vocabulary.os import MESSAGES
 
@@ -15,7 +15,6 @@ LEAST_TOLD = HARDLY  # less reads as "under 1 %"
 # what was lost shows as gaps later on.
 LEAD_LOST = HALF
 MUCH_FIXED = NOTABLE  # time that no change removes is told from a tenth on
-MANY = 100  # from here on without fractions
 MUCH_WAITING = NOTABLE  # a thread that waits less for a core is on a machine that others use, too
 MOST_PARTS = A_FEW_LINES  # of host time that one clause names
 MOST_CALLS = A_FEW_LINES  # that one clause names

@@ -11,9 +11,12 @@ from msgspec.structs import replace
 
 from boundby.model.causes import BUSY_CAUSES, CAUSE_INFO, CAUSES, REMOVABLE, Cause
 from boundby.model.scale import HALF, NEARLY_ALL, NEGLIGIBLE, SLIGHT, SMALL
+from boundby.model.scenarios import SCENARIO_OF_CAUSE
 from boundby.model.units import percent
 from boundby.replay.counterfactuals import LEAST_SHOWN, MOST_OF_IT
-from boundby.results.report import ApiCalls, Copies, Saving, Syncs
+from boundby.replay.predictor import MODEL_ERROR
+from boundby.replay.uncertainty import OUTSIDE
+from boundby.results.report import ApiCalls, Copies, Saving, Syncs, WhatIf
 from boundby.trace.facts import Captured
 
 # A device this busy, without an idle cause worth more than IDLE_WORTH, is bound by its busiest class.
@@ -34,6 +37,7 @@ BUSY_KEYS = frozenset(cause.key for cause in BUSY_CAUSES)
 # A cause to which the account of a device gives less than this (a wait: with what it exposes) is no verdict.
 LEAST_SHARE = SMALL
 
+_WITHOUT_HOST = "infinite_host"
 NO_CALLS, NO_SYNCS = ApiCalls(0, 0, None), Syncs(0, 0, None)
 _HOST_IDLE = tuple(cause for cause in REMOVABLE if cause not in (*BUSY_CAUSES, Cause.SYNC))
 _HOST_KEYS = frozenset(cause.key for cause in _HOST_IDLE)
@@ -101,15 +105,36 @@ class Host(Struct, frozen=True, kw_only=True):
 class Replay(Struct, frozen=True, kw_only=True):
     """What a replay says beside its savings, and how far it can be trusted."""
 
-    alone_ns: Mapping[str, int | None] = field(default_factory=dict)  # the window without one cause alone, by replay
-    together_ns: int | None = None  # what all causes of the host together would save, by replay
+    predicted: Mapping[str, WhatIf] = field(default_factory=dict)  # what the report predicts, by scenario
     unreliable: str | None = None  # why the trace cannot be replayed to be trusted
     #: Where nothing but delays of ready work makes it so: savings by cause with these delays as they were, and gone.
     delayed: tuple[Mapping[str, int], Mapping[str, int]] | None = None
-    #: By cause: how much less, and how much more, its removal may save than the replay says, for what the trace leaves
-    #: open.
-    open_ns: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    held_ns: Mapping[str, int] = field(default_factory=dict)  # of how much less: held up from outside of the trace
+
+    @property
+    def alone(self) -> dict[str, WhatIf]:
+        """The program as it ran without one cause alone, by cause."""
+        scenarios = SCENARIO_OF_CAUSE.items()
+        return {cause: self.predicted[scenario] for cause, scenario in scenarios if scenario in self.predicted}
+
+    @property
+    def together_ns(self) -> int | None:
+        """What all causes of the host together would save; None: nothing replays."""
+        whole = self.predicted.get(_WITHOUT_HOST)
+        return None if whole is None else whole.baseline_ns - whole.predicted_ns
+
+    def open_ns(self, cause: str) -> tuple[int, int]:
+        """How much less, and how much more, a removal may save than the replay says, beyond the model's error."""
+        item = self.alone.get(cause)
+        if item is None or item.low_ns is None or item.high_ns is None:
+            return 0, 0
+        error_ns = round(MODEL_ERROR * item.predicted_ns)
+        less_ns, more_ns = item.high_ns - item.predicted_ns, item.predicted_ns - item.low_ns
+        return max(less_ns - error_ns, 0), max(more_ns - error_ns, 0)
+
+    def held_ns(self, cause: str) -> int:
+        """Of how much less: what is held up from outside of the trace."""
+        item = self.alone.get(cause)
+        return 0 if item is None else sum(one.high_ns for one in item.uncertainties if one.kind == OUTSIDE)
 
 
 class Case(Struct, frozen=True, kw_only=True, dict=True):
@@ -269,7 +294,7 @@ def as_accounted(case: Case) -> Case:
         case,
         replayed=None,
         following=None,
-        replay=replace(case.replay, delayed=None, open_ns={}, unreliable=why),
+        replay=replace(case.replay, delayed=None, predicted={}, unreliable=why),
         missing=replace(case.missing, filled=None),
     )
 

@@ -84,8 +84,8 @@ def _turned(case: Case, decision: Decision, doubts: Iterable[Uncertainty]) -> It
 def _least_ns(case: Case, key: str, saved_ns: int, rival: str) -> int:
     """What removing a cause saves at least by the replay: no less than the idle time that the account shows of it. What
     is waited for outside of the trace holds every removal up alike, but for that of the wait."""
-    least_ns = saved_ns - case.replay.open_ns.get(key, (0, 0))[0]
-    least_ns += 0 if rival in _OUTSIDE else min(case.replay.held_ns.get(key, 0), saved_ns - least_ns)
+    least_ns = saved_ns - case.replay.open_ns(key)[0]
+    least_ns += 0 if rival in _OUTSIDE else min(case.replay.held_ns(key), saved_ns - least_ns)
     cause = Cause[key.upper()]
     return least_ns if cause in BUSY_CAUSES else max(least_ns, min(saved_ns, case.time[cause]))
 
@@ -101,7 +101,7 @@ def _most_ns(case: Case, decision: Decision, key: str, saved_ns: int) -> int:
         is_apart = cause != Cause.GPU_COPY and not case.is_part  # from what the host does
         host_ns = case.host.active_ns if is_apart else 0
         return max(saved_ns, min(case.time[cause], case.window_ns - host_ns) if cause in BUSY_CAUSES else 0)
-    more_ns = saved_ns + case.replay.open_ns.get(key, (0, 0))[1]
+    more_ns = saved_ns + case.replay.open_ns(key)[1]
     if cause in BUSY_CAUSES:
         named = [Cause[one.upper()] for one in (decision.mixed_of or (decision.bound,)) if one in BUSY_KEYS]
         return saved_ns if named and own_ns < max(case.time[one] for one in named) else more_ns
@@ -182,7 +182,7 @@ def _doubts_of_savings(case: Case, decision: Decision, *, is_saturated: bool) ->
         sentence = f"the GPU idles {part} of the time because of {label}; the replay saves little"
         yield uncertainty("unlike-account", steps=1, sentence=sentence)
     named = decision.mixed_of or ()
-    if any(max(case.replay.open_ns.get(key, (0, 0))) > CLOSE * case.window_ns for key in named):
+    if any(max(case.replay.open_ns(key)) > CLOSE * case.window_ns for key in named):
         both = " and ".join(SHORT_LABEL[key] for key in named)
         sentence = f"of {both} one may be much the bigger, by what is not on record"
         yield uncertainty("turned", steps=1, sentence=sentence)
@@ -265,15 +265,15 @@ def _unsaved(case: Case, decision: Decision) -> Cause | None:
     if case.replayed is None or case.is_part:
         return None
     most = max(_HOST, key=lambda cause: case.time[cause])
-    left_ns = case.replay.alone_ns.get(most.key)
-    saved_ns = max(case.replayed.get(most.key, 0), 0 if left_ns is None else case.window_ns - left_ns)
+    alone = case.replay.alone.get(most.key)
+    saved_ns = max(case.replayed.get(most.key, 0), 0 if alone is None else case.window_ns - alone.predicted_ns)
     best_ns = max((saving.saving_ns for saving in decision.savings), default=0)
     return most if case.time[most] > best_ns and saved_ns < MOST_OF_IT * case.time[most] else None
 
 
 def _more_alone(case: Case, decision: Decision) -> str | None:
     """What else, beside waits, saves more from the program as it ran; the verdict is of one that no longer waits."""
-    alone = {key: ns for key, ns in sorted(case.replay.alone_ns.items()) if ns is not None and key != Cause.SYNC.key}
+    alone = {key: one.predicted_ns for key, one in sorted(case.replay.alone.items()) if key != Cause.SYNC.key}
     if decision.bound not in alone:
         return None
     best = min(alone, key=lambda key: alone[key])

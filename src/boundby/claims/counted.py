@@ -9,7 +9,8 @@ import numpy as np
 from boundby.claims.checklist import LOW_UTILIZATION
 from boundby.claims.subject import BOUGHT, NO_REPLAY, Subject, Told
 from boundby.evidence.code_lines import line_of_calls
-from boundby.evidence.device_work import device_work, kernel_name
+from boundby.evidence.collectives import is_exchange
+from boundby.evidence.device_work import SHORT_KERNEL_NS, device_work, kernel_name
 from boundby.evidence.feeders import SATURATED
 from boundby.evidence.host_idleness import is_in_operators
 from boundby.evidence.kernel_limits import kernel_word, limits, shape
@@ -26,11 +27,10 @@ from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.kernels import ATTENTIONS, MATMULS, KernelKind, kernel_label
 
 # A kernel made faster by hand: a quarter is often found, twice as fast sometimes.
-KERNEL_LEAST, KERNEL_MOST = 1.25, 2.0
+KERNEL_LEAST, KERNEL_MOST = 1 + QUARTER, 1 / HALF
 # A third more work in each saves a quarter of the launches, twice as much half of them.
 BATCH_LEAST, BATCH_MOST = QUARTER, HALF
-SMALL_KERNEL_NS = 10_000  # longer ones are no matter of launching, and take longer for a larger batch
-WORTH_BUYING = 1.33  # times the peaks of the GPU in use
+WORTH_BUYING = 1 + QUARTER  # times the peaks of the GPU in use
 LONGEST_NAME = 30  # characters: a longer kernel is named in the reason alone
 MATRIX_SHARE = SMALL  # of kernel time: less is no model whose precision could be lowered
 _HALF = (KernelKind.MATMUL_TENSOR, KernelKind.ATTENTION)
@@ -178,7 +178,7 @@ def _quantize(subject: Subject) -> Told | None:
 
 def _larger_batch(subject: Subject) -> Told | None:
     found, median = subject.found("cuda_api.larger-batch"), subject.part.kernels.median_ns
-    if found or subject.is_part or median is None or median > SMALL_KERNEL_NS:
+    if found or subject.is_part or median is None or median > SHORT_KERNEL_NS:
         return found
     whole = subject.context.saving(("cuda_api",))
     saving = None if whole is None else (round(whole[0] * BATCH_LEAST), round(whole[1] * BATCH_MOST))
@@ -306,8 +306,21 @@ def _decode(subject: Subject) -> Told | None:
     return Told(f"no number: the GPU is busy {percent(part.gpu_utilization)}, so that it has time for decoding")
 
 
+def _communication(key: str, *, is_of_exchanges: bool) -> Callable[[Subject], Told | None]:
+    """What speaks of gradients says nothing of sends, receives and all-to-all, and the other way round."""
+
+    def told(subject: Subject) -> Told | None:
+        if is_exchange(subject.context) != is_of_exchanges:
+            return None
+        row = remedies.by_key()[key]
+        return subject.found(key) or (subject.replayed(row.scenario, row.because) if row.scenario else None)
+
+    return told
+
+
 def _bucket_size(subject: Subject) -> Told | None:
-    return None if subject.is_part else Told("no number: sizes of messages are not in the trace")
+    is_other = subject.is_part or is_exchange(subject.context)
+    return None if is_other else Told("no number: sizes of messages are not in the trace")
 
 
 def _after_warm_up(subject: Subject) -> Told | None:
@@ -350,6 +363,10 @@ COUNTED: Mapping[str, Callable[[Subject], Told | None]] = {
     "host_blocked.prefetch": _prefetch,
     "host_blocked.pinned-input": _pinned_input,
     "host_blocked.decode-on-device": _decode,
+    **{
+        key: _communication(key, is_of_exchanges=key == "gpu_comm.overlap-exchange")
+        for key in ("gpu_comm.overlap-comm", "gpu_comm.overlap-exchange", "gpu_comm.fewer-bytes")
+    },
     "gpu_comm.bucket-size": _bucket_size,
     "init.after-warm-up": _after_warm_up,
     "init.warm-up": _warm_up,

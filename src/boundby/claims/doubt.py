@@ -77,7 +77,7 @@ def saving_range(case: Case, decision: Decision) -> tuple[int, int] | None:
     saved = {item.cause: item.saving_ns for item in decision.savings}
     if named not in saved:
         return None
-    found, (less, more) = Range(saved[named]), case.replay.open_ns.get(named, (0, 0))
+    found, (less, more) = Range(saved[named]), case.replay.open_ns(named)
     if case.replayed is None and named in BUSY_KEYS:
         found = found.reaching("unreplayed", 0, case.time[Cause[named.upper()]])
         return found.low_ns, found.high_ns

@@ -14,7 +14,7 @@ from boundby.attribution.windows import step_region
 from boundby.claims.bound import CLOSE, Case
 from boundby.claims.verdict import judge
 from boundby.model.causes import CAUSES
-from boundby.model.scale import HALF, NOTABLE, SLIGHT
+from boundby.model.scale import HABIT, HALF, NOTABLE, SLIGHT
 from boundby.replay import Predictor, savings_by_cause
 from boundby.results.report import Phase, Verdict, Window
 from boundby.structure.steps import count_warm_up
@@ -22,13 +22,13 @@ from boundby.structure.steps import count_warm_up
 # Halves of which no cause's share is this far from the whole's are alike, unless the verdict is a close call.
 ALIKE = SLIGHT
 # A device with less work than this has no halves.
-LEAST_OPERATIONS = 5
+LEAST_OPERATIONS = HABIT
 # The account over time, in which a change is looked for, is of so many pieces; neither part is shorter than this share.
 PIECES, LEAST_PART = 64, NOTABLE
 # A change moves a cause's share by so much, and at least this part of that within so much of the window around it.
 CHANGES, AT_ONCE, NEAR = NOTABLE, HALF, 1 / 16
 # A program of fewer steps is told by its halves alone.
-LEAST_STEPS = 4
+LEAST_STEPS = HABIT
 
 Float64Array = npt.NDArray[np.float64]
 Describe = Callable[[Timeline, DeviceTimeline, dict[str, int] | None], Case]

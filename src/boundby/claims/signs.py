@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from msgspec import Struct
 
+from boundby.attribution.host_state import DISPATCH_LIMIT_NS
 from boundby.claims.bound import LEAST_SAVING
 from boundby.claims.checklist import (
     BUSY_CPU,
@@ -19,14 +20,12 @@ from boundby.claims.checklist import (
 )
 from boundby.claims.limits import MUCH_USED
 from boundby.model.causes import BUSY_CAUSES, NOUN
-from boundby.model.scale import HALF, NOTABLE
+from boundby.model.scale import HALF, NO_LAUNCH_NS, NOTABLE
 from boundby.model.units import change, count, duration, percent, plural
 from boundby.results.report import Card, DeviceCounters, DeviceReport, RegionReport, Sign
 
 Part = DeviceReport | RegionReport
 FEW_COPIES = NOTABLE  # of the time: copies are then no part of the picture
-SHORT_GAP_NS = 100_000  # what one launch takes to come: the dispatch limit of the account
-LONG_GAP_NS = 1_000_000  # no launch takes as long
 AHEAD = 2.0  # launched and not yet started, at the median launch: the host is ahead
 
 
@@ -118,7 +117,7 @@ def _api(measured: _Measured) -> Iterator[Sign]:
     is_met = None if api.per_ms is None else calling >= MUCH_CALLING
     yield Sign("the host calls CUDA a quarter of the time", rate, is_met)
     yield measured.gpu("GPU busy under 80 %", high=LOW_UTILIZATION)
-    yield measured.mean_gap("many short gaps", high=SHORT_GAP_NS)
+    yield measured.mean_gap("many short gaps", high=DISPATCH_LIMIT_NS)
     yield measured.copies("few copies", high=FEW_COPIES)
 
 
@@ -144,7 +143,7 @@ def _cpu(measured: _Measured) -> Iterator[Sign]:
 def _blocked(measured: _Measured) -> Iterator[Sign]:
     yield measured.cpu("the launching thread runs little: under 80 %", high=LOW_UTILIZATION)
     yield measured.gpu("GPU busy under 80 %", high=LOW_UTILIZATION)
-    yield measured.mean_gap("long gaps", low=LONG_GAP_NS)
+    yield measured.mean_gap("long gaps", low=NO_LAUNCH_NS)
 
 
 def _copy(measured: _Measured) -> Iterator[Sign]:

@@ -43,7 +43,6 @@ from boundby.model.scale import HALF, NEGLIGIBLE
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.model.units import percent, plural
 from boundby.replay import Answer, Counterfactuals, Predictor
-from boundby.replay.predictor import MODEL_ERROR
 from boundby.replay.uncertainty import Range
 from boundby.results.report import (
     CONFIDENCES,
@@ -101,7 +100,6 @@ from boundby.trace.vocabulary.cuda import Work
 STRETCHED = HALF
 _NOTHING = dict.fromkeys(CAUSES, 0)
 _SLEEP = SCENARIO_OF_CAUSE[Cause.HOST_BLOCKED.key]
-_HOST = "infinite_host"
 _ONE_OF_TWO = ({Cause.CPU.key}, {Cause.HOST_BLOCKED.key})
 
 
@@ -253,15 +251,11 @@ def _records_of(timeline: Timeline, device: DeviceTimeline, *, knows_host: bool)
 
 def _replay_of(replayed: Counterfactuals, device: DeviceTimeline, told: Mapping[str, WhatIf]) -> Replay:
     """What the replay says of a device, beside its savings. ``told``: predictions; empty: none can be trusted."""
-    undelayed, scenarios = replayed.undelayed, SCENARIO_OF_CAUSE if told else {}
-    between = replayed.between[device.index] if told else {}
+    undelayed = replayed.undelayed
     return Replay(
-        alone_ns={cause: told[scenario].predicted_ns for cause, scenario in scenarios.items()},
-        together_ns=device.high_ns - device.low_ns - told[_HOST].predicted_ns if told else None,
+        predicted=told,
         unreliable=replayed.unreliable,
         delayed=(replayed.device[device.index], undelayed.device[device.index]) if undelayed else None,
-        open_ns=_open(told),
-        held_ns={cause: between[scenario].held_ns for cause, scenario in scenarios.items()},
     )
 
 
@@ -318,7 +312,7 @@ def _part_of(
         costliest_wait_ns=int(device.gaps.sync_ns.max(initial=0)),
         host=replace(case.host, active_ns=0 if active is None else active.total),
         records=replace(case.records, stretched=None),
-        replay=replace(case.replay, alone_ns={}, together_ns=None, open_ns={}, delayed=None),
+        replay=replace(case.replay, predicted={}, delayed=None),
         missing=replace(
             case.missing,
             work=_time(withheld.work.by_cause()),
@@ -409,16 +403,6 @@ def _predictions(timeline: Timeline, replayed: Counterfactuals, device: DeviceTi
         scenario: prediction(timeline, replayed, device, scenario)
         for scenario in replayed.predicted_ns.get(device.index, {})
     }
-
-
-def _open(told: Mapping[str, WhatIf]) -> dict[str, tuple[int, int]]:
-    """By cause: how much less and how much more its removal may save than predicted, beyond the model's error."""
-    found = {}
-    for cause, scenario in SCENARIO_OF_CAUSE.items():
-        if (one := told.get(scenario)) is not None:
-            error, low, high = round(MODEL_ERROR * one.predicted_ns), one.low_ns or 0, one.high_ns or 0
-            found[cause] = max(high - one.predicted_ns - error, 0), max(one.predicted_ns - low - error, 0)
-    return found
 
 
 def _shown(saved: Mapping[str, int] | None, by_cause: npt.NDArray[np.int64]) -> Mapping[str, int] | None:
@@ -619,11 +603,12 @@ def _in_order(timeline: Timeline, figures: Figures, glob: str | None) -> list[in
 
 
 def _with_parts(reports: Mapping[int, RegionReport], tree: Regions) -> tuple[RegionReport, ...]:
-    """What a part of a region saves, the region does: children stand after their parents."""
+    """What a part of a region saves, the region does, unless that is too little of the region to be told: children
+    stand after their parents."""
     most = {region: report.most_saved_ns for region, report in reports.items()}
     for region in reversed(list(reports)):
         parent = int(tree.parent[region])
-        is_open = parent in most and most[parent] is None and reports[parent].verdict.bound in BUSY_KEYS
+        is_open = parent in most and most[parent] is None and reports[parent].verdict.bound in (*BUSY_KEYS, "hidden")
         if region != ROOT and parent in most and most[region] is not None and not is_open:
             most[parent] = max(most[region] or 0, most[parent] or 0)
     return tuple(replace(report, most_saved_ns=most[region]) for region, report in reports.items())

@@ -33,7 +33,7 @@ def judge(case: Case) -> Verdict:
         runner_up=second.cause if second else None,
         runner_up_saving_ns=second.saving_ns if second in told else None,
         bound_next=None if case.is_thread else decision.bound_next,
-        without_ns=case.replay.alone_ns.get(decision.bound),
+        without_ns=alone.predicted_ns if (alone := case.replay.alone.get(decision.bound)) is not None else None,
         decided_by="account" if case.replayed is None else "replay",
         mixed_of=decision.mixed_of,
         savings=tuple(saving for saving in decision.savings if saving.saving_ns > 0),

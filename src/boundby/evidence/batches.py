@@ -9,13 +9,13 @@ from boundby.evidence.context import Int, RuleContext
 from boundby.evidence.device_work import device_work
 from boundby.model.arrays import pick, scattered, spread
 from boundby.model.intervals import NOTHING
-from boundby.model.scale import MOST
+from boundby.model.scale import HABIT, MOST
 from boundby.trace.tables import Direction, OpKind
 
 # A scalar, a flag or a few indices are no batch.
 LEAST_BATCH_BYTES = 1 << 10
 # Fewer steps are no habit.
-LEAST_STEPS = 4
+LEAST_STEPS = HABIT
 
 
 def batch_uploads(context: RuleContext, device: DeviceTimeline) -> Int:

@@ -23,14 +23,15 @@ RATE_LEAST = HALF
 
 class Chunks(Struct, frozen=True):
     """``copies`` of ``bytes_each`` and ``kernels``: rows of operations. The medians: how long one of them runs, and its
-    call takes, waits for the device left out. ``span_ns``: from the first of them to the end of the last."""
+    call takes, waits for the device left out. ``span_ns``: from the first of them to the end of the last, without the
+    loading of code."""
 
     copies: Rows
     kernels: Rows
     bytes_each: int
     run_ns: float
     call_ns: float
-    calls_ns: int  # all of their calls, without waits
+    calls_ns: int  # all of their calls, without waits and loading
     span_ns: int
 
     @property
@@ -56,7 +57,8 @@ def chunks(context: RuleContext) -> Chunks | None:
     if len(copies) < LEAST_COPIES or (call < 0).any():
         return None
     waits = context.timeline.waits
-    own_ns = np.maximum(context.call_ns(call) - (waits.blocked_ns + waits.held_ns)[call], 0)
+    loading_ns = np.where(calls.is_first_load[call], context.call_ns(call), 0)  # once, in chunks of any size
+    own_ns = np.maximum(context.call_ns(call) - loading_ns - (waits.blocked_ns + waits.held_ns)[call], 0)
     call_ns, run_ns = float(median(own_ns)), float(median(work.duration_ns[rows]))
     if run_ns >= call_ns:
         return None
@@ -68,7 +70,7 @@ def chunks(context: RuleContext) -> Chunks | None:
         run_ns,
         call_ns,
         int(own_ns[each_call].sum()),
-        int(table.end_ns[rows].max() - min(table.start_ns[rows].min(), calls.start_ns[call].min())),
+        int(table.end_ns[rows].max() - min(table.start_ns[rows].min(), calls.start_ns[call].min()) - loading_ns.sum()),
     )
 
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from boundby.correlation.messages import held, other_ends
 from boundby.evidence.context import Int, RuleContext, once
-from boundby.model.arrays import group_sums, is_any, is_in, unique
+from boundby.model.arrays import group_sums, is_any, is_in, pick, ranked, unique
 from boundby.model.expressions import expression
 from boundby.model.intervals import Coverage, IntervalSet, contains, union
 from boundby.model.scale import HALF, SLIGHT
@@ -25,6 +25,7 @@ from boundby.trace.vocabulary.os import MessageKind, message_kind
 # Message passing: the host waits for other ranks there, whatever its CPU does meanwhile (MPI polls).
 MESSAGE_NAME = expression(r"^P?MPI_|^nvshmemx?_|^gloo", re.IGNORECASE)
 _SENDS = expression(r"^P?MPI_(?:[IBSR]|I[bsr])?send(?:_init)?$", re.IGNORECASE)
+_EXCHANGES = expression(r"send|recv|all_?to_?all|dispatch|combine|notify", re.IGNORECASE)
 _RECEIVES = expression(r"^P?MPI_I?recv(?:_init)?$", re.IGNORECASE)
 # The same process must account for this share of the waiting.
 MOSTLY = HALF
@@ -68,6 +69,19 @@ def collectives(context: RuleContext) -> Collectives | None:
     if (matched.end_ns.min(axis=0) < matched.start_ns.max(axis=0)).mean() > IMPOSSIBLE_SHARE:
         return None
     return matched
+
+
+@once
+def is_exchange(context: RuleContext) -> bool:
+    """Whether most communication hands data to chosen ranks (send and receive, all-to-all, experts' tokens), which no
+    backward pass makes ready bit by bit, as it does gradients."""
+    table, names, told = context.operations, context.trace.names, context.trace.collectives.name
+    rows = np.flatnonzero(table.is_communication)
+    of_name = pick(told, table.collective[rows], -1)
+    kinds, which = ranked(np.where(of_name >= 0, of_name, table.name[rows]))
+    length_ns = np.bincount(which, (table.end_ns - table.start_ns)[rows], len(kinds))
+    chosen = [bool(_EXCHANGES.search(names[kind])) for kind in kinds.tolist()]
+    return bool(length_ns[chosen].sum() > MOSTLY * length_ns.sum())
 
 
 def waited_ns(context: RuleContext) -> int:

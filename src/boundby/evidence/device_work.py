@@ -9,12 +9,16 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from boundby.attribution.gaps import LAUNCH_LIMIT_NS
 from boundby.evidence.context import Bool, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.looked import Looked
 from boundby.model.arrays import is_any, is_even, narrow, pick, shared
 from boundby.model.intervals import Coverage, exposed, union
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.kernels import kernel_label
+
+# Kernels that run for less than two launches take are limited by launching.
+SHORT_KERNEL_NS = 2 * LAUNCH_LIMIT_NS
 
 
 class DeviceWork(Struct, frozen=True, dict=True):

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from boundby.attribution.gaps import LAUNCH_LIMIT_NS
 from boundby.evidence.context import Int, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
 from boundby.model.arrays import (
@@ -28,7 +29,7 @@ from boundby.model.scale import HABIT, HALF, MANY, MOST
 # Devices give processes slices of time of about 0.5 to 5 ms; jitter of kernels stays far below.
 LEAST_SLICE_NS = 400_000
 # A launch that is older than this when the operation before it ends was waited for by nobody.
-LAUNCHED_BEFORE_NS = 20_000
+LAUNCHED_BEFORE_NS = 2 * LAUNCH_LIMIT_NS
 # Kernels of one name and grid: so many tell what is usual.
 LEAST_ALIKE = MANY
 # Lengths within this ratio count as one; the commonest two hold this share of all, where slices are the reason.

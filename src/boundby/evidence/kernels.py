@@ -26,6 +26,7 @@ UPDATE_REACH = 10
 # Fewer elementwise kernels in a row are no chain: two may well be unrelated.
 SHORTEST_CHAIN = HABIT
 
+BLOCK_THREADS = 256  # of a block that suits most kernels
 WARP = 32  # threads
 REGISTER_UNIT = 256  # registers are given out to warps in units of this, since Kepler
 SHARED_UNIT = 128  # bytes, since Ampere (256 before)

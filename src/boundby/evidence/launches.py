@@ -27,7 +27,7 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.causes import Cause
-from boundby.model.scale import HABIT, MOST
+from boundby.model.scale import HABIT, MANY, MOST, NO_LAUNCH_NS, SMALL
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
 
@@ -40,11 +40,11 @@ LEAST_LAUNCHES = 10
 # Graphs of more launches than this are cut: a loop of one kernel has no natural length.
 MOST_LAUNCHES = 1_000
 # A stretch begins again if so many of its launches are those of the turn before.
-ALIKE = 0.95
+ALIKE = 1 - SMALL
 # Host time between two launches counts as the cost of launching up to this; beyond, the host did something else.
-MOST_BETWEEN_NS = 1_000_000
+MOST_BETWEEN_NS = NO_LAUNCH_NS
 # An optimizer that updates tensor by tensor launches at least so many kernels.
-LEAST_OPTIMIZER = 40
+LEAST_OPTIMIZER = 2 * MANY
 
 # Repeated ranges around this share of the launches are the program's steps.
 STEPS_SHARE = MOST

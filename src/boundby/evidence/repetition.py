@@ -43,7 +43,6 @@ def repeated_regions(context: RuleContext) -> list[Repeated]:
     CannotCheckError without any range."""
     if not len(context.trace.ranges):
         raise CannotCheckError("the trace holds no ranges, and no iterations were found in it")
-    slower = context.thresholds.get(("warm-up", "slower"), SLOWER)  # a threshold of that rule
     timeline, tree, ranges = context.timeline, context.tree, context.trace.ranges
     taken = np.zeros(len(tree), bool)
     repeated = []
@@ -59,7 +58,7 @@ def repeated_regions(context: RuleContext) -> list[Repeated]:
         length = instance_lengths(timeline, rows)
         if int(length.sum()) >= context.least_ns:
             taken[region] = True
-            warm_up = count_warm_up(length, slower)
+            warm_up = count_warm_up(length, SLOWER)
             repeated.append(Repeated(region, ranges.start_ns[rows], host, length, int(ranges.thread[rows[0]]), warm_up))
     return repeated
 

@@ -20,7 +20,7 @@ from boundby.model.units import duration
 # Links of a chain: each asks for a replay of every kind that is left.
 MOST_LINKS = 4
 # A chain ends where this part of what all waits cost is gone.
-MOST_OF = 0.95
+MOST_OF = 1 - SMALL
 # A wait is harmless if the host stands this part of the window in it, and without it the program takes as long.
 STANDS, COSTS = SMALL, HARDLY
 
@@ -69,7 +69,7 @@ def wait_chain(context: RuleContext) -> Chain:
     held = {name: int(waits.held_ns[inside].sum()) for name, inside in kinds.items()}
     largest = list(kinds)
     [whole] = _saved(context, [list(every.values())])
-    if whole < context.least_ns:  # none costs anything: the largest may be worth saying so
+    if whole < COSTS * context.longest_window_ns:  # none costs anything: the largest may be worth saying so
         harmless = [name for name in largest if held[name] >= STANDS * context.longest_window_ns]
         return Chain((), whole, tuple(_harmless(context, name, kinds[name]) for name in harmless))
     links: list[Link] = []

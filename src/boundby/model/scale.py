@@ -21,7 +21,11 @@ HARDLY = 0.005  # vanishes in rounding
 HABIT = 3  # once is an accident, twice may be chance
 MANY = 20  # chance has evened out
 
+# Of time: neither a launch nor what a framework does between two launches takes as long.
+NO_LAUNCH_NS = 1_000_000
+
 # Of what a reader takes in: names in a sentence, rows in a list, rows in a table.
 A_FEW_LINES = 3
 LIST = 8
 TABLE = 40
+CURVE = 240  # points

@@ -57,9 +57,9 @@ def find(
             continue
         try:
             stage.check()
-            new = [finding for finding in _check(context, rule) if not (rule.is_last and rule.group in spoken)]
+            new = [finding for finding in check(context, rule) if not (rule.is_last and rule.group in spoken)]
             findings += new
-            spoken |= {rule.group for finding in new if finding.severity != "note" and _is_worth(context, finding)}
+            spoken |= {rule.group for finding in new if finding.severity != "note" and is_worth(context, finding)}
             checked += 1
         except OutOfBoundsError as error:
             reason = f"{error.because}: look at a part, with --window"
@@ -68,7 +68,7 @@ def find(
             not_checked.append(NotChecked(rule.id, str(error), could_matter=_could_matter(context, rule)))
         except (Exception, SystemExit) as error:  # a rule of another package may try to end the program
             not_checked.append(NotChecked(rule.id, failure(error), could_matter=_could_matter(context, rule)))
-    worth_telling = [finding for finding in findings if finding.severity == "note" or _is_worth(context, finding)]
+    worth_telling = [finding for finding in findings if finding.severity == "note" or is_worth(context, finding)]
     return Findings(_named(sorted(_folded(worth_telling), key=rank)), tuple(not_checked), checked)
 
 
@@ -86,11 +86,12 @@ def _named(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(replace(item, id=ids[place]) for place, item in enumerate(ordered))
 
 
-def _is_worth(context: RuleContext, finding: Finding) -> bool:
+def is_worth(context: RuleContext, finding: Finding) -> bool:
+    """Whether it may save what is worth telling."""
     return finding.saving_ns is None or finding.saving_ns[1] >= context.least_ns
 
 
-def _check(context: RuleContext, rule: Rule) -> list[Finding]:
+def check(context: RuleContext, rule: Rule) -> list[Finding]:
     """What one rule finds. Raises CannotCheckError where the trace lacks what it needs."""
     missing = [DATA.get(name, name) for name in rule.needs if not _has(context, name)]
     if missing:

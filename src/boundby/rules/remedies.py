@@ -776,6 +776,22 @@ TABLE: tuple[Remedy, ...] = (
     ),
     Remedy(
         bound="gpu_comm",
+        id="overlap-exchange",
+        title="Compute while ranks exchange data",
+        do={
+            "torch": "work = dist.all_to_all_single(received, sent, async_op=True)  # or batch_isend_irecv(messages)\n"
+            "work.wait()  # where the received data are used, after other work was launched",
+            "any": "ncclRecv(next, n, ncclFloat, peer, comm, comm_stream);  // before the kernels that do not need it",
+        },
+        text="Sends, receives and all-to-all run beside kernels that do not need their data: another micro-batch, "
+        "another layer.",
+        needs="work that does not depend on what is received",
+        caution="the rank that sends is late: then balance helps, not overlap",
+        scenario="comm_overlapped",
+        because="communication beside the kernels, as long as it takes",
+    ),
+    Remedy(
+        bound="gpu_comm",
         id="fewer-bytes",
         title="Exchange fewer bytes",
         do={"torch": "model.register_comm_hook(None, default_hooks.bf16_compress_hook)"},

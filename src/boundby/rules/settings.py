@@ -3,7 +3,7 @@
 ```toml
 [tool.boundby]
 disable = ["trace-no-nvtx"]
-thresholds.sync-polling.calls = 50
+thresholds.cuda-graphs.sooner_ns = 600
 ```
 """
 

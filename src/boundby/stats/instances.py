@@ -23,6 +23,7 @@ from boundby.model.arrays import (
 )
 from boundby.model.intervals import IntervalSet
 from boundby.model.library import int64, run
+from boundby.model.scale import CURVE
 from boundby.results.report import Instances, Payload
 
 # Plain figures per region: counts, sums and order statistics, of a region with all its descendants.
@@ -126,7 +127,7 @@ def intervals_in(
 # How long each instance of a region took, in order of time: what a comparison of two runs tests its changes with.
 
 #: Durations kept of each region. A shift of a tenth of the spread shows with so many; more only fill the file.
-KEPT = 240
+KEPT = CURVE
 #: And of a region below SMALL_SHARE of the time, of which a trace with operator ranges holds thousands.
 KEPT_OF_SMALL, SMALL_SHARE = 60, 0.002
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import unique
-from boundby.model.scale import LIST
+from boundby.model.scale import CURVE, LIST
 from boundby.results.report import Memory, MemoryHeld, MemoryPoint, RegionMemory
 from boundby.trace.tables import MemoryPoints
 from boundby.trace.vocabulary.ranges import fold_name
@@ -17,7 +17,7 @@ from boundby.trace.vocabulary.ranges import fold_name
 Int = npt.NDArray[np.int64]
 
 #: Points kept of each device: of each stretch the one with most memory.
-MOST_POINTS = 240
+MOST_POINTS = CURVE
 #: Regions named for the peak.
 MOST_HELD = LIST
 _NEVER = np.iinfo(np.int64).max

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.model.arrays import Int64Array, factorize, pick
 from boundby.model.intervals import Coverage, IntervalSet, union
+from boundby.model.scale import CURVE
 from boundby.results.report import Counters, DeviceCounters, KernelCounters, MetricPoint
 from boundby.stats.device import GRAPH, MOST_NAMES
 from boundby.trace.tables import MetricSamples, OpKind
@@ -20,7 +21,7 @@ from boundby.trace.vocabulary.profiler import METRIC_COLUMNS
 Float = npt.NDArray[np.float64]
 
 #: Points kept of each device for pictures: means of stretches of equal numbers of samples.
-MOST_POINTS = 240
+MOST_POINTS = CURVE
 _PERCENT = 100.0
 
 

@@ -49,6 +49,11 @@ class Program(Struct, frozen=True):
         return self.kind == Kind.TORCH
 
     @property
+    def is_server(self) -> bool:
+        """Whether it serves a model: who runs it sets options, and writes none of its code."""
+        return self.library in _SERVERS
+
+    @property
     def keys(self) -> tuple[str, ...]:
         """What words for this program are filed under: its library, then its kind. A library's own words are for those
         who call it from Python."""
@@ -61,7 +66,7 @@ class Program(Struct, frozen=True):
         return next((of_kind[key] for key in self.keys if key in of_kind), otherwise)
 
 
-# Servers of models, which run PyTorch: their users set options, and write none of the code.
+# Servers of models, which run PyTorch.
 _SERVERS = ("vllm", "sglang")
 # Libraries by what only they name: kernels, ranges, domains, threads, binaries. The first that is seen decides.
 _LIBRARIES: tuple[tuple[str, re.Pattern[str]], ...] = (
@@ -105,8 +110,9 @@ def program_of(trace: Trace) -> Program:
     threads = [thread.name for thread in trace.threads if thread.process in chosen or not len(callers)]
     started = [*(process.name for process in processes), *threads, trace.command or ""]
     named = [*kernels, *ranges, *trace.domains, *started]
-    library = next((name for name, pattern in _LIBRARIES if any(map(pattern.search, named))), "")
-    is_python = any(map(_PYTHON.search, started))
+    wrote_it = ("torch",) if trace.is_told_by_frames else ()  # its profiler runs in its own programs
+    library = next((name for name, pattern in _LIBRARIES if any(map(pattern.search, named)) or name in wrote_it), "")
+    is_python = bool(wrote_it) or any(map(_PYTHON.search, started))
     if not is_python and any(map(_JULIA.search, [*started, *kernels])):
         return Program(Kind.JULIA)
     binaries: list[str] | None = None

@@ -13,16 +13,14 @@ from boundby.evidence.interruptions import held_up_ns
 from boundby.evidence.launches import Launches, Part, launches
 from boundby.model.arrays import as_rows, factorize, group_counts, largest, median, pick
 from boundby.model.causes import Cause
+from boundby.model.scale import MANY, MOST, QUARTER
 from boundby.model.units import percent
 from boundby.results.report import Example
 from boundby.rules.builtin._operations import MOSTLY_INSIDE, KernelSet
-from boundby.rules.rule import Match, Rule, Threshold
+from boundby.rules.rule import Match
 
-# Launches that repeat in no fixed order are small-batch's, if most of their kernels are small, else launch-overhead's.
-SMALL_BATCH = "small-batch"
-SMALL = Threshold("small_fraction", 0.7, "fraction", "Single small kernels are part of every program.")
-COUNT = Threshold("count", 100, "launches", "Fewer cannot take a share of the time that matters.")
-SHARE = Threshold("share_fraction", 0.3, "fraction of launches", "Fewer are what is left beside what repeats.")
+# Launches that matter: five times as many as even out chance; fewer take no share of the time.
+ENOUGH = 5 * MANY
 
 
 class LaunchSet(Struct, frozen=True):
@@ -44,8 +42,8 @@ class LaunchSet(Struct, frozen=True):
 
     @property
     def are_small(self) -> bool:
-        """Whether they are small-batch's to tell of."""
-        return (self.small_share or 0.0) >= SMALL.of(self.context, SMALL_BATCH)
+        """Whether they are small-batch's to tell of: most of their kernels are; else launch-overhead's."""
+        return (self.small_share or 0.0) >= MOST
 
     @property
     def region(self) -> int:
@@ -65,10 +63,9 @@ class LaunchSet(Struct, frozen=True):
             return round(float(median(gap_ns))) * len(gap_ns) + self.kernels.total_ns - held_ns
         return int(np.maximum(self.gap_ns, 0).sum()) + self.kernels.total_ns
 
-    def saving_ns(self, rule: Rule, *causes: Cause) -> SavingNs:
+    def saving_ns(self, least: float, most: float, *causes: Cause) -> SavingNs:
         """What launching them at no cost would save, and of that the part that the rule supposes."""
         low, high = self.of.saving(self.context, self.part, *causes)
-        least, most = (rule.threshold(self.context, name) for name in ("avoided_least", "avoided_most"))
         return round(least * low), round(most * high)
 
     def match(self, title: str, evidence: dict[str, object], saving_ns: SavingNs, advice: tuple[str, ...]) -> Match:
@@ -139,11 +136,11 @@ def _rest(context: RuleContext) -> LaunchSet | None:
     return launched(context, Part.REST)
 
 
-def in_no_order(context: RuleContext, rule: Rule) -> LaunchSet | None:
+def in_no_order(context: RuleContext) -> LaunchSet | None:
     """The launches that repeat in no fixed order, if they are enough, in number and of all, and the GPU idles for
     launches at all."""
     if context.time_ns(Cause.CUDA_API) < context.least_ns:
         return None
     some = _rest(context)
-    share = rule.threshold(context, "share_fraction") * len(launches(context).call)
-    return None if some is None or len(some) < max(rule.threshold(context, "count"), share) else some
+    share = QUARTER * len(launches(context).call)
+    return None if some is None or len(some) < max(ENOUGH, share) else some

@@ -27,6 +27,7 @@ from boundby.model.arrays import (
 )
 from boundby.model.causes import Cause
 from boundby.model.intervals import NOTHING
+from boundby.model.scale import SMALL
 from boundby.model.units import bandwidth, count, duration, percent, size
 from boundby.results.report import Example
 from boundby.rules.rule import Match
@@ -34,7 +35,7 @@ from boundby.trace.tables import Direction
 from boundby.trace.vocabulary.kernels import kernel_label
 
 # Where less of the time lies in the region that is named as the place, the title says so.
-MOSTLY_INSIDE = 0.95
+MOSTLY_INSIDE = 1 - SMALL
 _WAY = {Direction.HTOD: "host to device", Direction.DTOH: "device to host"}
 
 
@@ -149,6 +150,8 @@ class OperationSet(Struct, frozen=True, eq=False, dict=True):
         inside = pick(tree.subtree(region), launched, False)
         if (part := float(self.duration_ns[inside].sum()) / max(self.total_ns, 1)) < MOSTLY_INSIDE:
             title += f"; {percent(part)} of that in this region"
+        if (gpus := len(unique(self.context.operations.device[self.rows]))) > 1:
+            title += f"; {gpus} GPUs together"
         where = line_of_calls(self.context, self.context.calls.of_operation[self.rows], self.duration_ns)
         return Match(region, title, evidence, saving_ns, advice, examples, severity, instances, cost_ns, where=where)
 

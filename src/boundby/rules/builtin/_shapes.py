@@ -1,7 +1,4 @@
-"""Kernels whose launch shape leaves the GPU empty: a rule speaks about each kind, and other rules leave them out.
-
-Thresholds of `small-grid` are here, since they say which kernels are its own.
-"""
+"""Kernels whose launch shape leaves the GPU empty: a rule speaks about each kind, and other rules leave them out."""
 
 from __future__ import annotations
 
@@ -9,18 +6,17 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.evidence.context import Int, Rows, RuleContext, once
-from boundby.evidence.device_work import device_work
+from boundby.evidence.device_work import SHORT_KERNEL_NS, device_work
 from boundby.evidence.kernels import WARP
 from boundby.model.arrays import pick, unique
-from boundby.model.scale import A_FEW_LINES
+from boundby.model.scale import A_FEW_LINES, HALF, NEARLY_ALL
 from boundby.rules.builtin._operations import KernelSet
-from boundby.rules.rule import Threshold
 from boundby.trace.tables import OpKind
 
-SMALL_GRID = "small-grid"
-KERNEL_NS = Threshold("kernel_ns", 20_000, "ns", "Shorter kernels are limited by launching: see launch-overhead.")
-FILL = Threshold("fill_fraction", 0.5, "blocks per multiprocessor", "Above half, filling the rest gains little.")
-ALONE = Threshold("alone_fraction", 0.9, "fraction", "Kernels that run together fill the GPU together.")
+# Blocks for a multiprocessor: above half, filling the rest gains little.
+FEW_BLOCKS = HALF
+# Kernels that run together for more of the time fill the GPU together.
+ALONE = NEARLY_ALL
 # So many different shapes are shown as evidence.
 _MOST_SHAPES = A_FEW_LINES
 
@@ -39,9 +35,9 @@ def small_block_rows(context: RuleContext) -> Rows:
 def few_block_rows(context: RuleContext) -> Rows:
     """Long kernels on few of the multiprocessors."""
     work = device_work(context)
-    rows = np.flatnonzero(work.is_kernel & (work.duration_ns >= KERNEL_NS.of(context, SMALL_GRID)))
+    rows = np.flatnonzero(work.is_kernel & (work.duration_ns >= SHORT_KERNEL_NS))
     blocks = work.blocks[rows]
-    few: Rows = rows[(blocks > 0) & (blocks <= FILL.of(context, SMALL_GRID) * work.multiprocessors[rows])]
+    few: Rows = rows[(blocks > 0) & (blocks <= FEW_BLOCKS * work.multiprocessors[rows])]
     return few
 
 
@@ -62,7 +58,7 @@ def alone_rows(context: RuleContext, kernels: Rows) -> Rows:
         own = work.duration_ns[rows]
         start, end = table.start_ns[rows], table.end_ns[rows]
         busy = _time_since(begun, end) - _time_since(ended, end) - _time_since(begun, start) + _time_since(ended, start)
-        alone.append(rows[busy - own <= (1 - ALONE.of(context, SMALL_GRID)) * own])
+        alone.append(rows[busy - own <= (1 - ALONE) * own])
     return np.sort(np.concatenate(alone))
 
 

@@ -8,15 +8,16 @@ from boundby.evidence.allocations_again import allocated_in
 from boundby.evidence.context import RuleContext
 from boundby.evidence.initialization import call_evidence, call_place, init_saving, setup_calls
 from boundby.model.causes import Cause
+from boundby.model.scale import HALF, MANY
 from boundby.model.units import count, duration
-from boundby.rules.rule import Match, Rule, Threshold
+from boundby.rules.rule import Match, Rule
 from boundby.trace.program import Program
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
     rows = setup_calls(context).steady
     total = int(context.call_ns(rows).sum())
-    if len(rows) < RULE.threshold(context, "count") or total < context.least_ns:
+    if len(rows) < MANY or total < context.least_ns:
         return
     held = allocated_in(context, rows)
     memory = f"; {held}" if held else ""
@@ -25,7 +26,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         title=f"{count(len(rows))} allocation calls take {duration(total)}, throughout the run: "
         f"{', '.join(context.named_calls(rows, 2))}{memory}",
         evidence={**call_evidence(context, rows), **(held.evidence if held else {})},
-        saving_ns=init_saving(context, rows, RULE.threshold(context, "avoided_least")),
+        saving_ns=init_saving(context, rows, HALF),
         advice=_advice(context.program, context.call_totals(rows)[0][0]),
         examples=context.call_examples(rows),
         instances=len(rows),
@@ -64,8 +65,4 @@ RULE = Rule(
     cause=Cause.INIT,
     check=_check,
     needs=("kernels", "cuda_api"),
-    thresholds=(
-        Threshold("count", 10, "calls", "A few calls are a phase, not a habit."),
-        Threshold("avoided_least", 0.7, "fraction", "Some memory is really new."),
-    ),
 )

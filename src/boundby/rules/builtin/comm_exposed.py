@@ -7,20 +7,28 @@ from collections.abc import Iterator
 import numpy as np
 
 from boundby.attribution.windows import step_region
-from boundby.evidence.collectives import waited_ns
+from boundby.evidence.collectives import is_exchange, waited_ns
 from boundby.evidence.context import Rows, RuleContext
 from boundby.evidence.device_work import device_work
 from boundby.model.arrays import median
 from boundby.model.causes import Cause
+from boundby.model.scale import HALF, MANY, SLIGHT
 from boundby.model.units import count, counted, duration, percent
 from boundby.rules.builtin._operations import KernelSet
-from boundby.rules.rule import Match, Rule, Threshold
+from boundby.rules.rule import Match, Rule
 
 _BUCKETS = "Send them in buckets, not one by one: each collective has a fixed cost, and all ranks meet in each"
 _BUCKETS_OF_TORCH = f"{_BUCKETS} (DDP: bucket_cap_mb; FSDP: wrap whole layers; DeepSpeed: reduce_bucket_size)"
 _BALANCE = (
     "Balance what ranks exchange: all wait for the one with most (experts: a capacity, an auxiliary loss, or experts "
     "placed by their load)",
+)
+
+_EXCHANGE = (
+    "Whoever receives also waits for the rank that sends: boundby job FOLDER, of the traces of all ranks, says which "
+    "rank comes late and why",
+    "Between stages of a pipeline: stages of equal length, more and smaller micro-batches, an interleaved schedule. "
+    "Between experts: compute another micro-batch, or the shared experts, meanwhile",
 )
 
 
@@ -47,25 +55,23 @@ def _check(context: RuleContext) -> Iterator[Match]:
     rows = np.flatnonzero(context.operations.is_communication & device_work(context).in_window)
     collectives = KernelSet(context, rows)
     exposed = collectives.exposed_ns
-    devices = max(len(context.timeline.devices), 1)
-    worth = max(context.least_ns, RULE.threshold(context, "share_fraction") * context.window_ns)
+    worth = max(context.least_ns, SLIGHT * context.window_ns)
     if exposed < worth or exposed - min(waited_ns(context), exposed) < worth:
         return  # little, or waiting for a late device: comm-straggler says so
     hidden = max(1 - exposed / max(collectives.total_ns, 1), 0.0)
-    runs_ns, each = collectives.total_ns // devices, " on each GPU" if devices > 1 else ""
-    share = percent(min(runs_ns * devices / max(context.window_ns, 1), 1))
+    runs_ns, share = collectives.total_ns, percent(min(collectives.total_ns / max(context.window_ns, 1), 1))
     kernels = (
-        f"other kernels hide {duration(runs_ns - exposed // devices)} of it, and {duration(exposed // devices)} "
+        f"other kernels hide {duration(runs_ns - exposed)} of it, and {duration(exposed)} "
         f"({percent(exposed / max(context.window_ns, 1))}) stay"
-        if runs_ns - exposed // devices >= context.least_ns
+        if runs_ns - exposed >= context.least_ns
         else "no other kernel hides it"
     )
     uneven = _largest_split(context, rows)
-    title = f"communication runs for {duration(runs_ns)}{each}, {share} of the window: {kernels}"
-    if is_uneven := uneven is not None and uneven >= RULE.threshold(context, "uneven"):
+    title = f"communication runs for {duration(runs_ns)}, {share} of the window: {kernels}"
+    if is_uneven := uneven is not None and uneven >= 1 + HALF:
         title += f"; the largest part that a rank exchanges is {uneven:.1f} times the mean"
     of_a_step = _of_a_step(context, len(collectives))
-    is_many = of_a_step is not None and of_a_step >= RULE.threshold(context, "many_a_step")
+    is_many = of_a_step is not None and of_a_step >= 5 * MANY
     if is_many:
         usual = median(context.operations.end_ns[rows] - context.operations.start_ns[rows])
         title += f", in {count(of_a_step)} collectives of {duration(usual)} (median) in each step"
@@ -76,30 +82,33 @@ def _check(context: RuleContext) -> Iterator[Match]:
             "total_ns": collectives.total_ns,
             "hidden_fraction": round(hidden, 4),
             "count": len(collectives),
-            "devices": devices,
+            "devices": len(collectives.per_device()),
             "kernels": collectives.named(),
             "of_a_step": of_a_step,
             "largest_split_of_mean": None if uneven is None else round(uneven, 2),
         },
-        collectives.saving_without(Cause.GPU_COMM, RULE.threshold(context, "hidden_least")),
+        collectives.saving_without(Cause.GPU_COMM, HALF),
         (
             *(_BALANCE if is_uneven else ()),
             *(context.program.pick((_BUCKETS,), torch=(_BUCKETS_OF_TORCH,)) if is_many else ()),
-            *context.program.pick(
-                (
-                    "Start each collective as soon as its data are ready, on a stream of its own, while other kernels "
-                    "run",
-                ),
-                torch=(
-                    "Start each collective as soon as its data are ready, on a stream of its own, while the rest of "
-                    "backward runs: DDP does so per bucket (bucket_cap_mb), FSDP with backward_prefetch; one "
-                    "all_reduce after backward hides nothing",
-                    "Fewer bytes: bf16 gradients (DDP's comm hook bf16_compress_hook), no_sync() while accumulating",
-                ),
-            ),
-            f"{counted(len(collectives), 'collective', 'collectives: join small ones')}",
+            *(_EXCHANGE if is_exchange(context) else _reductions(context, len(collectives))),
         ),
         cost_ns=exposed,
+    ).advising("gpu_comm.overlap-exchange" if is_exchange(context) else "gpu_comm.overlap-comm")
+
+
+def _reductions(context: RuleContext, collectives: int) -> tuple[str, ...]:
+    return (
+        *context.program.pick(
+            ("Start each collective as soon as its data are ready, on a stream of its own, while other kernels run",),
+            torch=(
+                "Start each collective as soon as its data are ready, on a stream of its own, while the rest of "
+                "backward runs: DDP does so per bucket (bucket_cap_mb), FSDP with backward_prefetch; one "
+                "all_reduce after backward hides nothing",
+                "Fewer bytes: bf16 gradients (DDP's comm hook bf16_compress_hook), no_sync() while accumulating",
+            ),
+        ),
+        f"{counted(collectives, 'collective', 'collectives: join small ones')}",
     )
 
 
@@ -110,12 +119,4 @@ RULE = Rule(
     cause=Cause.GPU_COMM,
     check=_check,
     needs=("kernels",),
-    thresholds=(
-        Threshold(
-            "share_fraction", 0.03, "fraction of the window", "Little communication is always exposed at the end."
-        ),
-        Threshold("many_a_step", 100, "collectives", "A model of a hundred layers that sends one bucket a layer."),
-        Threshold("uneven", 1.5, "times the mean", "Batches of tokens are never quite even."),
-        Threshold("hidden_least", 0.5, "fraction", "The last bucket, and what has no compute beside it, stays."),
-    ),
 )

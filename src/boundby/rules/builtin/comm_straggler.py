@@ -11,9 +11,10 @@ from boundby.evidence.collectives import collectives
 from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.model.arrays import median
 from boundby.model.causes import Cause
+from boundby.model.scale import HABIT, MOST
 from boundby.model.units import duration, percent
 from boundby.results.report import Example
-from boundby.rules.rule import Match, Rule, Threshold
+from boundby.rules.rule import Match, Rule
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
@@ -31,9 +32,9 @@ def _check(context: RuleContext) -> Iterator[Match]:
     often = float(times_last[late]) / max(len(last), 1)
     others = np.delete(np.arange(len(matched.devices)), late)
     waited = int(matched.waited_ns[others][:, last == late].sum()) // len(others)
-    if len(last) < RULE.threshold(context, "collectives_least") or often < RULE.threshold(context, "late_fraction"):
+    if len(last) < HABIT or often < MOST:
         return
-    if waited < max(context.least_ns, RULE.threshold(context, "share_fraction") * context.longest_window_ns):
+    if waited < context.least_ns:
         return
     gpu = trace.gpus[matched.devices[late]].id
     lateness = matched.start_ns[late] - np.median(matched.start_ns[others], axis=0).astype(np.int64)
@@ -77,9 +78,4 @@ RULE = Rule(
     cause=Cause.GPU_COMM,
     check=_check,
     needs=("kernels",),
-    thresholds=(
-        Threshold("collectives_least", 5, "count", "Fewer say nothing about who is usually late."),
-        Threshold("late_fraction", 0.7, "fraction", "Last more often than chance among a few GPUs allows."),
-        Threshold("share_fraction", 0.02, "fraction of the window", "Below, it is jitter."),
-    ),
 )

@@ -10,6 +10,7 @@ from boundby.evidence.context import CannotCheckError, Rows, RuleContext
 from boundby.evidence.device_work import device_work
 from boundby.evidence.transfers import LARGE_BYTES, Transfer, bandwidth_of, link_rate, transfers
 from boundby.model.causes import Cause
+from boundby.model.scale import QUARTER
 from boundby.model.units import bandwidth, counted, percent
 from boundby.rules.builtin._operations import CopySet
 from boundby.rules.rule import Match, Rule, Threshold
@@ -26,7 +27,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         link = link_rate(context, device)
         if link is None:
             raise CannotCheckError(f"the trace does not say how {context.trace.gpus[device].name} is attached")
-        most = RULE.threshold(context, "rate_fraction") * link[0]
+        most = QUARTER * link[0]
         slow = [
             way
             for way in (Direction.HTOD, Direction.DTOH)
@@ -78,8 +79,5 @@ RULE = Rule(
     cause=Cause.GPU_COPY,
     check=_check,
     needs=("memcpy",),
-    thresholds=(
-        Threshold("rate_fraction", 0.4, "fraction of the link's rate", "Half is common with 8 lanes or a busy host."),
-        Threshold("most", 4.0, "times", "A better link seldom brings more than that."),
-    ),
+    thresholds=(Threshold("most", 4.0, "times", "A better link seldom brings more than that."),),
 )

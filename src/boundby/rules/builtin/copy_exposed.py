@@ -8,10 +8,12 @@ import numpy as np
 
 from boundby.evidence.context import RuleContext
 from boundby.evidence.device_work import device_work
+from boundby.evidence.transfers import LEAST_BYTES
 from boundby.model.causes import Cause
+from boundby.model.scale import NOTABLE
 from boundby.model.units import counted, duration, percent, size
 from boundby.rules.builtin._operations import CopySet
-from boundby.rules.rule import Match, Rule, Threshold
+from boundby.rules.rule import Match, Rule
 from boundby.trace.tables import Direction, OpKind
 
 FILLS = "fills"
@@ -22,11 +24,11 @@ _WAYS = {Direction.HTOD: "to the device", Direction.DTOH: "to the host", Directi
 def _check(context: RuleContext) -> Iterator[Match]:
     work, table = device_work(context), context.operations
     copies = CopySet(context, np.flatnonzero(work.is_copy & (table.kind >= OpKind.MEMCPY)))
-    least_ns = max(context.least_ns, RULE.threshold(context, "share_fraction") * context.window_ns)
+    least_ns = max(context.least_ns, NOTABLE * context.window_ns)
     if copies.exposed_ns < least_ns:
         return
     parts = _parts(copies)
-    remedy = _remedy(context, parts)
+    remedy = _remedy(parts)
     yield copies.match(
         _title(context, copies.exposed_ns, parts),
         copies.evidence(by_way_exposed_ns={way: one.exposed_ns for way, one in parts}),
@@ -44,14 +46,14 @@ def _saving_ns(copies: CopySet, remedy: str) -> int:
     return min(without_ns, copies.context.time_ns(Cause.GPU_COMPUTE))
 
 
-def _remedy(context: RuleContext, parts: list[tuple[str, CopySet]]) -> str:
+def _remedy(parts: list[tuple[str, CopySet]]) -> str:
     """The row of the table that fits the copies that take most."""
     way, most = parts[0]
     if way == FILLS:
         return "gpu_copy.no-fill"
     if way == _WAYS[Direction.DTOD]:
         return "gpu_copy.fewer-copies"
-    is_small = most.byte_count / len(most) < RULE.threshold(context, "small_bytes")
+    is_small = most.byte_count / len(most) < LEAST_BYTES
     return "gpu_copy.larger-pieces" if is_small else OVERLAP
 
 
@@ -106,7 +108,7 @@ def _advice(context: RuleContext, parts: list[tuple[str, CopySet]]) -> tuple[str
                 "tensor",
             ),
         )
-    if mean < RULE.threshold(context, "small_bytes"):
+    if mean < LEAST_BYTES:
         return (f"They are small ({size(mean)} on average): join them into one copy, or leave the data where they are",)
     return (
         "Copy on a stream of its own, from pinned memory, while kernels that do not need the data run; move fewer "
@@ -122,8 +124,4 @@ RULE = Rule(
     check=_check,
     needs=("memcpy",),
     is_last=True,
-    thresholds=(
-        Threshold("share_fraction", 0.10, "fraction of the window", "From a tenth on, exposed copies always matter."),
-        Threshold("small_bytes", 65_536, "bytes", "Below, a copy is latency, not bandwidth."),
-    ),
 )

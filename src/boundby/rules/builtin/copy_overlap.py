@@ -11,25 +11,26 @@ from boundby.evidence.device_work import device_work
 from boundby.evidence.transfers import Transfer, transfers
 from boundby.model.arrays import factorize, unique
 from boundby.model.causes import Cause
+from boundby.model.scale import HABIT, HALF, QUARTER
 from boundby.model.units import counted, duration
 from boundby.rules.builtin._operations import CopySet
-from boundby.rules.rule import Match, Rule, Threshold
+from boundby.rules.rule import Match, Rule
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
     copies = CopySet(context, _on_streams_of_kernels(context, transfers(context).rows(Transfer.PINNED)))
-    if copies.exposed_ns < context.least_ns or len(copies) < RULE.threshold(context, "count"):
+    if copies.exposed_ns < context.least_ns or len(copies) < HABIT:
         return
     turns, kernels_ns = _turns(copies)
     hidden = 1 - copies.exposed_ns / max(copies.total_ns, 1)
-    if turns < RULE.threshold(context, "turns") or hidden > RULE.threshold(context, "hidden_fraction"):
+    if turns < HABIT or hidden > QUARTER:
         return
     most = min(copies.saving_without(Cause.GPU_COPY)[1], kernels_ns)
     yield copies.match(
         f"{counted(len(copies), 'pinned copy does', 'pinned copies do')} not overlap with kernels: "
         f"{duration(copies.exposed_ns)} of copying comes on top of them",
         copies.evidence(turns=turns, hidden_fraction=round(hidden, 4), kernels_between_ns=kernels_ns),
-        (round(RULE.threshold(context, "hidden_least") * most), most),
+        (round(HALF * most), most),
         (
             context.program.pick(
                 "Copy the next piece on a stream of its own while this one computes: two buffers and two streams, "
@@ -77,10 +78,4 @@ RULE = Rule(
     cause=Cause.GPU_COPY,
     check=_check,
     needs=("memcpy", "kernels"),
-    thresholds=(
-        Threshold("count", 5, "copies", "Fewer do not make a loop."),
-        Threshold("turns", 5, "count", "Copies and kernels must alternate this often for prefetching to apply."),
-        Threshold("hidden_fraction", 0.33, "fraction", "Copies that are hidden for more overlap already."),
-        Threshold("hidden_least", 0.5, "fraction", "Of what could be hidden; the first and last copies never are."),
-    ),
 )

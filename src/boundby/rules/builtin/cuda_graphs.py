@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from boundby.attribution.gaps import LAUNCH_LIMIT_NS
 from boundby.evidence.context import RuleContext
-from boundby.evidence.launches import Launches, Part
+from boundby.evidence.launches import LEAST_LAUNCHES, Launches, Part
 from boundby.model.causes import BUSY_CAUSES, Cause
-from boundby.model.scale import A_FEW_LINES, NEARLY_ALL
+from boundby.model.scale import A_FEW_LINES, HALF, NEARLY_ALL
 from boundby.model.units import count, duration, percent
-from boundby.rules.builtin._launches import COUNT, launched
+from boundby.rules.builtin._launches import ENOUGH, launched
 from boundby.rules.rule import Match, Rule, Threshold
 
 # Sequences of one kind stand for all launches that repeat if they hold this share of them.
@@ -27,13 +28,13 @@ def _check(context: RuleContext) -> Iterator[Match]:
     if context.time_ns(Cause.CUDA_API) < context.least_ns:
         return
     repeating = launched(context, Part.REPEATING)
-    if repeating is None or len(repeating) < RULE.threshold(context, "count"):
+    if repeating is None or len(repeating) < ENOUGH:
         return
     found = repeating.of
     of_graph = len(repeating) / max(found.graphs, 1)
-    if of_graph < RULE.threshold(context, "launches"):
+    if of_graph < LEAST_LAUNCHES:
         return
-    graph_launch_ns = round(RULE.threshold(context, "graph_launch_ns"))
+    graph_launch_ns = LAUNCH_LIMIT_NS
     low, high = (max(ns - graph_launch_ns * found.graphs, 0) for ns in found.saving(context, Part.REPEATING))
     sooner_ns = round(RULE.threshold(context, "sooner_ns")) * (len(repeating) - found.graphs) if high else 0
     idle_ns = sum(context.time_ns(cause) for cause in Cause if cause not in BUSY_CAUSES)
@@ -87,8 +88,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
                     f"nowait): each region is a launch (now {pace})",
                 ),
             ),
-            *(context.program.pick((), torch=_WITH_RANKS) if communicates else ()),
-            *(batch if small >= RULE.threshold(context, "small_fraction") else ()),
+            *(context.program.pick((), vllm=(), sglang=(), torch=_WITH_RANKS) if communicates else ()),
+            *(batch if small >= HALF else ()),
         ),
     )
 
@@ -114,12 +115,6 @@ RULE = Rule(
     check=_check,
     needs=("kernels", "cuda_api"),
     thresholds=(
-        COUNT,
-        Threshold("launches", 10, "launches per sequence", "Shorter sequences gain little and are tedious to capture."),
-        Threshold(
-            "graph_launch_ns", 10_000, "ns", "A graph launch takes the host about 5 to 15 us, more for large graphs."
-        ),
         Threshold("sooner_ns", 400, "ns", "By so much sooner than on a stream a kernel may follow another in a graph."),
-        Threshold("small_fraction", 0.5, "fraction", "From half on, small kernels are the rule, not the exception."),
     ),
 )

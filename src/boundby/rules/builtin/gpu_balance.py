@@ -9,10 +9,10 @@ import numpy as np
 from boundby.attribution.regions import ROOT
 from boundby.evidence.context import RuleContext
 from boundby.evidence.device_work import busy_of_devices, device_work
-from boundby.model.scale import A_FEW_LINES
+from boundby.model.scale import A_FEW_LINES, MOST, QUARTER, SMALL
 from boundby.model.units import duration, percent
 from boundby.rules.builtin._operations import KernelSet
-from boundby.rules.rule import Match, Rule, Threshold, note
+from boundby.rules.rule import Match, Rule, note
 
 # Kinds of unused GPUs that are named.
 MOST_NAMED = A_FEW_LINES
@@ -26,8 +26,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
     if len(used) > 1 and busy.any():
         most, least = int(np.argmax(busy)), int(np.argmin(busy))
         extra = int(busy[most]) - int(busy.mean())
-        worth = max(context.least_ns, RULE.threshold(context, "share_fraction") * context.longest_window_ns)
-        if extra >= worth and busy[most] >= RULE.threshold(context, "ratio") * busy.mean():
+        worth = max(context.least_ns, SMALL * context.longest_window_ns)
+        if extra >= worth and busy[most] >= (1 + QUARTER) * busy.mean():
             rows = np.flatnonzero(work.is_kernel & (table.device == used[most].index))
             yield Match(
                 region=KernelSet(context, rows).region,
@@ -49,7 +49,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
                 is_unsure=True,
             )
     idle = [gpu for gpu in gpus if not gpu.used]
-    kernels = int(busy.sum()) >= RULE.threshold(context, "busy_fraction") * max(context.window_ns, 1)
+    kernels = int(busy.sum()) >= MOST * max(context.window_ns, 1)
     # The GPUs of other ranks are listed as well.
     if idle and used and kernels and not table.is_communication.any():
         names = list(dict.fromkeys(gpu.name for gpu in idle))
@@ -72,9 +72,4 @@ RULE = Rule(
     group="gpu_compute",
     check=_check,
     needs=("kernels",),
-    thresholds=(
-        Threshold("share_fraction", 0.05, "fraction of the window", "Below, nobody rearranges work."),
-        Threshold("ratio", 1.2, "times the mean", "Equal shares differ by a few per cent."),
-        Threshold("busy_fraction", 0.8, "fraction of the window", "A GPU that is not busy needs no second one."),
-    ),
 )

@@ -8,6 +8,7 @@ from boundby.evidence.context import RuleContext
 from boundby.evidence.feeders import has_loader, started_processes
 from boundby.evidence.host_idleness import Idleness, Place, host_pieces, hot_functions, is_seen, places, slept_on
 from boundby.model.causes import Cause
+from boundby.model.scale import HALF
 from boundby.model.units import count, percent
 from boundby.rules.builtin._telling import (
     asleep_share,
@@ -21,7 +22,7 @@ from boundby.rules.builtin._telling import (
     unseen_advice,
     where_and_when,
 )
-from boundby.rules.rule import Match, Rule, Threshold
+from boundby.rules.rule import Match, Rule
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
@@ -52,7 +53,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             does,
             evidence=evidence,
             advice=advice,
-            removed_least=RULE.threshold(context, "removed_least"),
+            removed_least=HALF,
             asleep_fraction=sleeping,
             spots=spots,
         ).advising(_remedy(context, place), rest=rest_after(context, place))
@@ -102,5 +103,4 @@ RULE = Rule(
     causes=(Cause.CPU, Cause.HOST_BLOCKED, Cause.INIT),
     check=_check,
     needs=("cuda_api",),
-    thresholds=(Threshold("removed_least", 0.5, "fraction", "Some of it usually stays on the critical path."),),
 )

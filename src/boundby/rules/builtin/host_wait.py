@@ -15,9 +15,10 @@ from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
 from boundby.model.intervals import Coverage
+from boundby.model.scale import HALF, MANY
 from boundby.model.units import duration, duration_range, percent, size
 from boundby.rules.builtin._telling import fold, match, where_and_when, while_idle
-from boundby.rules.rule import Match, Rule, Threshold
+from boundby.rules.rule import Match, Rule
 from boundby.trace.stacks import StackSource
 from boundby.trace.vocabulary.os import MESSAGES
 
@@ -26,7 +27,8 @@ GIL_FUNCTIONS = ("take_gil", "PyEval_RestoreThread", "PyEval_AcquireThread", "Py
 
 LAUNCHER = expression(r"^(?:\S*/)?(?:mpirun|mpiexec(?:\.hydra)?|orterun|prun|srun|torchrun)\s")
 #: Messages below this size take their latency, not their bytes; so many of them are worth joining.
-SMALL_BYTES, MANY = 4_096, 100
+SMALL_BYTES = 4_096
+LEAST_MESSAGES = 5 * MANY
 LAUNCHING = "launching thread"
 ADVICE = {
     "GIL": "Another Python thread holds the interpreter's lock: move its work to a process (multiprocessing), or to "
@@ -98,7 +100,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
                 if what
                 else _unnamed(context, place),
             ),
-            removed_least=RULE.threshold(context, "removed_least"),
+            removed_least=HALF,
         ).advising(
             _remedy(what, late, told),
             code=_code(context, what),
@@ -120,10 +122,10 @@ def _cause(context: RuleContext, place: Place) -> _Cause:
         if told is None or not told.late:
             sends = sender(context, place.region, host_pieces(context).intervals(place.rows))
         return MESSAGES, latecomer(context, place.region), told, sends
-    if _gil_share(context, place.rows) >= RULE.threshold(context, "gil_fraction"):
+    if _gil_share(context, place.rows) >= HALF:
         return "GIL", None, None, None
     slept = slept_on(context, place.rows)
-    is_named = sum(slept.values()) >= RULE.threshold(context, "named_fraction") * place.total_ns
+    is_named = sum(slept.values()) >= HALF * place.total_ns
     return (next(iter(slept)) if slept and is_named else None), None, None, None
 
 
@@ -189,7 +191,7 @@ def _for_whom(late: Late | None, told: Messages | None, sends: Sender | None) ->
 
 
 def _are_small(told: Messages) -> bool:
-    return 0 <= told.median_bytes <= SMALL_BYTES and told.count >= MANY
+    return 0 <= told.median_bytes <= SMALL_BYTES and told.count >= LEAST_MESSAGES
 
 
 def _message_advice(told: Messages) -> str:
@@ -222,7 +224,7 @@ def _late_advice(late: Late) -> str:
 
 def _sender_advice(context: RuleContext, sends: Sender) -> str:
     who, inside = f"{_capital(sends.who)} alone sends", percent(sends.inside)
-    if sends.inside < RULE.threshold(context, "sending_fraction"):
+    if sends.inside < HALF:
         return (
             f"{who}, and is outside of any send for {percent(1 - sends.inside)} of this wait: it comes late. See what "
             f"it does before, or post the receive earlier (MPI_Irecv before {_work(context)}, MPI_Wait after it)"
@@ -292,10 +294,4 @@ RULE = Rule(
     group="host",
     cause=Cause.HOST_BLOCKED,
     check=_check,
-    thresholds=(
-        Threshold("named_fraction", 0.5, "fraction", "What covers less than half of the sleep does not explain it."),
-        Threshold("gil_fraction", 0.5, "fraction", "Most of the waits must be for the lock before it is blamed."),
-        Threshold("sending_fraction", 0.5, "fraction", "A sender that is mostly elsewhere comes late."),
-        Threshold("removed_least", 0.5, "fraction", "Part of a wait usually remains."),
-    ),
 )

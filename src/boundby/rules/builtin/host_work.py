@@ -20,7 +20,7 @@ from boundby.evidence.host_idleness import (
 from boundby.evidence.hotspots import PYTHON_CODE, Hotspot, short_symbol
 from boundby.evidence.initialization import rest_window, warm_regions
 from boundby.model.causes import Cause
-from boundby.model.scale import A_FEW_LINES, HALF, NOTABLE
+from boundby.model.scale import A_FEW_LINES, HALF, NO_LAUNCH_NS, NOTABLE
 from boundby.model.units import duration, percent
 from boundby.rules.builtin._telling import (
     early_advice,
@@ -34,11 +34,11 @@ from boundby.rules.builtin._telling import (
     where_and_when,
     while_idle,
 )
-from boundby.rules.rule import Match, Rule, Threshold
+from boundby.rules.rule import Match, Rule
 from boundby.structure.found import is_found
 
 # Operators that take less than this from launch to launch are the framework's own path, not somebody's loop.
-SHORT_NS = 1_000_000
+SHORT_NS = NO_LAUNCH_NS
 # Operators that hold this share of the time explain it.
 MOSTLY = HALF
 MOST_NAMED = A_FEW_LINES
@@ -48,6 +48,10 @@ _ENGINE = "autograd::engine::evaluate_function: "
 DISPATCH = (
     "The framework takes this time between operator and launch (Python, autograd, dispatch). Use fewer operators "
     "(torch.compile, a larger batch), or one CUDA graph for what repeats"
+)
+OF_SERVER = (
+    "It is the server's own code, between one launch and the next: CUDA graphs leave out most of it, and a step of "
+    "more requests pays for it once for all of them"
 )
 
 SLOWED = (
@@ -76,6 +80,7 @@ def _matches(context: RuleContext, rows: Rows, *, in_warm_up: bool) -> Iterator[
         own_ns = place.total_ns - waiting_ns
         if own_ns < context.least_ns:
             continue  # it hardly runs: see preempted
+        is_dispatch = bool(inside) and place.total_ns <= SHORT_NS * place.times
         core = f", {duration(waiting_ns)} of which it waits for a core" if waiting_ns > own_ns // 10 else ""
         yield match(
             context,
@@ -88,24 +93,26 @@ def _matches(context: RuleContext, rows: Rows, *, in_warm_up: bool) -> Iterator[
             if in_warm_up
             else early_advice(context, place, files_opened(context, place), is_known=bool(hot))
             if is_early(context, place)
+            else (OF_SERVER, SLOWED)
+            if context.program.is_server
             else (DISPATCH, SLOWED)
-            if inside and place.total_ns <= SHORT_NS * place.times
+            if is_dispatch
             else _advice(context, place, hot, is_sampled=bool(hot)),
-            removed_least=None if in_warm_up else RULE.threshold(context, "removed_least"),
+            removed_least=None if in_warm_up else HALF,
             waiting_ns=waiting_ns,
             spots=spots,
         ).advising(
-            _remedy(place, hot, inside, in_warm_up=in_warm_up),
+            _remedy(hot, in_warm_up=in_warm_up, is_dispatch=is_dispatch or context.program.is_server),
             rest=rest_after(context, place),
             **({"function": spots[0].short_symbol} if hot else {}),
         )
 
 
-def _remedy(place: Place, hot: str, inside: str, *, in_warm_up: bool) -> str:
+def _remedy(hot: str, *, in_warm_up: bool, is_dispatch: bool) -> str:
     """Code whose function is known is made cheaper; else it is looked for."""
     if in_warm_up:
         return "init.after-warm-up"
-    if inside and place.total_ns <= SHORT_NS * place.times:
+    if is_dispatch:
         return "cpu.fewer-operators"
     return "cpu.vectorise" if hot not in ("", short_symbol(PYTHON_CODE)) else "cpu.find-host-code"
 
@@ -171,9 +178,4 @@ RULE = Rule(
     group="host",
     cause=Cause.CPU,
     check=_check,
-    thresholds=(
-        Threshold(
-            "removed_least", 0.5, "fraction", "Vectorised or overlapped code rarely costs more than half as much."
-        ),
-    ),
 )

@@ -12,11 +12,11 @@ from boundby.evidence.kernel_limits import kernel_word, limits, profile_command,
 from boundby.evidence.kernels import Occupancy, attention, elementwise_chains, theoretical_occupancy
 from boundby.model.arrays import median
 from boundby.model.causes import Cause
-from boundby.model.expressions import expression
+from boundby.model.scale import HALF, QUARTER
 from boundby.model.units import counted, duration, percent
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.builtin._shapes import small_block_rows, small_grid_rows
-from boundby.rules.rule import Match, Rule, Threshold
+from boundby.rules.rule import Match, Rule
 from boundby.trace.vocabulary.kernels import MATMULS, KernelKind, is_library_kernel
 
 # Kernels of libraries and compilers are tuned already; layout conversions have a rule of their own.
@@ -28,7 +28,6 @@ _TUNED = (
     KernelKind.LAYOUT,
     KernelKind.FUSED,
 )
-_OPENMP = expression("^nvkernel_|_gpu|__omp")
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
@@ -40,14 +39,14 @@ def _check(context: RuleContext) -> Iterator[Match]:
     # Instantiations of a template, and wrappers that take what they do as an argument, are kernels of their own: the
     # longest is the one meant, unless only all of them together are enough.
     versions = hot.by_name()
-    if versions[0].total_ns >= RULE.threshold(context, "share_fraction") * kernels.total_ns:
+    if versions[0].total_ns >= HALF * kernels.total_ns:
         hot, versions = versions[0], versions[:1]
     share = hot.total_ns / max(kernels.total_ns, 1)
     name = context.trace.names[context.operations.name[hot.longest]]
     is_own, has_source = not is_library_kernel(name), name in context.trace.kernel_sources
-    if share < RULE.threshold(context, "own_fraction" if is_own else "share_fraction"):
+    if share < (QUARTER if is_own else HALF):
         return
-    too_short = hot.exposed_ns < RULE.threshold(context, "window_fraction") * context.window_ns
+    too_short = hot.exposed_ns < QUARTER * context.window_ns
     if too_short or (not has_source and np.isin(work.kind[hot.rows], _TUNED).all()):
         return
     others = (
@@ -113,7 +112,7 @@ def _match(hot: KernelSet, label: str, share: float, saved_ns: int | None, named
             *_scale(context, saved_ns),
             *_occupancy_advice(context, label, occupancy),
         ),
-        severity="medium" if of_window >= RULE.threshold(context, "medium_fraction") else "low",
+        severity="medium" if told else "low",
     ).advising(kernel=kernel_word(label))
 
 
@@ -125,7 +124,7 @@ def _scale(context: RuleContext, saved_ns: int | None) -> tuple[str, ...]:
 
 
 def _occupancy_advice(context: RuleContext, label: str, occupancy: Occupancy | None) -> tuple[str, ...]:
-    if occupancy is None or occupancy.fraction > RULE.threshold(context, "occupancy_fraction"):
+    if occupancy is None or occupancy.fraction > QUARTER:
         return ()
     if occupancy.limit not in ("registers", "shared memory"):
         return ()
@@ -136,7 +135,7 @@ def _occupancy_advice(context: RuleContext, label: str, occupancy: Occupancy | N
 
 
 def _profile_advice(context: RuleContext, row: int, label: str) -> tuple[str, ...]:
-    work, name = device_work(context), context.trace.names[context.operations.name[row]]
+    name = context.trace.names[context.operations.name[row]]
     profile = (
         f"{profile_command(context, label)} shows whether memory, arithmetic or latency limits it: near the peak of "
         "one of them, only less work helps"
@@ -146,10 +145,6 @@ def _profile_advice(context: RuleContext, row: int, label: str) -> tuple[str, ..
     if is_library_kernel(name):
         less = "It is a library's kernel: you can change the call (its shapes, layout, precision), not the kernel"
         return (less, *context.program.pick((), torch=("torch.compile may fuse it with its neighbours",)))
-    threads = int(work.blocks[row]) * int(work.threads[row])
-    few = 0 < threads < RULE.threshold(context, "filling_threads") * int(work.multiprocessors[row])
-    if few and _OPENMP.search(name):
-        return (profile, f"OpenMP and OpenACC: {threads:,} threads do not fill this GPU: collapse nested loops")
     return (profile,)
 
 
@@ -160,12 +155,4 @@ RULE = Rule(
     cause=Cause.GPU_COMPUTE,
     check=_check,
     needs=("kernels",),
-    thresholds=(
-        Threshold("share_fraction", 0.4, "fraction of kernel time", "Below, no single kernel decides."),
-        Threshold("own_fraction", 0.3, "fraction of kernel time", "A kernel of the program's own can be worked on."),
-        Threshold("window_fraction", 0.2, "fraction of the window", "Below, kernels are not what takes the time."),
-        Threshold("medium_fraction", 0.4, "fraction of the window", "A program of mostly one kernel depends on it."),
-        Threshold("filling_threads", 2_048, "threads per multiprocessor", "As many as one holds at a time, at most."),
-        Threshold("occupancy_fraction", 0.25, "fraction of warps", "Above a quarter, occupancy is seldom the limit."),
-    ),
 )

@@ -26,7 +26,7 @@ from boundby.model.intervals import IntervalSet, intersect
 from boundby.model.scale import HALF, LIST, QUARTER
 from boundby.model.units import percent, plural, size
 from boundby.rules.builtin._telling import asleep_share, match, where_and_when
-from boundby.rules.rule import Match, Rule, Threshold
+from boundby.rules.rule import Match, Rule
 
 # As many paths of files stand in the evidence.
 MOST_FILES = LIST
@@ -34,6 +34,8 @@ MOST_FILES = LIST
 CORES_TAKEN = QUARTER
 # Above, the launching thread waits for the batch; below, it makes it.
 MOSTLY_ASLEEP = HALF
+# Workers that run less than this wait for something themselves.
+MOSTLY_BUSY = HALF
 
 
 def _more_workers(context: RuleContext, workers: int) -> str:
@@ -46,12 +48,10 @@ def _more_workers(context: RuleContext, workers: int) -> str:
     return f"{2 * workers}) or more (the machine has {cores} cores)"
 
 
-def input_advice(
-    context: RuleContext, place: Place, sleeping: float, others: list[Worker], busy_fraction: float
-) -> tuple[str, ...]:
-    """Who makes the input, how busy they are, and so what to change. ``busy_fraction``: workers that run less wait."""
+def input_advice(context: RuleContext, place: Place, sleeping: float, others: list[Worker]) -> tuple[str, ...]:
+    """Who makes the input, how busy they are, and so what to change."""
     program = context.program
-    busiest = [one for one in others if one.busy >= busy_fraction]
+    busiest = [one for one in others if one.busy >= MOSTLY_BUSY]
     spots = hot_functions(context, place.rows)
     hot = f"; most of it is {spots[0].short_symbol}" if spots else ""
     processes = [one for one in busiest if one.is_process]
@@ -123,7 +123,7 @@ def input_advice(
 def _remedy(context: RuleContext, place: Place, sleeping: float, others: list[Worker]) -> tuple[str, str]:
     """The row of the table, and its code where the number of workers is known."""
     processes = [one for one in others if one.is_process]
-    if sleeping <= MOSTLY_ASLEEP:
+    if sleeping <= MOSTLY_ASLEEP and not any(one.busy >= MOSTLY_BUSY for one in processes):
         return "host_blocked.load-beside", ""
     if next(iter(slept_on(context, place.rows)), None) == "sleep" and not processes:
         return "host_blocked.wait-for-event", ""
@@ -196,8 +196,8 @@ def _host_input(context: RuleContext) -> Iterator[Match]:
             f"{_what(context, sleeping)}{until}{where_and_when(context, place)}{meanwhile}",
             "waits for input" if sleeping > 0.5 else "prepares input",
             evidence=evidence,
-            advice=input_advice(context, place, sleeping, others, HOST_INPUT.threshold(context, "busy_fraction")),
-            removed_least=HOST_INPUT.threshold(context, "removed_least"),
+            advice=input_advice(context, place, sleeping, others),
+            removed_least=HALF,
             asleep_fraction=sleeping,
             spots=hot_functions(context, place.rows, threads if sleeping > 0.5 and threads else None),
         ).advising(*_remedy(context, place, sleeping, others))
@@ -224,10 +224,6 @@ HOST_INPUT = Rule(
     group="host",
     causes=(Cause.HOST_BLOCKED, Cause.CPU),
     check=_host_input,
-    thresholds=(
-        Threshold("removed_least", 0.5, "fraction", "Twice as many workers halve the wait; storage may not keep up."),
-        Threshold("busy_fraction", 0.5, "fraction", "Workers that run less than half of the time wait for something."),
-    ),
 )
 
 
@@ -254,10 +250,10 @@ def _between_steps(context: RuleContext) -> Iterator[Match]:
             does,
             evidence={"slept_on_ns": slept_on(context, asleep)} if len(asleep) else {},
             advice=(
-                *input_advice(context, place, sleeping, others, BETWEEN_STEPS.threshold(context, "busy_fraction")),
+                *input_advice(context, place, sleeping, others),
                 *context.program.pick((), torch=(_TO_BE_SURE,)),
             ),
-            removed_least=BETWEEN_STEPS.threshold(context, "removed_least"),
+            removed_least=0.0,
             asleep_fraction=sleeping,
             spots=spots,
         ).advising(*_remedy(context, place, sleeping, others))
@@ -270,8 +266,4 @@ BETWEEN_STEPS = Rule(
     causes=(Cause.HOST_BLOCKED, Cause.CPU),
     check=_between_steps,
     needs=("cuda_api", "nvtx"),
-    thresholds=(
-        Threshold("removed_least", 0.0, "fraction", "Nothing shows that it is input: a change may bring nothing."),
-        Threshold("busy_fraction", 0.5, "fraction", "Workers that run less than half of the time wait for something."),
-    ),
 )

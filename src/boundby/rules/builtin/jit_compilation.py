@@ -12,11 +12,12 @@ from boundby.evidence.context import RuleContext
 from boundby.evidence.initialization import progress_at
 from boundby.model.arrays import unique
 from boundby.model.causes import Cause
+from boundby.model.scale import MANY, QUARTER
 from boundby.model.units import count, counted, duration, percent
 from boundby.results.report import Example
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.remedies import common_facts
-from boundby.rules.rule import Match, Rule, Threshold
+from boundby.rules.rule import Match, Rule
 from boundby.trace.vocabulary.kernels import kernel_label
 
 
@@ -30,10 +31,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
 
 def _compiled(context: RuleContext, compiled: Compilations) -> Match:
     length = compiled.end_ns - compiled.start_ns
-    late_ns = int(length[progress_at(context, compiled.start_ns) >= RULE.threshold(context, "late_fraction")].sum())
-    goes_on = late_ns >= RULE.threshold(context, "again_fraction") * compiled.total_ns and len(
-        unique(compiled.calls)
-    ) >= RULE.threshold(context, "again_count")
+    late_ns = int(length[progress_at(context, compiled.start_ns) >= QUARTER].sum())
+    goes_on = late_ns >= QUARTER * compiled.total_ns and len(unique(compiled.calls)) >= MANY
     who = " and ".join(compiled.who)
     low, high = context.saving((Cause.INIT.key,), calls=compiled.calls) or (0, compiled.total_ns)
     longest = np.lexsort((compiled.start_ns, -length))[:3].tolist()
@@ -138,9 +137,4 @@ RULE = Rule(
     cause=Cause.INIT,
     check=_check,
     needs=("kernels", "cuda_api"),
-    thresholds=(
-        Threshold("late_fraction", 0.25, "fraction of the kernels", "After the first quarter it is not start-up."),
-        Threshold("again_count", 10, "stretches", "Even a short run compiles a handful."),
-        Threshold("again_fraction", 0.25, "fraction", "A late single stretch is one shape; a quarter late is a habit."),
-    ),
 )

@@ -10,7 +10,7 @@ from msgspec import Struct
 from boundby.evidence.context import RuleContext
 from boundby.model.arrays import unique
 from boundby.model.intervals import union
-from boundby.model.scale import HALF, MOST
+from boundby.model.scale import HALF, MOST, QUARTER
 from boundby.model.units import duration, percent, size
 from boundby.results.report import Example
 from boundby.rules.rule import Match, Rule, Threshold
@@ -39,7 +39,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     high = min(first, *(device.low_ns for device in context.timeline.devices))  # a step may begin before its work
     startup, work = high - low, int(operations.end_ns.max()) - first
     share = startup / max(end - low, 1)
-    if startup < RULE.threshold(context, "startup_ns") or share < RULE.threshold(context, "startup_fraction"):
+    if startup < RULE.threshold(context, "startup_ns") or share < QUARTER:
         return
     rows = np.flatnonzero((calls.start_ns < high) & (calls.end_ns > low))
     ends = np.minimum(calls.end_ns[rows], high)
@@ -171,6 +171,5 @@ RULE = Rule(
     needs=("kernels",),
     thresholds=(
         Threshold("startup_ns", 2e9, "ns", "Importing a framework and making a context take one or two seconds."),
-        Threshold("startup_fraction", 0.25, "fraction of the trace", "Less is seldom what keeps people waiting."),
     ),
 )

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from boundby.evidence.context import RuleContext
+from boundby.evidence.device_work import SHORT_KERNEL_NS
 from boundby.model.causes import Cause
+from boundby.model.scale import HALF, MOST, QUARTER
 from boundby.model.units import count, duration
-from boundby.rules.builtin._launches import COUNT, SHARE, in_no_order
-from boundby.rules.rule import Match, Rule, Threshold
+from boundby.rules.builtin._launches import in_no_order
+from boundby.rules.rule import Match, Rule
 
 # Why a CUDA graph does not hold them as they are.
 _CUT = (
@@ -22,8 +24,8 @@ _NO_ORDER = (
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    short = in_no_order(context, RULE)
-    if short is None or short.are_small or short.median_ns > RULE.threshold(context, "kernel_ns"):
+    short = in_no_order(context)
+    if short is None or short.are_small or short.median_ns > SHORT_KERNEL_NS:
         return
     pace = "" if short.between_ns is None else f", one every {duration(short.between_ns)}"
     yield short.match(
@@ -33,7 +35,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             "idle_in_launching_ns": context.time_ns(Cause.CUDA_API),
             "kernels": short.kernels.named(),
         },
-        short.saving_ns(RULE),
+        short.saving_ns(QUARTER, MOST),
         (
             *context.program.pick(
                 (
@@ -54,7 +56,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
                     "Join neighbouring loops into one parallel region, and collapse nested loops into one launch",
                 ),
             ),
-            _CUT if short.of.interrupted >= RULE.threshold(context, "interrupted_fraction") else _NO_ORDER,
+            _CUT if short.of.interrupted >= HALF else _NO_ORDER,
         ),
     )
 
@@ -66,14 +68,4 @@ RULE = Rule(
     cause=Cause.CUDA_API,
     check=_check,
     needs=("kernels", "cuda_api"),
-    thresholds=(
-        COUNT,
-        SHARE,
-        Threshold(
-            "interrupted_fraction", 0.5, "fraction", "From half on, what comes in between is the reason, not the order."
-        ),
-        Threshold("kernel_ns", 20_000, "ns", "Longer kernels hide an ordinary launch."),
-        Threshold("avoided_least", 0.3, "fraction", "Fusion that finds little still saves a third of the launches."),
-        Threshold("avoided_most", 0.8, "fraction", "Some launches always remain."),
-    ),
 )

@@ -11,9 +11,10 @@ from boundby.evidence.context import RuleContext
 from boundby.evidence.device_work import device_work
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
+from boundby.model.scale import HALF
 from boundby.model.units import counted, duration, percent
 from boundby.rules.builtin._operations import KernelSet
-from boundby.rules.rule import Match, Rule, Threshold
+from boundby.rules.rule import Match, Rule
 from boundby.trace.tables import OperatorArguments
 from boundby.trace.vocabulary.kernels import KernelKind
 
@@ -43,7 +44,7 @@ def _is_planar(arguments: OperatorArguments) -> bool | None:
 
 def _check(context: RuleContext) -> Iterator[Match]:
     kernels = KernelSet(context, device_work(context).kernels_of([KernelKind.LAYOUT]))
-    if kernels.exposed_ns < context.least_ns or kernels.share < RULE.threshold(context, "share_fraction"):
+    if kernels.exposed_ns < context.least_ns:
         return
     ways = "between NCHW and NHWC"
     planar = _planar_share(context)
@@ -52,7 +53,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         f"{counted(len(kernels), f'conversion {ways} takes', f'conversions {ways} take')} "
         f"{duration(kernels.total_ns)}, {percent(kernels.share)} of kernel time{told}",
         kernels.evidence(convolutions_with_nchw_inputs_fraction=planar),
-        kernels.saving_without(Cause.GPU_COMPUTE, RULE.threshold(context, "avoided_least")),
+        kernels.saving_without(Cause.GPU_COMPUTE, HALF),
         (
             context.program.pick(
                 "Give cuDNN its tensors in NHWC (CUDNN_TENSOR_NHWC), as its tensor-core kernels read them",
@@ -71,10 +72,4 @@ RULE = Rule(
     cause=Cause.GPU_COMPUTE,
     check=_check,
     needs=("kernels",),
-    thresholds=(
-        Threshold("share_fraction", 0.02, "fraction of kernel time", "Below, the change is not worth testing."),
-        Threshold(
-            "avoided_least", 0.5, "fraction", "Weights and layers that know only NCHW keep some of the conversions."
-        ),
-    ),
 )

@@ -10,6 +10,7 @@ from boundby.evidence.context import RuleContext, SavingNs
 from boundby.evidence.device_work import device_work
 from boundby.evidence.paging import Paged, paged
 from boundby.model.causes import Cause
+from boundby.model.scale import MANY, QUARTER
 from boundby.model.units import count, counted, duration, size
 from boundby.rules.builtin._operations import CopySet, KernelSet
 from boundby.rules.rule import Match, Rule, Threshold
@@ -27,7 +28,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     migrations = CopySet(context, moves[~(pages.ahead | pages.read_back)[moves]])
     kernels = KernelSet(context, pages.kernels)
     cost_ns = migrations.exposed_ns + pages.stalled_ns
-    if max(len(migrations), pages.faults) < RULE.threshold(context, "count") or cost_ns < context.least_ns:
+    if max(len(migrations), pages.faults) < MANY or cost_ns < context.least_ns:
         return
     is_kernels = pages.stalled_ns > migrations.exposed_ns
     about, faults = (kernels if is_kernels else migrations), context.trace.page_faults
@@ -74,7 +75,7 @@ def _saving(migrations: CopySet, kernels: KernelSet, pages: Paged) -> SavingNs:
     """Of what moves in the open, a part; and of what kernels wait for at most all: how much of that they do beside
     waiting no record says."""
     context = migrations.context
-    least, most = RULE.threshold(context, "avoided_least"), RULE.threshold(context, "avoided_most")
+    least, most = QUARTER, 1.0
     low, high = migrations.saving_without(Cause.GPU_COPY, least, most) if len(migrations) else (0, 0)
     if not len(kernels):
         return low, high
@@ -112,9 +113,6 @@ RULE = Rule(
     check=_check,
     needs=("memcpy",),
     thresholds=(
-        Threshold("count", 10, "count", "A few migrations happen at any start."),
-        Threshold("avoided_least", 0.3, "fraction", "The bytes still have to travel, though in larger pieces."),
-        Threshold("avoided_most", 1.0, "fraction", "Prefetched ahead, they hide behind kernels."),
         Threshold("faster_most", 50.0, "times", "Whatever waits for pages all its time still has something to do."),
     ),
 )

@@ -15,7 +15,7 @@ from boundby.model.expressions import expression
 from boundby.model.intervals import Coverage, union
 from boundby.model.units import duration
 from boundby.results.report import Example
-from boundby.rules.rule import Match, Rule, Threshold
+from boundby.rules.rule import Match, Rule
 
 # Operators that compute: others only make views, allocate or dispatch, and take microseconds wherever they run.
 _COMPUTES = expression(
@@ -59,7 +59,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     start, end = ranges.start_ns[rows], ranges.end_ns[rows]
     exposed = Coverage(gaps).within(start, end)
     total = int(exposed.sum())
-    if total < context.least_ns or total < RULE.threshold(context, "share") * context.longest_window_ns:
+    if total < context.least_ns:
         return
     region = context.tree.of_range[rows]
     names = [context.tree.name[number] for number in region.tolist()]
@@ -94,5 +94,4 @@ RULE = Rule(
     cause=Cause.CPU,
     check=_check,
     needs=("kernels", "cuda_api", "nvtx"),
-    thresholds=(Threshold("share", 0.01, "fraction", "Small ones on indices and lengths are as they should be."),),
 )

@@ -11,12 +11,13 @@ from boundby.evidence.context import Int, RuleContext
 from boundby.evidence.transfers import LARGE_BYTES, Transfer, bandwidth_of, is_upload, link_rate, transfers
 from boundby.model.arrays import unique
 from boundby.model.causes import Cause
+from boundby.model.scale import HABIT, NOTABLE
 from boundby.model.units import bandwidth, count, counted, size
 from boundby.rules.builtin._operations import CopySet
 from boundby.rules.rule import Match, Rule, Threshold
 
 # So often a copy of one size may be the same data each time.
-_OFTEN = 5
+_OFTEN = HABIT
 _UPLOADS: dict[str, tuple[str, ...]] = {
     "torch": (
         'with torch.device("cuda"): model = Model(...) makes parameters on the GPU, so that nothing is uploaded',
@@ -98,7 +99,7 @@ def _pinning(copies: CopySet) -> Match | None:
     else:
         most = min(expected / rate if rate else 1.0, RULE.threshold(context, "most"))
         least = min(least, most)
-    if most < RULE.threshold(context, "worth"):
+    if most < 1 + NOTABLE:
         return None  # as fast as pinned already: what is left is the wait, which the rules on syncs tell
     to_device, (common, times) = copies.to_device, copies.common_size
     way = f"{'from' if to_device == len(copies) else 'to' if to_device == 0 else 'from or to'} pageable memory"
@@ -146,6 +147,5 @@ RULE = Rule(
         Threshold("pinned_least", 1.2, "times", "Fast CPUs stage nearly as fast as the link."),
         Threshold("pinned_most", 3.0, "times", "Where the link is not known: what pinning commonly brings at most."),
         Threshold("most", 5.0, "times", "Whatever the link's rate: more than that pinning does not bring."),
-        Threshold("worth", 1.15, "times", "Below, the copies run at the link's rate already."),
     ),
 )

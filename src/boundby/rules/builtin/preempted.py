@@ -14,7 +14,7 @@ from boundby.model.intervals import EMPTY, Coverage, IntervalSet, intersect, uni
 from boundby.model.scale import NOTABLE
 from boundby.model.units import count, duration, percent
 from boundby.results.report import Example
-from boundby.rules.rule import Match, Rule, Threshold
+from boundby.rules.rule import Match, Rule
 
 # Who takes less is chance.
 LEAST_CORES = NOTABLE
@@ -34,7 +34,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     for thread, around in _threads(context).items():
         waits = intersect(context.timeline.host_state.evidence(thread).preempted, around)
         share = waits.total / max(context.longest_window_ns, 1)
-        if waits.total < context.least_ns or share < RULE.threshold(context, "share_fraction"):
+        if waits.total < context.least_ns or share < NOTABLE:
             continue
         takers = _takers(context, thread, waits)
         who = max(takers, key=lambda one: (takers[one], one)) if takers else _OTHERS
@@ -106,5 +106,4 @@ RULE = Rule(
     cause=Cause.CPU,
     check=_check,
     needs=("cpu_scheduling", "osrt"),
-    thresholds=(Threshold("share_fraction", 0.1, "fraction of the time", "Some waiting is on every busy machine."),),
 )

@@ -8,9 +8,10 @@ from boundby.evidence.context import RuleContext
 from boundby.evidence.directives import Directive, directives_of
 from boundby.evidence.transfers import Transfer, transfers
 from boundby.model.causes import Cause
+from boundby.model.scale import HABIT
 from boundby.model.units import count, size
 from boundby.rules.builtin._operations import CopySet
-from boundby.rules.rule import Match, Rule, Threshold
+from boundby.rules.rule import Match, Rule
 
 _ADVICE = {
     "torch": "Keep the tensors on the device: no .cpu() or .numpy() inside the loop, one before it and one after",
@@ -39,7 +40,7 @@ def _data_region(directives: Sequence[Directive]) -> str:
 def _check(context: RuleContext) -> Iterator[Match]:
     returns = transfers(context).returns
     copies = CopySet(context, transfers(context).rows(Transfer.RETURNS))
-    if returns < RULE.threshold(context, "returns") or copies.exposed_ns < context.least_ns:
+    if returns < HABIT or copies.exposed_ns < context.least_ns:
         return
     at_a_time, bytes_each_way = len(copies) / 2 / returns, copies.byte_count / 2 / returns
     common, times = copies.common_size
@@ -69,5 +70,4 @@ RULE = Rule(
     cause=Cause.GPU_COPY,
     check=_check,
     needs=("memcpy",),
-    thresholds=(Threshold("returns", 3, "count", "Twice can be the start and the end."),),
 )

@@ -10,13 +10,14 @@ from boundby.attribution.regions import ROOT
 from boundby.evidence.context import RuleContext
 from boundby.evidence.device_work import kernel_name
 from boundby.evidence.interruptions import PARTS, interruptions, slowdowns
+from boundby.model.scale import SLIGHT
 from boundby.model.units import count, duration, percent
 from boundby.results.report import Example
-from boundby.rules.rule import Match, Rule, Threshold
+from boundby.rules.rule import Match, Rule
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    worth = max(context.least_ns, RULE.threshold(context, "share_fraction") * context.longest_window_ns)
+    worth = max(context.least_ns, SLIGHT * context.longest_window_ns)
     shared = {item.device: item for item in interruptions(context) if item.total_ns >= worth}
     table, gpus = context.operations, context.trace.gpus
     for device, item in shared.items():
@@ -86,5 +87,4 @@ RULE = Rule(
     group="gpu_compute",
     check=_check,
     needs=("kernels", "cuda_api"),
-    thresholds=(Threshold("share_fraction", 0.03, "fraction of the window", "Below, it is jitter."),),
 )

@@ -6,19 +6,21 @@ from collections.abc import Iterator
 
 from boundby.evidence.chunks import chunks
 from boundby.evidence.context import CannotCheckError, RuleContext
+from boundby.evidence.device_work import SHORT_KERNEL_NS
 from boundby.model.causes import Cause
+from boundby.model.scale import HALF, QUARTER
 from boundby.model.units import count, duration, percent
-from boundby.rules.builtin._launches import COUNT, SHARE, SMALL, SMALL_BATCH, in_no_order
-from boundby.rules.rule import Match, Rule, Threshold
+from boundby.rules.builtin._launches import in_no_order
+from boundby.rules.rule import Match, Rule
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
-    small = in_no_order(context, RULE)
+    small = in_no_order(context)
     if small is None or chunks(context) is not None:  # small-chunks speaks of those, with their copies
         return
     if small.small_share is None:
         raise CannotCheckError("the trace holds no launch shapes, or not how many multiprocessors the GPU has")
-    if not small.are_small or small.median_ns > RULE.threshold(context, "kernel_ns"):
+    if not small.are_small or small.median_ns > SHORT_KERNEL_NS:
         return
     yield small.match(
         f"{percent(small.small_share)} of {count(len(small))} kernels have fewer blocks than the GPU has "
@@ -27,7 +29,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             "idle_in_launching_ns": context.time_ns(Cause.CUDA_API),
             "kernels": small.kernels.named(),
         },
-        small.saving_ns(RULE),
+        small.saving_ns(QUARTER, HALF),  # a third more work in each, or twice as much
         (
             *context.program.pick(
                 (
@@ -45,18 +47,10 @@ def _check(context: RuleContext) -> Iterator[Match]:
 
 
 RULE = Rule(
-    id=SMALL_BATCH,
+    id="small-batch",
     title="Too little work in each kernel",
     group="cuda_api",
     cause=Cause.CUDA_API,
     check=_check,
     needs=("kernels", "cuda_api"),
-    thresholds=(
-        COUNT,
-        SHARE,
-        SMALL,
-        Threshold("kernel_ns", 10_000, "ns", "Longer kernels are not limited by launching: see small-grid."),
-        Threshold("avoided_least", 0.25, "fraction", "A batch a third larger saves a quarter of the launches."),
-        Threshold("avoided_most", 0.5, "fraction", "A batch twice as large halves the launches."),
-    ),
 )

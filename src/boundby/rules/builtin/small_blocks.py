@@ -6,17 +6,15 @@ from collections.abc import Iterator
 
 from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.device_work import device_work, kernel_name
-from boundby.evidence.kernels import WARP
+from boundby.evidence.kernels import BLOCK_THREADS, WARP
 from boundby.model.arrays import pick
 from boundby.model.causes import Cause
+from boundby.model.scale import HALF
 from boundby.model.units import count, counted, duration, percent
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.builtin._shapes import distinct_shapes, small_block_rows
 from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.vocabulary.kernels import is_library_kernel
-
-# Threads of a block that suit most kernels.
-WIDE = 256
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
@@ -30,16 +28,15 @@ def _check(context: RuleContext) -> Iterator[Match]:
         small_block_rows(context),
         lambda row: f"{kernel_name(context, row)}, {work.blocks[row]} blocks of {work.threads[row]}",
     )
-    share = RULE.threshold(context, "share_fraction")
-    if kernels.exposed_ns < max(context.least_ns, share * context.longest_window_ns):
+    if kernels.exposed_ns < context.least_ns:
         return
     lanes = kernels.mean(work.threads[kernels.rows] / WARP)
-    least, most = RULE.threshold(context, "full_least"), RULE.threshold(context, "full_most")
+    least, most = 1 + HALF, RULE.threshold(context, "full_most")
     blocks, threads = int(work.blocks[kernels.longest]), int(work.threads[kernels.longest])
     name = kernel_name(context, kernels.longest)
     # Wide enough for full warps, and as many blocks as there are multiprocessors where the threads suffice.
     places = max(int(work.multiprocessors[kernels.longest]), 1)
-    wide = min(max(blocks * threads // places // WARP, 1) * WARP, WIDE)
+    wide = min(max(blocks * threads // places // WARP, 1) * WARP, BLOCK_THREADS)
     fewer = -(-blocks * threads // wide)
     yield kernels.match(
         f"{counted(len(kernels), 'kernel', 'kernels')} ({duration(kernels.total_ns)}) "
@@ -73,9 +70,5 @@ RULE = Rule(
     cause=Cause.GPU_COMPUTE,
     check=_check,
     needs=("kernels",),
-    thresholds=(
-        Threshold("share_fraction", 0.02, "fraction of the window", "Below, full warps would gain too little."),
-        Threshold("full_least", 1.5, "times", "Work that lanes share does not speed up in proportion."),
-        Threshold("full_most", 8.0, "times", "Memory limits a kernel long before all lanes of 32 count."),
-    ),
+    thresholds=(Threshold("full_most", 8.0, "times", "Memory limits a kernel long before all lanes of 32 count."),),
 )

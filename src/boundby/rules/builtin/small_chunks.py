@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from boundby.evidence.chunks import chunks, saving_by_size, times_larger
 from boundby.evidence.context import RuleContext
 from boundby.model.causes import Cause
+from boundby.model.scale import HALF
 from boundby.model.units import duration, percent, size
 from boundby.rules.builtin._operations import CopySet
-from boundby.rules.rule import Match, Rule, Threshold
+from boundby.rules.rule import Match, Rule
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
     found = chunks(context)
-    if found is None or found.calls_ns < RULE.threshold(context, "share_fraction") * context.longest_window_ns:
+    if found is None or found.calls_ns < HALF * context.longest_window_ns:
         return
     copies, larger = CopySet(context, found.copies), times_larger(context, found)
     yield copies.match(
@@ -45,7 +46,4 @@ RULE = Rule(
     causes=(Cause.CUDA_API, Cause.GPU_COPY, Cause.GPU_COMPUTE),
     check=_check,
     needs=("kernels", "cuda_api", "memcpy"),
-    thresholds=(
-        Threshold("share_fraction", 0.5, "fraction of the window", "Below, calling is not what takes the time."),
-    ),
 )

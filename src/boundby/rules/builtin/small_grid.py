@@ -7,18 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from boundby.evidence.context import CannotCheckError, Rows, RuleContext
-from boundby.evidence.device_work import device_work, kernel_name
-from boundby.evidence.kernels import WARP
+from boundby.evidence.device_work import SHORT_KERNEL_NS, device_work, kernel_name
+from boundby.evidence.kernels import BLOCK_THREADS, WARP
 from boundby.model.arrays import is_in
 from boundby.model.causes import Cause
 from boundby.model.intervals import Coverage, union
+from boundby.model.scale import SMALL
 from boundby.model.units import counted, duration, percent
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.builtin._shapes import (
-    ALONE,
-    FILL,
-    KERNEL_NS,
-    SMALL_GRID,
     distinct_shapes,
     few_block_rows,
     small_grid_rows,
@@ -27,13 +24,10 @@ from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.kernels import is_library_kernel
 
-# Threads of a block that suit most kernels.
-THREADS = 256
-
 
 def _check(context: RuleContext) -> Iterator[Match]:
     work = device_work(context)
-    long_enough = np.flatnonzero(work.is_kernel & (work.duration_ns >= RULE.threshold(context, "kernel_ns")))
+    long_enough = np.flatnonzero(work.is_kernel & (work.duration_ns >= SHORT_KERNEL_NS))
     if int(work.exposed_ns[long_enough].sum()) < context.least_ns:
         return
     if not ((work.blocks[long_enough] > 0) & (work.multiprocessors[long_enough] > 0)).any():
@@ -41,8 +35,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     alone = _kernels(context, small_grid_rows(context))
     few = few_block_rows(context)
     yield from _beside(context, few[~is_in(few, alone.rows)])
-    share = RULE.threshold(context, "share_fraction")
-    if alone.exposed_ns < max(context.least_ns, share * context.longest_window_ns):
+    if alone.exposed_ns < context.least_ns:
         return
     used = _used(alone)
     kernels = counted(len(alone), "long kernel", "long kernels")
@@ -76,7 +69,7 @@ def _beside(context: RuleContext, rows: Rows) -> Iterator[Match]:
     """Single kernels of few blocks that take long although others run beside them: what else runs hides them, and as
     soon as that is shorter, they are what the program waits for."""
     work = device_work(context)
-    least_ns = RULE.threshold(context, "beside_fraction") * context.longest_window_ns
+    least_ns = SMALL * context.longest_window_ns
     beside = _kernels(context, rows[work.duration_ns[rows] >= least_ns])
     if len(beside) == 0:
         return
@@ -124,7 +117,7 @@ def _code(kernels: KernelSet) -> str:
     work, row = device_work(kernels.context), kernels.longest
     if is_library_kernel(kernels.context.trace.names[kernels.context.operations.name[row]]):
         return ""
-    threads = min(int(work.threads[row]), THREADS) if work.threads[row] >= WARP else THREADS
+    threads = min(int(work.threads[row]), BLOCK_THREADS) if work.threads[row] >= WARP else BLOCK_THREADS
     name = kernel_name(kernels.context, row).partition(" ")[0]
     grid = f"(n + {threads - 1}) / {threads}"
     return kernels.context.program.pick(
@@ -189,20 +182,11 @@ def _threads(number: int) -> str:
 
 
 RULE = Rule(
-    id=SMALL_GRID,
+    id="small-grid",
     title="Long kernels use few of the multiprocessors",
     group="gpu_compute",
     cause=Cause.GPU_COMPUTE,
     check=_check,
     needs=("kernels",),
-    thresholds=(
-        KERNEL_NS,
-        FILL,
-        ALONE,
-        Threshold("share_fraction", 0.02, "fraction of the window", "Below, a full GPU would gain too little."),
-        Threshold(
-            "beside_fraction", 0.05, "fraction of the window", "Shorter ones beside others are what streams are for."
-        ),
-        Threshold("filled_most", 8.0, "times", "Work that fits in few blocks seldom splits into a hundred."),
-    ),
+    thresholds=(Threshold("filled_most", 8.0, "times", "Work that fits in few blocks seldom splits into a hundred."),),
 )

@@ -7,24 +7,22 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
+from boundby.attribution.gaps import LAUNCH_LIMIT_NS
 from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext
 from boundby.evidence.device_work import device_work, kernel_name
 from boundby.model.arrays import is_even, pick, ranked, unique
 from boundby.model.intervals import Coverage, union
-from boundby.model.scale import HALF, NEGLIGIBLE
+from boundby.model.scale import HALF, MANY, NEGLIGIBLE, SLIGHT
 from boundby.model.units import count, duration
+from boundby.replay.streams import SWITCH_LIMIT_NS
 from boundby.results.report import Example
 from boundby.rules.builtin._operations import OperationSet
-from boundby.rules.rule import Match, Rule, Threshold
+from boundby.rules.rule import Match, Rule
 from boundby.trace.tables import OpKind, StreamRole
 from boundby.trace.vocabulary.cuda import plain_name
 
 # CUPTI's number of the default stream of a process's first context, and what nsys writes where there is none.
 DEFAULT_STREAMS = (0, 7)
-# An operation that starts within this time of another's end was let go by it.
-RELEASE_NS = 6_000
-# Held up for less than this it would have taken as long to arrive.
-LEAST_HOLD_NS = 10_000
 # The default stream serialises only if the two sides (nearly) never run at once.
 MOST_OVERLAP = NEGLIGIBLE
 # Explicit waits for events explain as much if there is one for so many operations.
@@ -68,7 +66,7 @@ def _held(context: RuleContext, device: int, process: int) -> Held | None:
         place = np.searchsorted(others.end, start[side], side="right") - 1
         released[side] = np.where(place >= 0, others.end[np.maximum(place, 0)], _NEVER)
     held_ns = released - ready
-    chosen = (call >= 0) & (start - released <= RELEASE_NS) & (held_ns >= LEAST_HOLD_NS)
+    chosen = (call >= 0) & (start - released <= SWITCH_LIMIT_NS) & (held_ns >= LAUNCH_LIMIT_NS)
     return Held(rows[chosen], held_ns[chosen], (sides[0].total, sides[1].total))
 
 
@@ -80,7 +78,9 @@ def _roles(context: RuleContext, process: int, stream: Int) -> tuple[Bool, Bool]
     independent = streams.stream[of_process & (streams.kind == StreamRole.INDEPENDENT)]
     found, which = ranked(stream)
     default = np.isin(found, null if len(null) else DEFAULT_STREAMS)
-    return pick(default, which, False), pick(np.isin(found, independent), which, False)
+    # Streams of PyTorch do not wait for the default stream; those of its libraries are on record, or taken for its own.
+    independent = np.isin(found, independent) | (context.program.is_torch & ~of_process.any() & ~default)
+    return pick(default, which, False), pick(independent, which, False)
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
@@ -88,11 +88,11 @@ def _check(context: RuleContext) -> Iterator[Match]:
         raise CannotCheckError("the trace holds no CUDA API calls, so nothing shows when an operation was launched")
     calls = context.trace.api.name
     waits = int(context.named(calls, lambda name: plain_name(name).endswith("StreamWaitEvent")).sum())
-    worth = max(context.least_ns, RULE.threshold(context, "share_fraction") * context.longest_window_ns)
+    worth = max(context.least_ns, SLIGHT * context.longest_window_ns)
     for device in context.timeline.devices:
         for process in unique(device.operations.table.process).tolist():
             held = _held(context, device.index, process)
-            if held is None or len(held.rows) < RULE.threshold(context, "count_least"):
+            if held is None or len(held.rows) < MANY:
                 continue
             total = int(held.held_ns.sum())
             most = min(total, *held.sides_ns)
@@ -146,8 +146,4 @@ RULE = Rule(
     group="streams",
     check=_check,
     needs=("kernels",),
-    thresholds=(
-        Threshold("count_least", 20, "count", "Fewer can be chance."),
-        Threshold("share_fraction", 0.03, "fraction of the window", "Below, it is not worth a change of streams."),
-    ),
 )

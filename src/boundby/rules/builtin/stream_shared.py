@@ -9,10 +9,10 @@ import numpy as np
 from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.device_work import device_work
 from boundby.model.arrays import ranked, unique
-from boundby.model.scale import HALF
+from boundby.model.scale import HALF, MANY, SLIGHT
 from boundby.model.units import count, duration
 from boundby.rules.builtin._operations import KernelSet
-from boundby.rules.rule import Match, Rule, Threshold
+from boundby.rules.rule import Match, Rule
 
 # Kernels with more blocks than this, a multiprocessor, take as long side by side.
 _SMALL = HALF
@@ -34,12 +34,12 @@ def _check(context: RuleContext) -> Iterator[Match]:
     is_small = (work.blocks[rows] > 0) & (work.blocks[rows] <= _SMALL * work.multiprocessors[rows])
     key = np.stack((table.device[rows], table.process[rows], table.stream[rows]), axis=1)
     streams, of_row = np.unique(key, axis=0, return_inverse=True)
-    worth = max(context.least_ns, RULE.threshold(context, "share_fraction") * context.longest_window_ns)
+    worth = max(context.least_ns, SLIGHT * context.longest_window_ns)
     for number, (_, _, stream) in enumerate(streams.tolist()):
         here = np.flatnonzero(of_row.ravel() == number)
         here = here[np.argsort(table.start_ns[rows[here]], kind="stable")]
         leaders, of_leader = ranked(leader[here])
-        if len(leaders) < 2 or int((np.diff(of_leader) != 0).sum()) < RULE.threshold(context, "turns_least"):
+        if len(leaders) < 2 or int((np.diff(of_leader) != 0).sum()) < MANY:
             continue
         # Time of small kernels by thread: all but the longest's could run beside it.
         small_ns = np.bincount(of_leader, weights=np.where(is_small[here], work.exposed_ns[rows[here]], 0))
@@ -81,8 +81,4 @@ RULE = Rule(
     group="streams",
     check=_check,
     needs=("kernels",),
-    thresholds=(
-        Threshold("turns_least", 20, "count", "Kernels must mix, else the threads merely follow each other."),
-        Threshold("share_fraction", 0.03, "fraction of the window", "Below, it is not worth a change of streams."),
-    ),
 )

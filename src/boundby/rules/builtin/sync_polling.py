@@ -12,15 +12,16 @@ from boundby.evidence.context import Rows, RuleContext
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
 from boundby.model.intervals import expand
+from boundby.model.scale import MANY, NO_LAUNCH_NS
 from boundby.model.units import duration
 from boundby.results.report import Example
-from boundby.rules.rule import Match, Rule, Threshold
+from boundby.rules.rule import Match, Rule
 from boundby.trace.vocabulary.cuda import cuda_name
 
 Int = npt.NDArray[np.int64]
 # Who polls asks again at once, or after a short sleep. What asks now and then (the allocator of pinned memory, once a
 # batch) does not wait for an answer.
-LONGEST_PAUSE_NS = 1_000_000
+LONGEST_PAUSE_NS = NO_LAUNCH_NS
 _QUERY = expression(r"^cu(?:da)?(?:Event|Stream)Query$")
 
 
@@ -30,7 +31,7 @@ def check(context: RuleContext) -> Iterator[Match]:
     rows = np.flatnonzero(is_query)
     rows = rows[context.in_windows(calls.start_ns[rows])]
     first, last = _runs(rows, calls.thread, calls.start_ns, calls.end_ns)
-    long = (last - first + 1) >= RULE.threshold(context, "calls")
+    long = (last - first + 1) >= MANY
     first, last = first[long], last[long]
     took = calls.end_ns[last] - calls.start_ns[first]
     if took.sum() < context.least_ns:
@@ -89,12 +90,4 @@ RULE = Rule(
     cause=Cause.SYNC,
     check=check,
     needs=("cuda_api", "kernels"),
-    thresholds=(
-        Threshold(
-            "calls",
-            20,
-            "count",
-            "A framework queries a few events when it reuses memory; a loop queries dozens of times.",
-        ),
-    ),
 )

@@ -8,14 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.evidence.context import CannotCheckError, Rows, RuleContext
-from boundby.evidence.device_work import device_work, kernel_name
+from boundby.evidence.device_work import SHORT_KERNEL_NS, device_work, kernel_name
 from boundby.evidence.kernels import WARP, theoretical_occupancy
 from boundby.model.arrays import is_any
 from boundby.model.causes import Cause
+from boundby.model.scale import QUARTER, SLIGHT
 from boundby.model.units import counted, duration, percent
 from boundby.rules.builtin._operations import KernelSet
-from boundby.rules.builtin._shapes import FILL, KERNEL_NS, SMALL_GRID, alone_rows, distinct_shapes
-from boundby.rules.rule import Match, Rule, Threshold
+from boundby.rules.builtin._shapes import FEW_BLOCKS, alone_rows, distinct_shapes
+from boundby.rules.rule import Match, Rule
 from boundby.trace.vocabulary.kernels import MATMULS, KernelKind, is_library_kernel
 
 # A library's kernels that arithmetic limits; its others wait for memory, which a last turn leaves busy.
@@ -24,18 +25,18 @@ _ARITHMETIC = (*MATMULS, KernelKind.ATTENTION, KernelKind.ATTENTION_FP32)
 
 def _check(context: RuleContext) -> Iterator[Match]:
     work = device_work(context)
-    rows = np.flatnonzero(work.is_kernel & (work.duration_ns >= KERNEL_NS.of(context, SMALL_GRID)))
+    rows = np.flatnonzero(work.is_kernel & (work.duration_ns >= SHORT_KERNEL_NS))
     if int(work.exposed_ns[rows].sum()) < context.least_ns:
         return
     rows = rows[(work.blocks[rows] > 0) & (work.multiprocessors[rows] > 0)]
     if not len(rows):
         raise CannotCheckError("the trace holds no launch shapes, or not how many multiprocessors the GPU has")
-    rows = rows[work.blocks[rows] > FILL.of(context, SMALL_GRID) * work.multiprocessors[rows]]
-    rows = rows[_idle(context, rows) >= RULE.threshold(context, "idle_fraction")]
+    rows = rows[work.blocks[rows] > FEW_BLOCKS * work.multiprocessors[rows]]
+    rows = rows[_idle(context, rows) >= QUARTER]
     rows = alone_rows(context, rows[_is_arithmetic(context, rows)])
     idle = _idle(context, rows)
     lost_ns = float((work.exposed_ns[rows] * idle).sum())
-    if lost_ns < max(context.least_ns, RULE.threshold(context, "share_fraction") * context.longest_window_ns):
+    if lost_ns < max(context.least_ns, SLIGHT * context.longest_window_ns):
         return
     kernels = KernelSet(context, rows, lambda row: f"{kernel_name(context, row)}, {work.blocks[row]:,} blocks")
     part = kernels.mean(idle)
@@ -115,8 +116,4 @@ RULE = Rule(
     cause=Cause.GPU_COMPUTE,
     check=_check,
     needs=("kernels",),
-    thresholds=(
-        Threshold("idle_fraction", 0.2, "fraction", "Grids of five turns and more cannot lose as much."),
-        Threshold("share_fraction", 0.03, "fraction of the window", "What is lost at most has to be worth a change."),
-    ),
 )

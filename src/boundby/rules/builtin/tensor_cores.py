@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from boundby.attribution.gaps import LAUNCH_LIMIT_NS
 from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.device_work import device_work
 from boundby.model.causes import Cause
@@ -59,8 +60,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
     work, trace = device_work(context), context.trace
     for kind in (KernelKind.MATMUL_FP32, KernelKind.ATTENTION_FP32, KernelKind.MATMUL_TF32):
         rows = work.kernels_of([kind])
-        kernels = KernelSet(context, rows[work.duration_ns[rows] >= RULE.threshold(context, "kernel_ns")])
-        if kernels.share < RULE.threshold(context, "share_fraction") or kernels.exposed_ns < context.least_ns:
+        kernels = KernelSet(context, rows[work.duration_ns[rows] >= LAUNCH_LIMIT_NS])
+        if kernels.share < NOTABLE or kernels.exposed_ns < context.least_ns:
             continue
         device = int(np.bincount(context.operations.device[kernels.rows]).argmax())
         capability = trace.gpu_facts[device].capability if trace.gpu_facts else (0, 0)
@@ -213,12 +214,6 @@ RULE = Rule(
     check=_check,
     needs=("kernels",),
     thresholds=(
-        Threshold(
-            "share_fraction", 0.1, "fraction of kernel time", "Below a tenth, even infinitely fast ones gain little."
-        ),
-        Threshold(
-            "kernel_ns", 10_000, "ns", "Shorter products are limited by their start and their data, not by arithmetic."
-        ),
         Threshold("bf16_least", 1.2, "times", "Products limited by memory still read half the bytes."),
         Threshold("bf16_most", 2.2, "times", "Twice the peak rate and half the bytes; measured in a pair on an A100."),
     ),

@@ -7,14 +7,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from boundby.attribution.gaps import LAUNCH_LIMIT_NS
 from boundby.attribution.regions import ROOT
 from boundby.evidence.context import RuleContext
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
+from boundby.model.scale import NOTABLE, QUARTER, SMALL
 from boundby.model.units import duration, percent
 from boundby.results.report import Example
 from boundby.rules.builtin._operations import KernelSet
-from boundby.rules.rule import Match, Rule, Threshold, note
+from boundby.rules.rule import Match, Rule, note
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import OverheadClass, classify_overhead
 
@@ -23,7 +25,7 @@ def _clock_skew(context: RuleContext) -> Iterator[Match]:
     """The device's clock is off, and was corrected by the least that causality asks for."""
     for device in context.timeline.devices:
         shift = device.shift.shift_ns
-        if abs(shift) < CLOCK_SKEW.threshold(context, "shift"):
+        if abs(shift) < LAUNCH_LIMIT_NS:
             continue
         gpu = context.trace.gpus[device.index].id
         yield note(
@@ -40,9 +42,6 @@ CLOCK_SKEW = Rule(
     group="trace",
     check=_clock_skew,
     needs=("kernels",),
-    thresholds=(
-        Threshold("shift", 10_000, "ns", "A shift below the usual launch latency moves no gap to another cause."),
-    ),
 )
 
 
@@ -93,7 +92,7 @@ def _graph_level(context: RuleContext) -> Iterator[Match]:
     in_window = (table.kind == OpKind.GRAPH) & context.in_windows(table.start_ns)
     graphs = KernelSet(context, np.flatnonzero(in_window), lambda _: "CUDA graph")
     share = graphs.total_ns / max(context.window_ns, 1)
-    if not len(graphs) or context.time_ns(Cause.GPU_COMPUTE) == 0 or share < GRAPH_LEVEL.threshold(context, "share"):
+    if not len(graphs) or context.time_ns(Cause.GPU_COMPUTE) == 0 or share < QUARTER:
         return
     yield note(
         f"{len(graphs):,} CUDA graph launches ({duration(graphs.total_ns)}, {percent(min(share, 1.0))}) are opaque "
@@ -113,7 +112,6 @@ GRAPH_LEVEL = Rule(
     group="trace",
     check=_graph_level,
     needs=("kernels",),
-    thresholds=(Threshold("share", 0.20, "fraction", "Below, what hides in graphs cannot change the verdict."),),
 )
 
 
@@ -134,7 +132,7 @@ _OF_NSYS = "Capture with -t cuda,nvtx,osrt --cpuctxsw=process-tree (boundby prof
 
 def _incomplete(context: RuleContext) -> Iterator[Match]:
     captured = context.trace.captured
-    least_ns = INCOMPLETE.threshold(context, "share") * context.window_ns
+    least_ns = NOTABLE * context.window_ns
     unknown = context.time_ns(Cause.UNATTRIBUTED)
     lost_ns = sum(int(device.withheld.work.length_ns.sum()) for device in context.timeline.devices)
     if unknown >= least_ns and 2 * lost_ns >= unknown:
@@ -169,7 +167,6 @@ INCOMPLETE = Rule(
     group="trace",
     check=_incomplete,
     needs=("kernels",),
-    thresholds=(Threshold("share", 0.10, "fraction", "Less unexplained time cannot overturn a clear verdict."),),
 )
 
 
@@ -215,7 +212,7 @@ def _profiler_overhead(context: RuleContext) -> Iterator[Match]:
     """The profiler's own work takes part of the time."""
     held = context.time_ns(Cause.PROFILER)
     share = held / max(context.window_ns, 1)
-    if share < PROFILER_OVERHEAD.threshold(context, "share"):
+    if share < SMALL:
         return
     table, names = context.trace.overhead, context.trace.names
     is_profiler = context.names_where(table.name, lambda name: classify_overhead(name) == OverheadClass.PROFILER)
@@ -239,7 +236,4 @@ PROFILER_OVERHEAD = Rule(
     group="trace",
     check=_profiler_overhead,
     needs=("kernels",),
-    thresholds=(
-        Threshold("share", 0.05, "fraction", "Below, it changes no verdict: causes within 3 % count as alike."),
-    ),
 )

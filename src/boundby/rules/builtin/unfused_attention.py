@@ -8,6 +8,7 @@ from boundby.evidence.context import RuleContext
 from boundby.evidence.device_work import device_work
 from boundby.evidence.kernels import attention
 from boundby.model.causes import Cause
+from boundby.model.scale import HABIT
 from boundby.model.units import count, duration, percent
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.rule import Match, Rule, Threshold
@@ -31,9 +32,7 @@ _TORCH = {
 def _check(context: RuleContext) -> Iterator[Match]:
     written_out = attention(context)
     kernels = KernelSet(context, written_out.between)
-    if written_out.instances < RULE.threshold(context, "count") or kernels.exposed_ns < context.least_ns:
-        return
-    if kernels.share < RULE.threshold(context, "share_fraction"):
+    if written_out.instances < HABIT or kernels.exposed_ns < context.least_ns:
         return
     least, most = RULE.threshold(context, "fused_least"), RULE.threshold(context, "fused_most")
     yield kernels.match(
@@ -74,8 +73,6 @@ RULE = Rule(
     check=_check,
     needs=("kernels",),
     thresholds=(
-        Threshold("count", 3, "count", "One or two may be anything; layers and steps repeat attention."),
-        Threshold("share_fraction", 0.02, "fraction of kernel time", "Below, the change is not worth testing."),
         Threshold("fused_least", 2.0, "times", "Short sequences leave the fused kernel little to gain."),
         Threshold("fused_most", 20.0, "times", "Fused, these steps take hardly any time beside the products."),
     ),

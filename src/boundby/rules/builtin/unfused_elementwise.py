@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from boundby.attribution.gaps import LAUNCH_LIMIT_NS
 from boundby.evidence.context import RuleContext
 from boundby.evidence.device_work import device_work
 from boundby.evidence.kernels import elementwise_chains
 from boundby.model.causes import Cause
+from boundby.model.scale import SMALL
 from boundby.model.units import count, duration, percent
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.rule import Match, Rule, Threshold
@@ -15,9 +17,9 @@ from boundby.rules.rule import Match, Rule, Threshold
 
 def _check(context: RuleContext) -> Iterator[Match]:
     chains = elementwise_chains(context)
-    long_enough = device_work(context).duration_ns[chains.rows] >= RULE.threshold(context, "kernel_ns")
+    long_enough = device_work(context).duration_ns[chains.rows] >= LAUNCH_LIMIT_NS // 2
     kernels = KernelSet(context, chains.rows[long_enough])
-    if kernels.exposed_ns < context.least_ns or kernels.share < RULE.threshold(context, "share_fraction"):
+    if kernels.exposed_ns < context.least_ns or kernels.share < SMALL:
         return
     least = RULE.threshold(context, "fused_least")
     most = max(least, min(chains.mean_length, RULE.threshold(context, "fused_most")))
@@ -56,8 +58,6 @@ RULE = Rule(
     check=_check,
     needs=("kernels",),
     thresholds=(
-        Threshold("share_fraction", 0.05, "fraction of kernel time", "Below, compiling for this alone does not pay."),
-        Threshold("kernel_ns", 5_000, "ns", "Shorter kernels are limited by launching, not by memory."),
         Threshold("fused_least", 1.3, "times", "Some neighbours work on different data and cannot be fused."),
         Threshold("fused_most", 4.0, "times", "Inputs and outputs of the chain remain, however long it is."),
     ),

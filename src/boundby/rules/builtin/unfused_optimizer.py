@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from boundby.evidence.context import RuleContext
+from boundby.evidence.device_work import SHORT_KERNEL_NS
 from boundby.evidence.launches import Part
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
+from boundby.model.scale import HALF
 from boundby.model.units import count, duration
 from boundby.rules.builtin._launches import launched
-from boundby.rules.rule import Match, Rule, Threshold
+from boundby.rules.rule import Match, Rule
 
 # PyTorch's optimizers with one kernel for many tensors; the others have foreach=True.
 FUSED = ("AdamW", "Adam", "SGD", "Adagrad")
@@ -23,10 +25,10 @@ _NAMED = expression(r"Optimizer\.step#(\w+)\.step")
 
 def _check(context: RuleContext) -> Iterator[Match]:
     updates = launched(context, Part.OPTIMIZER)
-    if updates is None or updates.median_ns > RULE.threshold(context, "kernel_ns"):
+    if updates is None or updates.median_ns > SHORT_KERNEL_NS:
         return
     # At least the launches go; at most the kernels too, which are too short to be limited by memory.
-    saving_ns = updates.saving_ns(RULE)[0], updates.saving_ns(RULE, Cause.GPU_COMPUTE)[1]
+    saving_ns = updates.saving_ns(HALF, 1)[0], updates.saving_ns(HALF, 1, Cause.GPU_COMPUTE)[1]
     path = context.path(updates.region)
     does = "sets gradients to zero" if _fills(path) else "updates"
     yield updates.match(
@@ -86,9 +88,4 @@ RULE = Rule(
     causes=(Cause.GPU_COMPUTE, Cause.CUDA_API, Cause.CPU),  # fewer kernels, and fewer calls for them
     check=_check,
     needs=("kernels", "cuda_api"),
-    thresholds=(
-        Threshold("kernel_ns", 20_000, "ns", "Longer updates hide their launches."),
-        Threshold("avoided_least", 0.7, "fraction", "foreach still takes ten to twenty launches a step."),
-        Threshold("avoided_most", 1.0, "fraction", "Fused takes one for every few dozen tensors."),
-    ),
 )

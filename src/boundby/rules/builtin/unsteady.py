@@ -11,9 +11,9 @@ from boundby.evidence.initialization import warm_regions
 from boundby.evidence.operators import is_operator
 from boundby.evidence.repetition import Repeated, repeated_regions
 from boundby.model.arrays import factorize, median, quantile, ranked
-from boundby.model.scale import HABIT
+from boundby.model.scale import HABIT, HALF, QUARTER
 from boundby.model.units import count, duration, percent
-from boundby.rules.rule import Match, Rule, Threshold
+from boundby.rules.rule import Match, Rule
 
 # So many instances of each kind of work, on average, tell a kind from an odd one.
 LEAST_OF_KIND = HABIT
@@ -31,16 +31,16 @@ def _check(context: RuleContext) -> Iterator[Match]:
         steady = item.steady_ns
         if warm[item.region]:
             continue  # first calls differ from later ones: that is what a warm-up is for
-        if int(steady.sum()) < RULE.threshold(context, "window_fraction") * context.longest_window_ns:
+        if int(steady.sum()) < QUARTER * context.longest_window_ns:
             continue
         low, middle, high = (quantile(steady, part) for part in (0.1, 0.5, 0.9))
         spread = (high - low) / max(middle, 1.0)
-        if spread > RULE.threshold(context, "spread") and _is_even_per_unit(context, item):
+        if spread > HALF and _is_even_per_unit(context, item):
             continue  # they differ in size, and take equally long for each of what they carry
-        if len(steady) < RULE.threshold(context, "instances"):
+        if len(steady) < HABIT:
             title = f"only {count(len(steady))} instances come after warm-up, too few for an average"
             advice = _FEW
-        elif spread > RULE.threshold(context, "spread") and (kinds := _kinds_of_work(context, item)):
+        elif spread > HALF and (kinds := _kinds_of_work(context, item)):
             if is_operator(context.tree.name[item.region]):
                 continue  # one operator on other shapes is other work
             title = (
@@ -48,7 +48,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
                 f"{duration(high)} (one in ten is beyond), as long as their like each"
             )
             advice = _OTHER_WORK
-        elif spread > RULE.threshold(context, "spread"):
+        elif spread > HALF:
             title = (
                 f"instances differ: one in ten takes over {duration(high)}, one in ten under {duration(low)} (median "
                 f"{duration(middle)}, spread {percent(spread)})"
@@ -87,7 +87,7 @@ def _is_even_per_unit(context: RuleContext, item: Repeated) -> bool:
         return False
     each = item.steady_ns / np.array(carried)
     low, middle, high = (quantile(each, part) for part in (0.1, 0.5, 0.9))
-    return high - low <= RULE.threshold(context, "spread") * middle
+    return high - low <= HALF * middle
 
 
 def _kinds_of_work(context: RuleContext, item: Repeated) -> int:
@@ -107,7 +107,7 @@ def _kinds_of_work(context: RuleContext, item: Repeated) -> int:
     middle = np.array([median(length[kind == one]) for one in range(len(kinds))])
     relative = length / np.maximum(middle[kind], 1)
     low, high = quantile(relative, 0.1), quantile(relative, 0.9)
-    return len(kinds) if len(kinds) > 1 and high - low <= RULE.threshold(context, "spread") else 0
+    return len(kinds) if len(kinds) > 1 and high - low <= HALF else 0
 
 
 RULE = Rule(
@@ -115,9 +115,4 @@ RULE = Rule(
     title="Too few or too uneven repetitions",
     group="init",
     check=_check,
-    thresholds=(
-        Threshold("window_fraction", 0.2, "fraction of the window", "Smaller ranges decide nothing."),
-        Threshold("instances", 3, "count", "With fewer there is no telling a usual one from an odd one."),
-        Threshold("spread", 0.5, "fraction of the median", "Jitter of healthy steps stays below a tenth or two."),
-    ),
 )

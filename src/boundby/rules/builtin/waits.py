@@ -17,10 +17,10 @@ from boundby.evidence.waits import Group, WaitKind, evidence, examples, groups, 
 from boundby.model.arrays import pick, ranked
 from boundby.model.causes import Cause
 from boundby.model.intervals import NOTHING
-from boundby.model.scale import HALF, LIST, NEARLY_ALL
+from boundby.model.scale import HABIT, HALF, LIST, NEARLY_ALL, QUARTER
 from boundby.model.units import duration, size
 from boundby.rules.builtin._telling import around
-from boundby.rules.rule import Match, Rule, Threshold
+from boundby.rules.rule import Match, Rule
 from boundby.trace.tables import Direction
 from boundby.trace.vocabulary.cuda import plain_name
 
@@ -147,7 +147,7 @@ _ALLOCATE_TORCH = (
 
 
 def _allocated(context: RuleContext) -> Iterator[Match]:
-    return matches(context, WaitKind.ALLOCATION, calls_of, _in_the_loop, ALLOCATION.threshold(context, "instances"))
+    return matches(context, WaitKind.ALLOCATION, calls_of, _in_the_loop, HABIT)
 
 
 def _in_the_loop(context: RuleContext, group: Group) -> Words:
@@ -162,11 +162,6 @@ ALLOCATION = Rule(
     group="sync",
     check=_allocated,
     needs=NEEDS,
-    thresholds=(
-        Threshold(
-            "instances", 3, "count", "Once or twice is how a program starts and ends; a loop does it again and again."
-        ),
-    ),
 )
 
 
@@ -260,7 +255,7 @@ _INSTEAD = (
     ),
 )
 # Devices that differ by this much from their mean make the host wait whatever it calls.
-UNEVEN = 1.2
+UNEVEN = 1 + QUARTER
 # These shares of the waits come right after copies within the device: they are what is waited for.
 MOSTLY_AFTER, ALL_AFTER = HALF, NEARLY_ALL
 _ON_DEVICE = (

@@ -12,10 +12,9 @@ from boundby.evidence.context import RuleContext
 from boundby.evidence.initialization import warm_regions
 from boundby.evidence.repetition import Repeated, repeated_regions, setup_inside
 from boundby.model.arrays import median
-from boundby.model.scale import HABIT
+from boundby.model.scale import HABIT, HALF, NEGLIGIBLE
 from boundby.model.units import count, duration, duration_range
-from boundby.rules.rule import Match, Rule, Threshold
-from boundby.structure.steps import SLOWER
+from boundby.rules.rule import Match, Rule
 
 # Each third of what follows is shorter than the one before by this factor, where the work itself shrinks; a third has
 # so many instances.
@@ -28,11 +27,11 @@ def _check(context: RuleContext) -> Iterator[Match]:
             continue
         first, usual = item.length_ns[: item.warm_up], float(median(item.steady_ns))
         excess = round(float(first.sum()) - usual * item.warm_up)
-        least = RULE.threshold(context, "excess_fraction") * context.longest_window_ns
+        least = NEGLIGIBLE * context.longest_window_ns
         if excess < least or not _is_inside(context, item):
             continue
         setup = setup_inside(context, item)
-        if setup >= RULE.threshold(context, "told_fraction") * excess:
+        if setup >= HALF * excess:
             continue  # lazy-initialization tells of it
         wait = context.program.pick(
             "cudaDeviceSynchronize", torch="torch.cuda.synchronize()", jax="block_until_ready()"
@@ -95,9 +94,4 @@ RULE = Rule(
     title="First instances are slower",
     group="init",
     check=_check,
-    thresholds=(
-        Threshold("slower", SLOWER, "times the median", "Ordinary steps differ by less."),
-        Threshold("excess_fraction", 0.01, "fraction of the window", "Less changes no average that matters."),
-        Threshold("told_fraction", 0.5, "fraction of the excess", "What is mostly loading is reported as that, once."),
-    ),
 )
