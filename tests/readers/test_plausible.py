@@ -16,7 +16,7 @@ from boundby import api
 from boundby.model.errors import UserError
 from boundby.opening import open_trace
 from boundby.readers import read_trace
-from boundby.readers.plausible import longest_ascending, out_of_order
+from boundby.readers.plausible import longest_ascending, out_of_order, unlike_any_machine
 from tests.support.alter import alter
 from tests.support.export import Export
 from tests.support.traces import kineto_traces, traces
@@ -186,6 +186,47 @@ def test_a_report_of_which_many_rows_contradict_others_is_not_believed(tmp_path:
     report = api.analyze(path)
     assert "unbelievable-times" in {warning.code for warning in report.trace.warnings}
     assert report.devices[0].verdict.confidence == "low"
+
+
+GPU_TABLES = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
+
+
+@pytest.mark.parametrize(
+    ("tables", "times"),
+    [
+        (GPU_TABLES, "end = start + (end - start) / 1000"),  # durations in a wrong unit
+        (GPU_TABLES, "start = start / 1000, end = end / 1000"),
+        ((RUNTIME,), "start = start / 1000, end = end / 1000"),
+        ((*GPU_TABLES, RUNTIME, "NVTX_EVENTS", "OSRT_API"), "start = start / 1000, end = end / 1000"),
+    ],
+)
+def test_times_in_a_wrong_unit_are_told_and_make_no_sure_verdict(
+    tables: tuple[str, ...], times: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "copy.sqlite"
+    path.write_bytes(SAMPLE.read_bytes())
+    with closing(sqlite3.connect(path)) as database:
+        for table in tables:
+            if database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone():
+                database.execute(f"UPDATE {table} SET {times}")
+        database.commit()
+    report = api.analyze(path)
+    assert "unbelievable-times" in {warning.code for warning in report.trace.warnings}
+    assert {device.verdict.confidence for device in report.devices} == {"low"}
+
+
+def test_waits_for_a_device_that_does_nothing_are_told_only_where_all_launches_are_on_record(tmp_path: Path) -> None:
+    for lost in (0, 5):
+        export = Export()
+        thread = export.thread()
+        for number in range(20):
+            at = 10_000_000 * number
+            call = export.api(thread, at, at + 5_000, "cudaLaunchKernel_v7000")
+            if number >= lost:
+                export.kernel(call, at + 8_000, at + 17_000)
+            export.api(thread, at + 10_000, at + 9_000_000, "cudaDeviceSynchronize_v3020")
+        told = unlike_any_machine(read_trace(export.write(tmp_path / f"{lost}.sqlite")))
+        assert told == (None if lost else "The GPU does nothing during most of 20 waits for it")
 
 
 def test_time_of_which_a_single_row_tells_makes_no_sure_verdict(tmp_path: Path) -> None:

@@ -24,16 +24,17 @@ from boundby.model.arrays import (
     factorize,
     grouped,
     in_order,
+    is_any,
     is_even,
     pick,
     places,
     unique,
 )
 from boundby.model.expressions import expression
-from boundby.model.intervals import do_nest
-from boundby.model.scale import HABIT, NEGLIGIBLE, SMALL
+from boundby.model.intervals import Coverage, do_nest, union
+from boundby.model.scale import HABIT, HALF, MANY, NEGLIGIBLE, SMALL
 from boundby.trace.facts import BROKEN_ROWS, UNBELIEVABLE, TraceWarning
-from boundby.trace.tables import NO_CORRELATION, ApiCalls, Intervals, OpKind, Trace
+from boundby.trace.tables import NO_CORRELATION, ApiCalls, Direction, Intervals, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, is_call
 from boundby.trace.vocabulary.os import blocked_on
 from boundby.trace.vocabulary.ranges import fold_names, is_step
@@ -185,6 +186,9 @@ SINGLE_FRACTION = NEGLIGIBLE
 UNBELIEVABLE_FRACTION = SMALL
 #: Clocks of device and host differ by so much.
 CLOCK_ERROR_NS = 20_000
+#: No device starts and ends a kernel in less (the shortest on record take 0.8 us), no CPU launches one, and no link
+#: between host and device moves more in a nanosecond (the fastest 450 bytes).
+SHORTEST_NS, MOST_BYTES_PER_NS = 300, 1_000
 #: Tables of rows that are held against each other, and what people call their rows.
 _ROWS = {"api": "CUDA API calls", "operations": "GPU operations", "os_calls": "OS calls", "ranges": "NVTX ranges"}
 _CONTRADICT = "had times that contradict those of many others"
@@ -215,7 +219,37 @@ def without_broken(trace: Trace) -> Trace:
     if left_out > UNBELIEVABLE_FRACTION * rows:
         text = f"{left_out:,} of {rows:,} rows have times that contradict others: no time in this report is sure. "
         warnings.append(TraceWarning(UNBELIEVABLE, f"{text}Export or capture it again."))
-    return replace(trace, warnings=(*trace.warnings, *warnings)) if notes else trace
+    if unlike := unlike_any_machine(trace):
+        text = f"{unlike}: its times may be in another unit than nanoseconds, or most work is not on record."
+        warnings.append(TraceWarning(UNBELIEVABLE, f"{text} Export or capture it again."))
+    return replace(trace, warnings=(*trace.warnings, *warnings)) if warnings else trace
+
+
+def unlike_any_machine(trace: Trace) -> str | None:
+    """What no machine does, where most rows of a kind say that it did: kernels and launches that take no time, copies
+    faster than any memory, waits for a device that does nothing although all that was launched is on record."""
+    table, calls = trace.operations, trace.api
+    kind, launch = pick(trace.call_class, calls.name, -1), _launches(trace)
+    lasted, busy = calls.end_ns - calls.start_ns, table.end_ns - table.start_ns
+    copies = is_any(table.direction, (Direction.HTOD, Direction.DTOH)) & (table.kind == OpKind.MEMCPY)
+    waits = np.flatnonzero((kind == CallClass.SYNC) & (lasted > CLOCK_ERROR_NS))
+    within = Coverage(union(table.start_ns, table.end_ns)).within(calls.start_ns[waits], calls.end_ns[waits])
+    launches = kind == CallClass.LAUNCH
+    is_lost = launches.copy()
+    is_lost[launch[launch >= 0]] = False
+    if is_lost.sum() <= SMALL * launches.sum() and _mostly(within < SMALL * lasted[waits], HABIT):
+        return f"The GPU does nothing during most of {len(waits):,} waits for it"
+    moved, took = int(table.bytes[copies].sum()), int(np.maximum(busy[copies], SHORTEST_NS).sum())
+    if moved > MOST_BYTES_PER_NS * took:
+        return f"The {int(copies.sum()):,} copies between host and device are faster than any link"
+    for what, lasts in ("kernels", busy[table.kind == OpKind.KERNEL]), ("launches", lasted[launches]):
+        if _mostly(lasts < SHORTEST_NS, MANY):
+            return f"Most of {len(lasts):,} {what} are shorter than any can be"
+    return None
+
+
+def _mostly(is_so: BoolArray, least: int) -> bool:
+    return len(is_so) >= least and bool(is_so.mean() > HALF)
 
 
 def repeated(table: str, trace: Trace) -> BoolArray | None:

@@ -66,7 +66,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
     waits = places(context, host_pieces(context).of_kind(Idleness.WAIT))
     for place, (what, late, told, sends) in fold(context, waits, lambda place: _cause(context, place)):
         if what == MESSAGES:  # what the library does inside of one call cuts the wait into many pieces
-            calls = np.count_nonzero(context.timeline.ownership.regions.of_range == place.region)
+            regions = [part.region for part in place.parts or (place,)]
+            calls = np.count_nonzero(np.isin(context.timeline.ownership.regions.of_range, regions))
             place = replace(place, times=min(place.times, int(calls)))
         evidence: dict[str, object] = {}
         if told is not None:
