@@ -229,6 +229,8 @@ def unlike_any_machine(trace: Trace) -> str | None:
     """What no machine does, where most rows of a kind say that it did: kernels and launches that take no time, copies
     faster than any memory, waits for a device that does nothing although all that was launched is on record."""
     table, calls = trace.operations, trace.api
+    if not len(table) or not len(calls):
+        return None
     kind, launch = pick(trace.call_class, calls.name, -1), _launches(trace)
     lasted, busy = calls.end_ns - calls.start_ns, table.end_ns - table.start_ns
     copies = is_any(table.direction, (Direction.HTOD, Direction.DTOH)) & (table.kind == OpKind.MEMCPY)
