@@ -22,6 +22,7 @@ from boundby.capture.folder import (
     rank_of,
     tells_end,
 )
+from boundby.model import door
 from boundby.model.errors import InputError, UserError
 from boundby.model.inputs import input_kind
 from boundby.readers import HEADER, READERS, read_trace
@@ -80,7 +81,7 @@ def _from_standard_input(progress: Progress, room: Room | None) -> Trace:
         raise InputError("Standard input is empty.", "Give a report, or pipe one into: boundby analyze -")
     if not any(package.sniff(header) for package in READERS):
         raise no_report(Path(name), header)
-    with tempfile.TemporaryDirectory(prefix="boundby-") as folder:
+    with tempfile.TemporaryDirectory(prefix="boundby-", dir=door.temporary()) as folder:
         file = Path(folder) / "stdin"
         try:
             with file.open("wb") as kept:

@@ -12,6 +12,7 @@ from boundby.trace.vocabulary.cuda import (
     OverheadClass,
     classify_call,
     classify_overhead,
+    is_call,
     is_communication,
     plain_name,
 )
@@ -41,6 +42,22 @@ CALLS = {
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in CALLS.items() for name in names.split()])
 def test_calls(kind: CallClass, name: str) -> None:
     assert classify_call(name) == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("musaStreamSynchronize", CallClass.SYNC),
+        ("mcMemcpy", CallClass.BLOCKING_COPY),
+        ("topsLaunchKernel", CallClass.LAUNCH),
+        ("cnrtMalloc", CallClass.ALLOC),
+        ("aclrtSynchronizeStream", None),  # as CUDA names none
+        ("zeCommandQueueSynchronize", None),
+    ],
+)
+def test_calls_of_other_makers_that_are_named_as_those_of_cuda(name: str, kind: CallClass | None) -> None:
+    assert is_call(name) == (kind is not None)
+    assert classify_call(name) == (CallClass.OTHER if kind is None else kind)
 
 
 def test_plain_name() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from contextlib import closing
@@ -21,6 +23,7 @@ from boundby.capture.profile import write_facts
 from boundby.cli import outcome
 from boundby.cli.main import main
 from boundby.cli.outcome import Exit
+from boundby.model import door
 from boundby.model.errors import InputError, OutputError, ToolError
 from boundby.readers.nsys import database
 from boundby.render import store
@@ -195,6 +198,39 @@ def test_a_report_comes_from_standard_input(report: str) -> None:
         done = subprocess.run(ANALYZE_INPUT, stdin=piped, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"(standard input)" in done.stdout
+
+
+@pytest.mark.parametrize("report", ["simulated_sync.sqlite", "simulated_sync.pt.trace.json.gz"])
+def test_no_room_for_what_comes_from_standard_input(report: str, tmp_path: Path) -> None:
+    """A real limit on the length of files stands in for a full disk: writing fails in the same place."""
+
+    def bound() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4_096, 4_096))
+
+    with SAMPLE.with_name(report).open("rb") as piped:
+        done = subprocess.run(
+            ANALYZE_INPUT,
+            stdin=piped,
+            capture_output=True,
+            text=True,
+            check=False,
+            preexec_fn=bound,
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+        )
+    assert (done.returncode, done.stdout) == (Exit.USER_ERROR, "")
+    assert done.stderr.startswith(f"boundby: Standard input cannot be copied to {tmp_path} (File too large).\n")
+    assert "set TMPDIR to a folder with room, or name a file" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_folder_for_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    with pytest.raises(OutputError) as caught:
+        door.temporary()
+    assert caught.value.next_step == "Set TMPDIR to a folder with room."
 
 
 @pytest.mark.parametrize("source", ["/dev/null", "/dev/zero"])

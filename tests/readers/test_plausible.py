@@ -188,6 +188,22 @@ def test_a_report_of_which_many_rows_contradict_others_is_not_believed(tmp_path:
     assert report.devices[0].verdict.confidence == "low"
 
 
+def test_calls_of_a_maker_that_is_not_known_are_named(tmp_path: Path) -> None:
+    export = Export()
+    thread = export.thread()
+    for number in range(20):
+        at = 1_000_000 * number
+        export.kernel(export.api(thread, at, at + 5_000, "aclrtLaunchKernel"), at + 8_000, at + 900_000)
+        export.api(thread, at + 10_000, at + 910_000, "aclrtSynchronizeStream")
+    report = api.analyze(export.write(tmp_path / "made.sqlite"))
+    [warning] = [warning for warning in report.trace.warnings if warning.code == "broken-rows"]
+    assert warning.message == (
+        "20 of the CUDA API calls had names that no known call of a GPU has (aclrtSynchronizeStream: what they do is "
+        "not known) and were left out."
+    )
+    assert report.devices[0].verdict.confidence != "high"
+
+
 GPU_TABLES = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
 
 

@@ -22,7 +22,7 @@ from boundby.capture.flags import UNKNOWN_SUPPORT, Computer, Options, look_at_ma
 from boundby.capture.folder import RunFolder
 from boundby.capture.locate import Nsys, Unusable, candidates, find_nsys
 from boundby.capture.profile import Request, export_report, find_report, record_once
-from boundby.model import library
+from boundby.model import door, library
 from boundby.model.errors import ToolError, UserError
 from boundby.model.scale import MANY
 
@@ -129,7 +129,7 @@ def _round_trip(nsys: Nsys, here: Computer, python: Python | None) -> RoundTrip:
     request = Request((python.executable if python else sys.executable, "-c", _PROGRAM), Options())
     support = flags.probe_support(nsys)
     plan = flags.plan(request.options, support, here, nsys, request.program)
-    with tempfile.TemporaryDirectory(prefix="boundby-", ignore_cleanup_errors=True) as place:
+    with tempfile.TemporaryDirectory(prefix="boundby-", dir=door.temporary(), ignore_cleanup_errors=True) as place:
         folder = RunFolder(Path(place), True)
         ran = record_once(request, nsys, support, plan, folder, lambda _: None, start_limit_s=START_LIMIT_S)
         if ran.started and ran.exit_code:

@@ -148,7 +148,7 @@ def export_sqlite(
 def export_to_temporary(report: Path, nsys: Nsys, *, progress: Progress | None = None) -> Iterator[Path]:
     """Export to a folder in the temporary folder (``TMPDIR``), which is removed at the end; in two parts, where that
     is quicker."""
-    with _work_folder(Path(tempfile.gettempdir())) as work:
+    with _work_folder(door.temporary()) as work:
         destination = work / f"{Path(report).stem}.sqlite"
         is_split = _export_columns(Path(report), destination, nsys, work, progress)
         tables, begin = (all_but(TABLES), _COLUMNS_SHARE) if is_split else (None, 0.0)
@@ -354,7 +354,7 @@ def add_diagnostics(report: Path, export: Path, nsys: Nsys) -> None:
 
 def read_messages(report: Path, nsys: Nsys) -> Iterator[Message]:
     """The messages in a report, through ``nsys export --type=json``."""
-    with tempfile.TemporaryDirectory(prefix="boundby-") as folder:
+    with tempfile.TemporaryDirectory(prefix="boundby-", dir=door.temporary()) as folder:
         exported = Path(folder) / "report.json"
         run_export(report, exported, nsys, "json")
         with io.TextIOWrapper(door.opened(exported), encoding="utf-8", errors="replace") as file:

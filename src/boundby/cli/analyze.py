@@ -16,6 +16,7 @@ from boundby.cli import console, outcome
 from boundby.cli.console import View
 from boundby.cli.options import FILE, WINDOW_HELP, analysis_options, view_options, with_rule_config
 from boundby.cli.outcome import Exit
+from boundby.model import door
 from boundby.options import AnalysisOptions
 from boundby.render.formats import BY_SUFFIX, FORMATS, Format, format_of
 
@@ -98,7 +99,7 @@ def _page(output: Path | None, reports: Sequence[Path]) -> Path:
     if output is None:
         import tempfile
 
-        return Path(tempfile.mkdtemp(prefix="boundby-")) / "report.html"
+        return Path(tempfile.mkdtemp(prefix="boundby-", dir=door.temporary())) / "report.html"
     if output.suffix not in (".html", ".htm", ".pftrace", ".perfetto-trace"):
         raise click.UsageError(f"--open shows pages and Perfetto traces, and {output} is neither.")
     return output

@@ -13,6 +13,8 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
+from boundby.model.errors import OutputError
+
 #: What people and programs write about a run (settings, budgets, facts, results) is shorter.
 MOST_TEXT_BYTES = 1 << 30
 _AT_ONCE = 1 << 20
@@ -20,6 +22,18 @@ _AT_ONCE = 1 << 20
 
 class RefusedError(OSError):
     """Not opened, or not read to its end, though the system would."""
+
+
+def temporary() -> Path:
+    """The folder for what is needed for a while only. Raises OutputError where there is none to write to."""
+    import tempfile
+
+    try:
+        return Path(tempfile.gettempdir())
+    except OSError as error:
+        raise OutputError(
+            "No folder for temporary files can be written to.", "Set TMPDIR to a folder with room."
+        ) from error
 
 
 def opened(path: Path, *, buffering: int = -1) -> BinaryIO:

@@ -32,7 +32,7 @@ from boundby.model.arrays import (
 )
 from boundby.model.expressions import expression
 from boundby.model.intervals import Coverage, do_nest, union
-from boundby.model.scale import HABIT, HALF, MANY, NEGLIGIBLE, SMALL
+from boundby.model.scale import A_FEW_LINES, HABIT, HALF, MANY, NEGLIGIBLE, SMALL
 from boundby.trace.facts import BROKEN_ROWS, UNBELIEVABLE, TraceWarning
 from boundby.trace.tables import NO_CORRELATION, ApiCalls, Direction, Intervals, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, is_call
@@ -204,7 +204,7 @@ def without_broken(trace: Trace) -> Trace:
     rows = sum(len(getattr(trace, table)) for table in _ROWS)
     checks: list[tuple[str, Callable[[Trace], BoolArray | None], str]]
     checks = [(table, partial(repeated, table), "were on record twice") for table in _ROWS]
-    checks += [("api", nameless_calls, "had no name of a CUDA call")]
+    checks += [("api", nameless_calls, "had names that no known call of a GPU has")]
     checks += [
         (table, find, _CONTRADICT)
         for table, find in zip(_ROWS, (broken_calls, broken_operations, broken_os_calls, broken_ranges), strict=True)
@@ -213,8 +213,9 @@ def without_broken(trace: Trace) -> Trace:
         broken = find(trace)
         if broken is not None:
             left_out += int(broken.sum()) if why is _CONTRADICT else 0
+            named = f" ({_unknown(trace, broken)})" if find is nameless_calls else ""
+            notes.append(f"{int(broken.sum()):,} of the {_ROWS[table]} {why}{named} and were left out.")
             trace = replace(trace, **{table: getattr(trace, table).take(~broken)})
-            notes.append(f"{int(broken.sum()):,} of the {_ROWS[table]} {why} and were left out.")
     warnings = [TraceWarning(BROKEN_ROWS, note) for note in notes]
     if left_out > UNBELIEVABLE_FRACTION * rows:
         text = f"{left_out:,} of {rows:,} rows have times that contradict others: no time in this report is sure. "
@@ -281,6 +282,15 @@ def nameless_calls(trace: Trace) -> BoolArray | None:
     nameless[launches[launches >= 0]] = False
     lasted = calls.end_ns - calls.start_ns
     return nameless if lasted[nameless].sum() > SINGLE_FRACTION * lasted.sum() else None
+
+
+def _unknown(trace: Trace, calls: BoolArray) -> str:
+    """The names that take most time among calls that are not known, where they are words."""
+    lasted = trace.api.end_ns - trace.api.start_ns
+    total = np.bincount(np.maximum(trace.api.name[calls], 0), lasted[calls], len(trace.names))
+    names = [trace.names[name] for name in np.argsort(-total, kind="stable").tolist() if total[name] > 0]
+    shown = [name for name in names if name.isidentifier() and name.isascii()][:A_FEW_LINES]
+    return f"{', '.join(shown) or 'no words'}: what they do is not known"
 
 
 def broken_calls(trace: Trace) -> BoolArray | None:

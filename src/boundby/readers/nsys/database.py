@@ -88,7 +88,9 @@ def open_readonly(path: Path) -> Iterator[Connection]:
             if log.exists() and log.stat().st_size:
                 import tempfile
 
-                source = _copy_with_log(path, log, Path(cleanup.enter_context(tempfile.TemporaryDirectory())))
+                source = _copy_with_log(
+                    path, log, Path(cleanup.enter_context(tempfile.TemporaryDirectory(dir=door.temporary())))
+                )
                 query = "mode=rw"  # the copy is ours: SQLite may replay its log
         # Opened before SQLite opens it and closed after: a process that closes a file loses its locks on it.
         file = cleanup.enter_context(door.opened(source, buffering=0))

@@ -11,8 +11,9 @@ from functools import lru_cache
 
 from boundby.model.expressions import expression
 
-# What AMD's HIP calls are: each has a twin of CUDA, under nearly the same name, that does the same. So have those of
-# Intel's Unified Runtime, under other names.
+# What calls of other makers are: most have a twin of CUDA that does the same and differs in nothing but its prefix
+# (AMD's hip, Moore Threads' musa, MetaX's mc). So have those of Intel's Unified Runtime, under other names.
+_MAKER = expression(r"^(?!cu(?:da)?[A-Z]|ur[A-Z]|nv)[a-z]+(?=[A-Z])")
 
 # Names that are not CUDA's with another prefix.
 _TWINS = {
@@ -41,7 +42,7 @@ _TWINS = {
 @lru_cache(maxsize=4096)
 def cuda_twin(name: str) -> str:
     """The CUDA call that does what this call does; any other name as it is."""
-    return _TWINS.get(name) or (f"cuda{name[3:]}" if name.startswith("hip") else name)
+    return _TWINS.get(name) or _MAKER.sub("cuda", name)
 
 
 class CallClass(IntEnum):
@@ -103,8 +104,8 @@ _CALL = expression(r"^_*(?:cu|hip|ur[A-Z]|nvrtc|nvJit)")
 
 
 def is_call(name: str) -> bool:
-    """Whether a call of CUDA, HIP or Unified Runtime may be named so."""
-    return bool(_CALL.match(name))
+    """Whether a call of CUDA, HIP or Unified Runtime may be named so, or does what one of CUDA does."""
+    return bool(_CALL.match(name)) or classify_call(name) != CallClass.OTHER
 
 
 def is_device_wide(name: str) -> bool:
