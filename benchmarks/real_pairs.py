@@ -64,11 +64,13 @@ class Outcome:
 
     @property
     def width(self) -> float:
-        return (self.answer.high_ns - self.answer.low_ns) / self.measured_ns
+        low_ns, high_ns = self.answer.ends_ns
+        return (high_ns - low_ns) / self.measured_ns
 
     @property
     def is_inside(self) -> bool:
-        return self.answer.low_ns <= self.measured_ns <= self.answer.high_ns
+        low_ns, high_ns = self.answer.ends_ns
+        return low_ns <= self.measured_ns <= high_ns
 
     @property
     def verdict(self) -> str:
@@ -149,7 +151,7 @@ def document(outcomes: Sequence[Outcome]) -> str:
             f"`{outcome.pair.scenario}`",
             duration(found.baseline_ns),
             duration(found.predicted_ns),
-            duration_range(found.low_ns, found.high_ns),
+            duration_range(*found.ends_ns),
             found.confidence,
             duration(outcome.measured_ns),
             f"{outcome.error:+.1%}".replace("%", " %"),

@@ -26,7 +26,7 @@ def test_factors_and_combinations() -> None:
 
     def predicted(scenario: str) -> int:
         (found,) = answer(predictor, scenario)
-        assert 0 <= found.low_ns <= found.predicted_ns <= found.high_ns <= found.baseline_ns
+        assert 0 <= found.ends_ns[0] <= found.predicted_ns <= found.ends_ns[1] <= found.baseline_ns
         return found.predicted_ns
 
     measured = predictor.measured_ns[0]
@@ -80,7 +80,7 @@ def test_a_range_wider_than_what_is_saved_is_not_sure() -> None:
     predictor = Predictor(timeline)
     for scenario in ("comm_free", "kernels=2"):
         (found,) = answer(predictor, scenario)
-        assert found.high_ns - found.low_ns > 0.02 * found.baseline_ns > found.baseline_ns - found.predicted_ns
+        assert found.ends_ns[1] - found.ends_ns[0] > 0.02 * found.baseline_ns > found.saved_ns
         assert found.confidence == "medium"
 
 

@@ -23,7 +23,7 @@ def test_a_narrow_range_is_of_high_confidence() -> None:
 
 def test_what_is_known_is_narrow_and_holds_its_prediction() -> None:
     [found] = answer(predictor_of(steps_with_sync()), "kernels=2")
-    assert found.low_ns <= found.predicted_ns <= found.high_ns
+    assert found.ends_ns[0] <= found.predicted_ns <= found.ends_ns[1]
     assert found.confidence == "high"
 
 
@@ -33,7 +33,7 @@ def test_initialization_before_the_window_widens_no_range() -> None:
     for step in range(20):
         launch(program, step * 300, step * 300 + 8, step * 300 + 100)
     [found] = answer(predictor_of(program), "no_sync")
-    assert found.low_ns >= 0.94 * found.predicted_ns
+    assert found.ends_ns[0] >= 0.94 * found.predicted_ns
 
 
 def test_a_delay_without_a_reason_is_left_open() -> None:
@@ -45,7 +45,7 @@ def test_a_delay_without_a_reason_is_left_open() -> None:
     predictor = predictor_of(program)
     assert predictor.open_share > 0.05
     [found] = answer(predictor, "kernels=2")
-    assert found.low_ns < 0.85 * found.predicted_ns
+    assert found.ends_ns[0] < 0.85 * found.predicted_ns
     assert found.confidence != "high"
     [doubt] = predictor.doubts[0]
     assert (doubt.kind, doubt.tid) == ("delays", None)

@@ -72,7 +72,7 @@ def assert_gives(one: Answer, told: FirstResponse) -> None:
     """The number of the command lies in the range that is told, which promises no more than the command's range."""
     assert told.saving_ns is not None
     low, high = told.saving_ns
-    saved, most = one.baseline_ns - one.predicted_ns, one.baseline_ns - one.low_ns
+    saved, most = one.saved_ns, one.saving_ns[1]
     assert low - ROUNDING_NS <= saved <= high + ROUNDING_NS, told
     assert high <= max(most, saved * (1 + MODEL_ERROR)) + ROUNDING_NS, told
 

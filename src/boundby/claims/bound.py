@@ -120,7 +120,7 @@ class Replay(Struct, frozen=True, kw_only=True):
     def together_ns(self) -> int | None:
         """What all causes of the host together would save; None: nothing replays."""
         whole = self.predicted.get(_WITHOUT_HOST)
-        return None if whole is None else whole.baseline_ns - whole.predicted_ns
+        return None if whole is None else whole.saved_ns
 
     def open_ns(self, cause: str) -> tuple[int, int]:
         """How much less, and how much more, a removal may save than the replay says, beyond the model's error."""

@@ -121,8 +121,7 @@ def wholes(devices: Sequence[DeviceReport], what_if: Iterable[WhatIf], regions: 
 
 
 def _of_replay(item: WhatIf, then_ns: int) -> Saving:
-    high_ns = item.baseline_ns - (item.predicted_ns if item.low_ns is None else item.low_ns)
-    low_ns = item.baseline_ns - (item.predicted_ns if item.high_ns is None else item.high_ns)
+    low_ns, high_ns = item.saving_ns
     return Saving(max(low_ns, 0), max(high_ns, then_ns, 0))
 
 

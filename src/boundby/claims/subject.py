@@ -150,11 +150,8 @@ class Subject(Struct, frozen=True, kw_only=True, dict=True):
         if self.predictor is None or self.is_part:
             return self.at_most(because)
         known = [item for item in self.context.what_if if item.scenario == scenario and item.device == self.device_id]
-        if known:
-            low = high = known[0].baseline_ns - known[0].predicted_ns
-        else:
-            told = answer(self.predictor, scenario, tells_next=False)[self.device]
-            low, high = told.baseline_ns - told.high_ns, told.baseline_ns - told.low_ns
+        item = known[0] if known else answer(self.predictor, scenario, tells_next=False)[self.device]
+        low, high = item.saving_ns
         saving = (0 if ceiling else max(low, 0), max(high, 0))
         return Told(because, saving, command=self.what_if(scenario) if high > 0 else "")
 

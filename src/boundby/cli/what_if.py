@@ -119,7 +119,7 @@ def _table(answers: list[Answer], unreliable: str | None, surface: Surface, *, a
         ("NOW", lambda one: duration(one.baseline_ns), 3),
         ("THEN", lambda one: duration(one.predicted_ns), 0),
         ("CHANGE", lambda one: change(_change(one)) if _change(one) else "none", 0),
-        ("BETWEEN", lambda one: duration_range(one.low_ns, one.high_ns), 0),
+        ("BETWEEN", lambda one: duration_range(*one.ends_ns), 0),
         ("CONFIDENCE", lambda one: one.confidence, 2),
         ("NEXT", lambda one: SHORT_LABEL.get(one.then_bound or "", "-"), 1),
     )
@@ -161,7 +161,7 @@ def _ranges(answers: list[Answer], surface: Surface, *, asked_for: bool) -> str:
     sections = []
     for one in _rows(answers, asked_for=asked_for):
         head = f"{_named(one, several=several)}: {duration(one.predicted_ns)}"
-        lines = face.wrapped(f"{head}, between {duration_range(one.low_ns, one.high_ns)}")
+        lines = face.wrapped(f"{head}, between {duration_range(*one.ends_ns)}")
         for each in one.uncertainties:
             ends = ((each.low_ns, "shorter"), (each.high_ns, "longer"))
             added = " and ".join(

@@ -349,32 +349,25 @@ class Spread(NamedTuple):
 
 
 def _saved(item: WhatIf) -> Spread:
-    shortest, longest = _ends(item)
-    return Spread(item.baseline_ns - item.predicted_ns, item.baseline_ns - longest, item.baseline_ns - shortest)
-
-
-def _ends(item: WhatIf) -> tuple[int, int]:
-    ends = (item.predicted_ns if ns is None else ns for ns in (item.low_ns, item.high_ns))
-    return next(ends), next(ends)
+    return Spread(item.saved_ns, *item.saving_ns)
 
 
 def is_wide(item: WhatIf) -> bool:
     """Whether a prediction is told as a range: one number would say more than the trace does."""
-    shortest, longest = _ends(item)
+    shortest, longest = item.ends_ns
     return longest - shortest > WIDE * item.baseline_ns
 
 
 def predicted_length(item: WhatIf) -> str:
     """``4.12 s``, or ``4.30-10.7 s``."""
-    return units.duration_range(*_ends(item)) if is_wide(item) else units.duration(item.predicted_ns)
+    return units.duration_range(*item.ends_ns) if is_wide(item) else units.duration(item.predicted_ns)
 
 
 def predicted_change(item: WhatIf) -> str:
     """``-24 %`` of the window, by a prediction, or ``-6 to -62 %``."""
     if not is_wide(item):
-        return change(item.baseline_ns - item.predicted_ns, item.baseline_ns)
-    shortest, longest = _ends(item)
-    least, most = (change(item.baseline_ns - ns, item.baseline_ns) for ns in (longest, shortest))
+        return change(item.saved_ns, item.baseline_ns)
+    least, most = (change(ns, item.baseline_ns) for ns in item.saving_ns)
     return f"{least.removesuffix(' %')} to {most}"
 
 
@@ -579,7 +572,7 @@ def notable_scenarios(report: Report) -> list[tuple[str, WhatIf]]:
             item,
         )
         for item in report.what_if
-        if abs(item.baseline_ns - item.predicted_ns) >= NOTABLE_CHANGE * item.baseline_ns
+        if abs(item.saved_ns) >= NOTABLE_CHANGE * item.baseline_ns
     ]
 
 

@@ -6,7 +6,7 @@ import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-from msgspec import Struct
+from msgspec.structs import asdict
 
 from boundby.model.arrays import BoolArray, unique
 from boundby.model.errors import SelectionError, did_you_mean
@@ -15,7 +15,7 @@ from boundby.model.intervals import clip, union
 from boundby.model.scenarios import SCENARIOS
 from boundby.replay.predictor import Predictor, Step
 from boundby.replay.removals import Change, Faster, FasterHost, Scope, Without
-from boundby.results.report import Uncertainty, WhatIf
+from boundby.results.report import WhatIf
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.kernels import kernel_label
 
@@ -28,45 +28,19 @@ FORMS = (
 )
 
 
-class Answer(Struct, frozen=True):
-    """What one scenario would leave of one device's window. Times in nanoseconds.
+class Answer(WhatIf, frozen=True):
+    """What one scenario would leave of one device's window, changed only in a region (None: everywhere).
 
-    ``low_ns`` and ``high_ns`` enclose what the trace leaves open: see `Predictor.between`; ``confidence`` says how
-    narrow that is. ``then_bound`` is what would bound next (None: nothing worth 1 % of what is left).
+    ``then_bound`` is what would bound next (None: nothing worth 1 % of what is left).
     """
 
-    scenario: str
-    region: str | None
-    device: int
-    baseline_ns: int
-    predicted_ns: int
-    low_ns: int
-    high_ns: int
-    confidence: str
-    then_bound: str | None
-    uncertainties: tuple[Uncertainty, ...] = ()  # all that widens the range, and by how much
-
-    @property
-    def speedup(self) -> float | None:
-        """Times faster; None where nothing would be left."""
-        return self.baseline_ns / self.predicted_ns if self.predicted_ns else None
+    region: str | None = None
+    then_bound: str | None = None
 
 
 def answered(item: WhatIf, then_bound: str | None) -> Answer:
     """A prediction of the report as an answer."""
-    low_ns, high_ns = item.low_ns or 0, item.baseline_ns if item.high_ns is None else item.high_ns
-    return Answer(
-        item.scenario,
-        None,
-        item.device,
-        item.baseline_ns,
-        item.predicted_ns,
-        low_ns,
-        high_ns,
-        item.confidence,
-        then_bound,
-        item.uncertainties,
-    )
+    return Answer(**asdict(item), then_bound=then_bound)
 
 
 def answer(

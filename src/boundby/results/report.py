@@ -1002,6 +1002,23 @@ class WhatIf(Struct, frozen=True):
         """baseline_ns / predicted_ns; null where nothing would remain."""
         return self.baseline_ns / self.predicted_ns if self.predicted_ns else None
 
+    @property
+    def ends_ns(self) -> tuple[int, int]:
+        """The shortest and the longest window; of results that lack them, the predicted one."""
+        ends = (self.predicted_ns if ns is None else ns for ns in (self.low_ns, self.high_ns))
+        return next(ends), next(ends)
+
+    @property
+    def saved_ns(self) -> int:
+        """What the scenario saves."""
+        return self.baseline_ns - self.predicted_ns
+
+    @property
+    def saving_ns(self) -> tuple[int, int]:
+        """What it saves at least and at most."""
+        shortest_ns, longest_ns = self.ends_ns
+        return self.baseline_ns - longest_ns, self.baseline_ns - shortest_ns
+
 
 class Report(Saved, Viewed, Struct, frozen=True, kw_only=True):
     """What a GPU program is bound by, from one NVIDIA Nsight Systems report. ``boundby.analyze`` returns it; every

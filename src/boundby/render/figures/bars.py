@@ -189,7 +189,7 @@ def _bars(axes: Axes, device: DeviceReport, items: Sequence[WhatIf], look: style
     for place, item in enumerate(items, 1):
         cause = CAUSE_OF.get(item.scenario, OTHER.key)
         end = style.cause_bar(axes, place, [(cause, item.predicted_ns / scale)], lambda _, __: "")
-        saved = item.baseline_ns - item.predicted_ns
+        saved = item.saved_ns
         axes.barh(place, max(saved, 0) / scale, style.BAR, end, facecolor="none", edgecolor=style.RULE)
         text = f"{style.duration(item.predicted_ns)} ({sentences.change(saved, item.baseline_ns)})"
         then = verdict.bound_next or "unknown"
