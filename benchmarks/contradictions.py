@@ -47,6 +47,7 @@ _BUSY = {cause.key for cause in BUSY_CAUSES}
 def contradictions(report: Report) -> Iterator[str]:
     """Each broken law, as a sentence."""
     yield from _parts(report)
+    yield from _shares(report)
     yield from _best(report)
     yield from _sure(report)
     yield from _sums(report)
@@ -91,6 +92,18 @@ def _parts(report: Report) -> Iterator[str]:
     for path, saving in saving_of.items():
         if window and path and saving > max((d.window_ns for d in report.devices), default=0):
             yield f"region {'/'.join(path)}: saves {saving / window:.0%} of the window"
+
+
+def _shares(report: Report) -> Iterator[str]:
+    """A share of the window is that of the time beside it."""
+    if len(report.devices) != 1:
+        return  # several idle side by side, each for a thread of its own
+    for finding in report.findings:
+        idle_ns, share = (finding.evidence.get(key) for key in ("idle_ns", "share_of_window_fraction"))
+        if isinstance(idle_ns, int) and isinstance(share, float):
+            is_share = idle_ns / report.devices[0].window_ns
+            if abs(is_share - share) > NEAR:
+                yield f"finding {finding.id}: {idle_ns} ns are told to be {share:.0%} of the window, not {is_share:.0%}"
 
 
 def _part(report: Report, what: str, high_ns: int, causes: frozenset[str]) -> Iterator[str]:

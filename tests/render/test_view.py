@@ -114,7 +114,7 @@ def test_what_is_not_sure_is_told_as_a_range() -> None:
 def test_the_account_alone_predicts_nothing() -> None:
     api = replace(reports.verdict("cuda_api", 210), decided_by="account")
     assert sentences.outlook(api, 1_000_000_000) == (
-        "The GPU idles 210 ms (21 %) for launch overhead; what removing it would save cannot be predicted."
+        "The GPU idles up to 210 ms (21 %) for launch overhead; what removing it would save cannot be predicted."
     )
     compute = replace(
         reports.verdict("gpu_compute", None), decided_by="account", saving_range_ns=(0, 920_000_000), runner_up="sync"

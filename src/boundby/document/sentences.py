@@ -205,7 +205,7 @@ def outlook(verdict: Verdict, window_ns: int, left: Left | None = None) -> str:
 
 
 def _by_account(verdict: Verdict, main: str, window_ns: int) -> str:
-    """What the account alone knows: for how long the device idles for a cause, and no prediction."""
+    """What the account alone knows: how much idle time may go with a cause, and no prediction."""
     idle_ns = {main: verdict.saving_ns, verdict.runner_up if verdict.mixed_of else None: verdict.runner_up_saving_ns}
     parts = [
         f"{units.duration(ns)} ({units.percent(ns / window_ns)}) for {NOUN[cause]}"
@@ -213,7 +213,7 @@ def _by_account(verdict: Verdict, main: str, window_ns: int) -> str:
         if cause is not None and ns
     ]
     if parts:
-        return f"The GPU idles {' and '.join(parts)}; what removing it would save cannot be predicted."
+        return f"The GPU idles up to {' and '.join(parts)}; what removing it would save cannot be predicted."
     if verdict.saving_range_ns is None or not verdict.saving_range_ns[1]:
         return ""
     most = units.percent(verdict.saving_range_ns[1] / window_ns)

@@ -100,11 +100,11 @@ def asleep_share(context: RuleContext, place: Place) -> float:
 
 
 def share_of_window(context: RuleContext, place: Place) -> float:
-    """Of the time of the threads that a place is of."""
-    if not context.timeline.devices:
+    """Of the time of the devices that idle for it, each for a thread of its own."""
+    if not (devices := len(context.timeline.devices)):
         return place.total_ns / max(context.window_ns, 1)
     threads = len(host_pieces(context).threads_of(place.rows))
-    return place.total_ns / max(threads * context.longest_window_ns, 1)
+    return place.total_ns / max(min(threads, devices) * context.longest_window_ns, 1)
 
 
 def preempted_ns(context: RuleContext, place: Place) -> int:
