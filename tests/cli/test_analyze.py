@@ -178,3 +178,14 @@ def test_hostile_names_reach_no_terminal(boundby: Boundby, analysis: StandIn, re
         assert "\x1b" not in out
         assert "\x07" not in out
     json.loads(boundby("analyze", report, "--format", "json").out)
+
+
+def test_two_outputs_are_refused_before_one_is_silently_left_out(
+    boundby: Boundby, report: Path, tmp_path: Path
+) -> None:
+    one, other = tmp_path / "a.json", tmp_path / "b.html"
+    ran = boundby("analyze", report, "-o", one, "-o", other)
+    assert ran.code == 2
+    assert "-o takes one path, and was given 2" in ran.err
+    assert not one.exists()
+    assert not other.exists()

@@ -280,7 +280,7 @@ def test_what_the_profiler_complained_about_is_shown(path: Path) -> None:
     export = training_loop()
     export.diagnostic("Number of NVTX events collected: 180.", severity=1)
     export.diagnostic("CUDA profiling might have not been started correctly.", severity=2)
-    export.diagnostic("The target application exited with code 3.", severity=3)
+    export.diagnostic("The target application \nexited\twith code 3.\n", severity=3)
     export.diagnostic("", severity=3)
     alter(export.write(path), "UPDATE DIAGNOSTIC_EVENT SET text = NULL WHERE text = ''", loose="DIAGNOSTIC_EVENT")
     warnings = analyzed(path).trace.warnings

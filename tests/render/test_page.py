@@ -133,6 +133,15 @@ def test_the_script_finds_each_cause_by_its_number(name: str) -> None:
     assert all(cause["meaning"] for cause in data["causes"])
 
 
+def test_code_keeps_its_lines_where_it_is_shown_and_where_it_is_copied() -> None:
+    from boundby.render.html import environment
+
+    code = 'with torch.autocast("cuda"):\n    loss = model(x)\x1b'
+    shown = environment().from_string('<pre title="{{ code | lined }}">{{ code | lined }}</pre>').render(code=code)
+    lines = "with torch.autocast(&#34;cuda&#34;):\n    loss = model(x)\\x1b"
+    assert shown == f'<pre title="{lines}">{lines}</pre>'
+
+
 def test_hostile_names_are_text(hostile: str) -> None:
     assert "<img" not in hostile
     assert "&lt;img src=x onerror=alert(1)&gt;" in hostile
@@ -222,6 +231,9 @@ def test_what_would_bound_next_is_said_where_it_is_known() -> None:
         ("operators", ["aten::item", "aten::nonzero"], "aten::item, aten::nonzero"),
         ("by", {"read_ns": 5_000, "pinned": True}, "read: 5.00 us, pinned: yes"),
         ("missing", None, "not captured"),
+        ("slept_on_ns", {"poll": 8_029_385_453}, "poll: 8.03 s"),
+        ("first_ns", [68_875_616, 2_000], "68.9 ms, 2.00 us"),
+        ("gpu_ns_of_each", 1_396_564, "1.40 ms"),
     ],
 )
 def test_evidence_reads_as_people_write(key: str, value: object, expected: str) -> None:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from boundby.cli import console, outcome
 from boundby.cli.console import View
-from boundby.cli.options import FILE, WINDOW_HELP, analysis_options, view_options, with_rule_config
+from boundby.cli.options import FILE, WINDOW_HELP, analysis_options, output_option, view_options, with_rule_config
 from boundby.cli.outcome import Exit
 from boundby.model import door
 from boundby.options import AnalysisOptions
@@ -40,11 +40,8 @@ class Target(Struct, frozen=True):
 @click.command(epilog=outcome.EPILOG)
 @click.argument("reports", metavar="REPORT...", nargs=-1, required=True, type=FILE)
 @click.option("--format", "format_name", type=click.Choice(FORMATS), help="How to show the result. [terminal]")
-@click.option(
-    *("-o", "--output"),
-    type=FILE,
-    help="Write to this file (.html .md .json .csv .txt .pftrace say the format), or into this folder for several "
-    "reports.",
+@output_option(
+    "Write to this file (.html .md .json .csv .txt .pftrace say the format), or into this folder for several reports."
 )
 @click.option("--open", "show", is_flag=True, help="Show the page (or, with -o FILE.pftrace, Perfetto) in the browser.")
 @click.option("--save", metavar="DB", type=FILE, help="Add the result to a SQLite database.")

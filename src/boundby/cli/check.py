@@ -16,6 +16,7 @@ from boundby.cli.options import (
     gate_options,
     gate_table,
     json_option,
+    output_option,
     steps_option,
     view_options,
 )
@@ -31,7 +32,7 @@ from boundby.options import AnalysisOptions
 @steps_option
 @click.option("--quantities", is_flag=True, help="List the quantities that a limit can be set on.")
 @json_option
-@click.option("-o", "--output", type=FILE, help="Write the result to this file as JSON.")
+@output_option("Write the result to this file as JSON.")
 @view_options(*PLAIN, quiet="No progress, and no result if every limit is kept.")
 def check(
     report: Path | None,

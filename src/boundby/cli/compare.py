@@ -16,6 +16,7 @@ from boundby.cli.options import (
     analysis_options,
     gate_options,
     gate_table,
+    output_option,
     steps_option,
     view_options,
 )
@@ -33,7 +34,7 @@ FORMATS = ("terminal", "markdown", "html", "json")
 @click.argument("before", type=FILE)
 @click.argument("after", type=FILE)
 @click.option("--format", "format_name", type=click.Choice(FORMATS), help="How to show the result. [terminal]")
-@click.option("-o", "--output", type=FILE, help="Write to this file (.html .md .json .txt say the format).")
+@output_option("Write to this file (.html .md .json .txt say the format).")
 @click.option(
     "--fail-on",
     metavar="CONDITION",

@@ -44,7 +44,7 @@ Exit codes:
 @click.option("--numbers", is_flag=True, help="List the numbers by which boundby decides, with units and reasons.")
 @click.option("--quick", is_flag=True, help="Skip the recording of one second.")
 @click.option("--format", "format_name", type=click.Choice(FORMATS), default="terminal", help="A table, or JSON.")
-@output_option
+@output_option()
 @view_options(*PLAIN)
 def doctor(
     python: Path | None,

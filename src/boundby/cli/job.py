@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from boundby.cli import console, outcome
 from boundby.cli.console import View
-from boundby.cli.options import FILE, PLAIN, analysis_options, view_options, with_rule_config
+from boundby.cli.options import FILE, PLAIN, analysis_options, output_option, view_options, with_rule_config
 from boundby.cli.outcome import Exit
 from boundby.model.errors import UserError
 from boundby.model.expressions import expression
@@ -35,7 +35,7 @@ FORMATS = ("terminal", "markdown", "html", "json", "perfetto")
 @click.command(epilog=outcome.EPILOG)
 @click.argument("reports", metavar="REPORTS...", nargs=-1, required=True, type=FILE)
 @click.option("--format", "format_name", type=click.Choice(FORMATS), help="How to show the result. [terminal]")
-@click.option("-o", "--output", type=FILE, help="Write to this file (.html .md .json .txt .pftrace say the format).")
+@output_option("Write to this file (.html .md .json .txt .pftrace say the format).")
 @click.option(
     "--workers", metavar="N", type=click.IntRange(min=1), help="Local processes that read the reports. [one per core]"
 )

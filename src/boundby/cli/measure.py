@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from boundby.cli import console, outcome
 from boundby.cli.console import View
-from boundby.cli.options import FILE, PLAIN, Command, json_option, view_options
+from boundby.cli.options import FILE, PLAIN, Command, json_option, output_option, view_options
 
 if TYPE_CHECKING:
     from boundby.measure.latencies import Measurable
@@ -110,7 +110,7 @@ def _shown(command: Command) -> Command:
     for option in (
         view_options(*PLAIN, quiet="No notes on stderr."),
         click.option("--figure", type=FILE, help="Draw it to this file: .png, .svg or .pdf."),
-        click.option("-o", "--output", type=FILE, help="Save the result as JSON, to compare with later."),
+        output_option("Save the result as JSON, to compare with later."),
         json_option,
     ):
         declared = option(declared)

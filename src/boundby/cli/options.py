@@ -174,9 +174,17 @@ def json_option(command: Command) -> Command:
     return gathered
 
 
-def output_option(command: Command) -> Command:
+def output_option(help: str = "Write to this file; .json says the format.", **more: Any) -> Decorator:
     """``-o FILE``, instead of standard output; the command gets ``output``."""
-    return click.option(*("-o", "--output"), type=FILE, help="Write to this file; .json says the format.")(command)
+    return click.option(*("-o", "--output"), type=FILE, multiple=True, callback=_only_one, help=help, **more)
+
+
+def _only_one(_context: click.Context, _option: click.Parameter, given: tuple[Path, ...]) -> Path | None:
+    """The path that was given. Several are refused, since all but one would not be written."""
+    if len(given) > 1:
+        names = ", ".join(map(str, given))
+        raise click.UsageError(f"-o takes one path, and was given {len(given)}: {names}. Run the command for each.")
+    return given[-1] if given else None
 
 
 def analysis_options(*names: str, **helps: str) -> Decorator:

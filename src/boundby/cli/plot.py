@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from boundby.cli import outcome
 from boundby.cli.console import View
-from boundby.cli.options import FILE, analysis_options, view_options
+from boundby.cli.options import FILE, analysis_options, output_option, view_options
 from boundby.cli.outcome import Exit
 from boundby.model.errors import InputError
 from boundby.options import AnalysisOptions
@@ -46,12 +46,7 @@ boundby plot report.sqlite --kind timeline --size slide -o timeline.png
     default="account",
     help="What to draw. [account]",
 )
-@click.option(
-    *("-o", "--output"),
-    type=FILE,
-    required=True,
-    help="The file to write; .png, .svg or .pdf says the format.",
-)
+@output_option("The file to write; .png, .svg or .pdf says the format.", required=True)
 @click.option(
     "--size",
     type=click.Choice(SIZES),

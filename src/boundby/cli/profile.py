@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from boundby.cli import console, outcome
 from boundby.cli.console import View
-from boundby.cli.options import FILE, WINDOW_HELP, analysis_options, view_options, with_rule_config
+from boundby.cli.options import FILE, WINDOW_HELP, analysis_options, output_option, view_options, with_rule_config
 from boundby.model.errors import InputError
 from boundby.options import AnalysisOptions
 from boundby.render.formats import BY_SUFFIX, FORMATS
@@ -44,12 +44,7 @@ Exit codes: docs/exit-codes.md
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
 )
 @click.argument("program", metavar="PROGRAM...", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.option(
-    *("-o", "--output"),
-    metavar="DIR",
-    type=FILE,
-    help="The folder for the report, the analysis and run.json. [boundby-out/NAME-TIME]",
-)
+@output_option("The folder for the report, the analysis and run.json. [boundby-out/NAME-TIME]", metavar="DIR")
 @click.option(
     "--with",
     "profiler",

@@ -39,7 +39,7 @@ PLACES = ("begin", "between", "end")
 @click.option("--report", type=FILE, help="Hold the verdict of this report against the experiment.")
 @click.option("--run-on", is_flag=True, help="Let the program go on to its own end afterwards.")
 @json_option
-@output_option
+@output_option()
 @view_options(*PLAIN)
 def prove(
     program: tuple[str, ...],

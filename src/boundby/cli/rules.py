@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.command("rules", epilog=outcome.EPILOG)
 @click.option("--group", metavar="NAME", help="Only this group, such as sync.")
 @json_option
-@output_option
+@output_option()
 @view_options(*PLAIN)
 def rules(group: str | None, as_json: bool, output: Path | None, view: View) -> int:
     """List the rules: what boundby looks for in a report.
@@ -56,7 +56,7 @@ def rules(group: str | None, as_json: bool, output: Path | None, view: View) -> 
 @click.argument("words", metavar="PATTERN|RULE", nargs=-1, required=True)
 @click.option("--markdown", is_flag=True, help="As Markdown, as it is in docs/rules.")
 @json_option
-@output_option
+@output_option()
 @view_options(*PLAIN, width="Columns to fill. [the terminal's, at most 100]")
 def explain(words: tuple[str, ...], markdown: bool, as_json: bool, output: Path | None, view: View) -> int:
     """Explain PATTERN|RULE: what a verdict names, or what a finding rests on.

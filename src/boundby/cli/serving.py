@@ -8,7 +8,7 @@ import click
 
 from boundby.cli import console, outcome
 from boundby.cli.console import View
-from boundby.cli.options import FILE, PLAIN, analysis_options, view_options
+from boundby.cli.options import FILE, PLAIN, analysis_options, output_option, view_options
 from boundby.cli.outcome import Exit
 from boundby.options import AnalysisOptions
 from boundby.render.formats import BY_SUFFIX
@@ -19,7 +19,7 @@ FORMATS = ("terminal", "markdown", "html", "json", "brief")
 @click.command(epilog=outcome.EPILOG)
 @click.argument("report", type=FILE)
 @click.option("--format", "format_name", type=click.Choice(FORMATS), help="How to show the result. [terminal]")
-@click.option("-o", "--output", type=FILE, help="Write to this file (.html .md .json .txt say the format).")
+@output_option("Write to this file (.html .md .json .txt say the format).")
 @analysis_options("window", "devices", "processes", "max_memory", "max_time", "nsys", "keep_export")
 @view_options(*PLAIN)
 def serving(report: Path, format_name: str | None, output: Path | None, options: AnalysisOptions, view: View) -> int:

@@ -12,7 +12,7 @@ import click
 
 from boundby.cli import outcome
 from boundby.cli.console import View
-from boundby.cli.options import json_option, view_options
+from boundby.cli.options import json_option, output_option, view_options
 from boundby.model.errors import InputError, SelectionError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ DEFAULT_STEPS = 20
 @click.command(epilog=outcome.EPILOG)
 @click.option("--pattern", metavar="NAME", help="A program that boundby knows; see --list.")
 @click.option("--program", metavar="FILE.py:make", help="Your own program: a function that returns it.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="The export to write, such as out.sqlite.")
+@output_option("The export to write, such as out.sqlite.")
 @click.option(
     "--seed", metavar="N", type=int, default=0, help="Seed of sizes and jitter: the same seed gives the same export."
 )

@@ -39,7 +39,7 @@ SORTS = ("scenario", "max")
     region="Change only what belongs to these regions, such as 'step/loss'.",
 )
 @json_option
-@output_option
+@output_option()
 @click.option(
     "--sort", type=click.Choice(SORTS), default="scenario", help="Rows as asked for, or what saves most first (max)."
 )

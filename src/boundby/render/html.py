@@ -86,6 +86,10 @@ def environment() -> Environment:
         """The text, escaped, with every number kept beside its unit."""
         return Markup(_FIGURE.sub(r"\1&nbsp;\2", str(escape(clean(text)))))
 
+    def lined(text: str) -> Markup:
+        """The text, escaped, with its lines kept: code, or what a program wrote."""
+        return Markup("\n").join(clean(line) for line in text.splitlines())
+
     result = Environment(
         loader=FileSystemLoader((FOLDER, FOLDER / "templates", FOLDER / "page/templates")),
         autoescape=True,
@@ -97,6 +101,7 @@ def environment() -> Environment:
     result.filters.update(
         {name: getattr(units, name) for name in ("duration", "percent", "size", "count", "bandwidth")},
         tight=tight,
+        lined=lined,
         capital=lambda text: text[:1].upper() + text[1:],
         flow=lambda text: " ".join(text.split()),
         info=info,

@@ -35,12 +35,12 @@ def read_written(database: Database) -> tuple[Written, ...]:
 
 
 def read_diagnostics(database: Database) -> tuple[Diagnostic, ...]:
-    """What the profiler noted, each text once, the most severe first."""
+    """What the profiler noted, each text once and on one line, the most severe first."""
     if not database.has("DIAGNOSTIC_EVENT", "severity", "text"):
         return ()
     rows = database.rows("SELECT DISTINCT severity, text FROM DIAGNOSTIC_EVENT ORDER BY severity DESC, text")
     return tuple(
-        Diagnostic(severity, text.strip())
+        Diagnostic(severity, " ".join(text.split()))
         for severity, value in rows
         if isinstance(severity, int) and (text := as_text(value))
     )

@@ -174,33 +174,30 @@ class RankedFinding(Struct, frozen=True):
         return [(evidence_label(key), evidence(key, value)) for key, value in self.finding.evidence.items()]
 
 
-_UNIT = expression(r"_(?:ns|bytes_per_s|bytes|fraction)$")
+_NAMED_UNIT = expression(r"_(?:ns|bytes_per_s|bytes|fraction)(?=_|$)")
+_UNIT = expression(r"(?:^|_)(bytes_per_s|bytes|fraction|share|ns)(?=_|$)")
+_SHOWN = {"ns": units.duration, "bytes_per_s": units.bandwidth, "bytes": units.size} | dict.fromkeys(
+    ("fraction", "share"), units.percent
+)
 
 
 def evidence_label(key: str) -> str:
     """``share of kernel time``: the value carries the unit."""
-    return clean(_UNIT.sub("", key).replace("_", " "))
+    return clean(_NAMED_UNIT.sub("", key).replace("_", " "))
 
 
-def evidence(key: str, value: object) -> str:
-    """A figure of a finding as people read it; its unit is the end of its name."""
+def evidence(key: str, value: object, unit: str = "") -> str:
+    """A figure of a finding as people read it; its unit is a word of its name, else of the name of what holds it."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: units.NOT_CAPTURED}[value]
+    unit = named[1] if (named := _UNIT.search(key)) else unit
     if isinstance(value, int | float):
-        if key.endswith("_ns") or key == "ns":
-            return units.duration(value)
-        if key.endswith("bytes_per_s"):
-            return units.bandwidth(value)
-        if key.endswith("_bytes") or key == "bytes":
-            return units.size(value)
-        if key.endswith(("fraction", "share")):
-            return units.percent(value)
-        return f"{value:,}" if isinstance(value, int) else f"{value:.3g}"
+        return _SHOWN[unit](value) if unit else f"{value:,}" if isinstance(value, int) else f"{value:.3g}"
     if isinstance(value, Mapping):
-        parts = (f"{evidence_label(str(name))}: {evidence(str(name), item)}" for name, item in value.items())
+        parts = (f"{evidence_label(str(name))}: {evidence(str(name), item, unit)}" for name, item in value.items())
         return ", ".join(parts) or "none"
     if isinstance(value, list | tuple):
-        return ", ".join(evidence("", item) for item in value) or "none"
+        return ", ".join(evidence("", item, unit) for item in value) or "none"
     return clean(str(value))
 
 
