@@ -67,6 +67,39 @@ def test_serial_part_of_the_root(tmp_path: Path) -> None:
     check(job(tmp_path, [*LATE, *bcast] * ROUNDS, *others), 0, "MPI_Bcast", len(others))
 
 
+def test_what_repeats_tells_the_steps_of_a_program_that_names_none(tmp_path: Path) -> None:
+    """A long part of all ranks before the loop leaves who is late in each round known by these."""
+    meets: list[Step] = [Collective(), Collective("MPI_Bcast", root=0)]
+    before: list[Step] = [Own(25 * LATE_NS)]
+    report = job(tmp_path, *([*before, *[*own, *meets] * ROUNDS] for own in (EARLY, EARLY, LATE, EARLY)))
+    check(report, 2, "MPI_Allreduce", 3)
+    assert (report.steps, report.stragglers[0].steps, report.verdict.confidence) == (ROUNDS, ROUNDS, "high")
+    assert "names no steps" in report.notes[-1]
+
+
+def test_what_comes_once_is_no_turn(tmp_path: Path) -> None:
+    """A serial part at the begin, and another rank that is late each time: two culprits, not chance."""
+    meets: list[Step] = [Collective(), Collective("MPI_Bcast", root=0)]
+    programs = [[*own, *meets] * ROUNDS for own in (EARLY, EARLY, LATE, EARLY)]
+    report = job(tmp_path, [Own(25 * LATE_NS), *programs[0]], *programs[1:])
+    found = [(one.kind, one.ranks, one.steps) for one in report.stragglers]
+    assert found == [("exceptions", (0,), 1), ("rank", (2,), ROUNDS)]
+
+
+@pytest.mark.parametrize("repeats", [False, True])
+def test_turns_take_steps(repeats: bool, tmp_path: Path) -> None:
+    """Where nothing repeats, nobody can take turns; where it does, they are told."""
+    names = ["MPI_Allreduce"] * 40 if repeats else [f"MPI_{name}" for name in ("Barrier", "Allreduce", "Alltoall")]
+    programs: list[list[Step]] = [[] for _ in range(4)]
+    for number, name in enumerate(names):
+        for rank, program in enumerate(programs):
+            program += [*(LATE if (7 * number // 2) % 4 == rank else EARLY), Collective(name)]
+    report = job(tmp_path, *programs)
+    kinds = [one.kind for one in report.stragglers]
+    assert kinds == (["random"] if repeats else ["rank", "rank"]), report.stragglers
+    assert report.verdict.confidence == ("high" if repeats else "medium")
+
+
 def test_even_ranks_have_no_culprit(tmp_path: Path) -> None:
     report = job(tmp_path, *([[*EARLY, Collective()] * ROUNDS] * 4))
     assert not report.stragglers

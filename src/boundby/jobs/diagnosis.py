@@ -15,12 +15,13 @@ from msgspec.structs import replace
 
 from boundby.jobs.chain import Chain
 from boundby.jobs.even import Even
-from boundby.jobs.meetings import Aligned
+from boundby.jobs.meetings import Aligned, Matched
 from boundby.jobs.peers import stages_of
 from boundby.jobs.summary import RankSummary, merged
-from boundby.model.arrays import BoolArray, Int64Array, ranked
+from boundby.model.arrays import BoolArray, Int64Array, factorize, ranked, sorted_distinct
 from boundby.model.causes import BUSY_CAUSES, CAUSES, Cause
 from boundby.model.scale import HABIT, HALF, LIST, MOST, NOTABLE, SLIGHT
+from boundby.structure.loop_detection import find_loop
 
 Float = npt.NDArray[np.float64]
 #: Nobody is accused of less than this share of the job's time, as it is without those accused before: ordinary devices
@@ -262,6 +263,38 @@ def _steps(summaries: Sequence[RankSummary], aligned: Aligned) -> tuple[int, lis
     return -(-(len(reference) - first) // group), [np.append(-1, one) for one in counted], group
 
 
+def in_rounds(summaries: list[RankSummary], matched: Matched) -> list[RankSummary]:
+    """The ranks of a program that tells no steps: what they all meet in again and again cuts the run into rounds, which
+    are its steps. What comes before the loop and what comes after it are a step each. Without such a loop: as they
+    are."""
+    shared = np.flatnonzero(matched.size == len(summaries))
+    if any(len(one.step_ns) > 1 for one in summaries) or not len(shared):
+        return summaries
+    kinds = {kind: number for number, kind in enumerate(sorted(set(matched.kind)))}
+    kind = np.array([kinds[matched.kind[one]] for one in shared.tolist()], np.int64)
+    token = factorize(kind, matched.bytes[shared], matched.group[shared])[1].astype(np.int64)
+    begun_ns = np.maximum.reduceat(matched.end_ns, matched.first[:-1])[shared]
+    loop = find_loop(token, begun_ns, np.arange(len(shared)))
+    if loop is None:
+        return summaries
+    # A round begins where all have left what they met in before it.
+    before = sorted_distinct(loop.begin, loop.end) - 1
+    return [_cut(one, place, matched, shared[before[before >= 0]]) for place, one in enumerate(summaries)]
+
+
+def _cut(summary: RankSummary, place: int, matched: Matched, ends: Int64Array) -> RankSummary:
+    """A rank whose steps begin with its window and where it has left each of these instances."""
+    events = summary.events
+    instance = np.append(matched.instance_of(place, len(summary.meetings)), -1)[events.meeting]
+    last = np.full(len(matched) + 1, -1, np.int64)
+    np.maximum.at(last, instance, np.arange(len(events)))
+    edges = np.maximum.accumulate(last[ends])
+    edges = edges[edges < len(events) - 1]
+    step_ns = np.append(summary.window_ns[0], events.time_ns[edges] + 1)
+    step = np.searchsorted(edges, summary.work.event, side="left").astype(np.int32)
+    return replace(summary, step_ns=step_ns, work=replace(summary.work, step=step))
+
+
 def _spread(values: Float) -> Float:
     """The usual deviation from the median, per column."""
     spread: Float = _MAD * np.median(np.abs(values - np.median(values, axis=0)), axis=0)
@@ -379,9 +412,9 @@ class _Search:
     def _usual_without(self, rows: list[int], odd: npt.NDArray[np.bool_]) -> None:
         """Instead of an exception a rank does what those without one do in that step, else what it does itself in
         others."""
-        time = self.time[rows]
-        calm = (~odd).sum(axis=0)
-        others = np.divide(np.where(odd, 0, time).sum(axis=0), calm, out=np.zeros(time.shape[1:]), where=calm > 0)
+        time, calm = self.time[rows], (~odd).sum(axis=0)
+        middle = np.maximum(calm - 1, 0) // 2  # one of them may be slow
+        others = np.take_along_axis(np.sort(np.where(odd, np.inf, time), axis=0), middle[None], axis=0)[0]
         own = np.median(time, axis=1, keepdims=True)
         self.usual[rows] = np.where(odd, np.where(calm > 0, others, own), self.usual[rows])
 
@@ -403,7 +436,7 @@ class _Search:
             culprits, extras = culprits + found, extras + added
             if found or added:
                 continue
-            if len(chance) == _MOST_CHANCES:
+            if len(chance) == _MOST_CHANCES or job.steps < FEW_STEPS:  # in one step nobody takes turns
                 break
             before, least = self.factor, LEAST_RANDOM_SHARE * left_ns
             turns = self._random()
@@ -421,7 +454,8 @@ class _Search:
             if turns is None:
                 break
             chance.append(turns)
-        chance = self._micro_batches(chance)
+        if job.steps >= FEW_STEPS:
+            chance = self._micro_batches(chance)
         if self.is_even:  # that may have hidden a stage
             culprits += self._stages()
         # Where ranks take turns in this, that it befell one more often is chance, too.
@@ -551,9 +585,15 @@ class _Search:
         time, usual, odd = self.time[rank], self.usual[rank], self.is_exception[rank][:, job.cause]
         always, exceptions = always[job.cause], exceptions[job.cause]
         mine, theirs = np.where(odd, 0, time).sum(axis=0), np.where(odd, 0, usual).sum(axis=0)
-        steady = np.where(always, np.divide(theirs, mine, out=np.ones_like(mine), where=mine > 0), 1.0)
+        ratio = np.divide(theirs, mine, out=np.ones_like(mine), where=mine > 0)
+        # It does so many times what they do, or so much more in each step, whichever tells its steps better.
+        more = (mine - theirs) / np.maximum((~odd).sum(axis=0), 1)
+        times_off, more_off = (
+            np.where(odd, 0, np.abs(off)).sum(axis=0) for off in (time * ratio - usual, time - more - usual)
+        )
+        without = np.divide(np.maximum(time - more, 0), time, out=np.ones_like(time), where=time > 0)
+        factor = np.where(always, np.where(more_off < times_off, without, ratio), 1.0)
         missing = float(theirs[always & (mine <= 0)].sum())
-        factor = np.tile(steady, (len(time), 1))
         factor *= 1 + missing / max(float((time * factor).sum()), 1.0)
         back = np.divide(usual, time, out=np.ones_like(time), where=time > 0)
         like: Float = np.asarray(np.where(odd & exceptions, back, factor), np.float64)

@@ -530,7 +530,7 @@ def _settle(
         ready[order],
         np.minimum.reduceat(stream[order] == UNKNOWN, first[:-1]) if instances else np.empty(0, bool),
     )
-    begin_together = one_clock is not None and not any(one.device for one in summaries)
+    begin_together = one_clock is not None and all(one.begins_mpi and not one.device for one in summaries)
     return Aligned(matched, clocks, tuple(notes), begin_together)
 
 

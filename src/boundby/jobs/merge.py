@@ -11,7 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from boundby.capture.folder import worker_of
-from boundby.jobs.diagnosis import FEW_STEPS, Chance, Culprit, Diagnosis, Job, diagnose
+from boundby.jobs.diagnosis import FEW_STEPS, Chance, Culprit, Diagnosis, Job, diagnose, in_rounds
 from boundby.jobs.laws import broken
 from boundby.jobs.lines import line_of
 from boundby.jobs.meetings import Aligned, Clock, align
@@ -59,6 +59,7 @@ def merge(summaries: Sequence[RankSummary], path: str, left_out: Sequence[str] =
             f"Give one report per rank, or a folder of them. Of one process, however many GPUs: boundby analyze {path}",
         )
     _demand_meetings(kept, aligned, path)
+    of_program, kept = kept, in_rounds(kept, aligned.matched)
     diagnosis, job = diagnose(kept, aligned)
     diagnosis = replace(diagnosis, culprits=tuple(folded(diagnosis.culprits, [one.host for one in kept])))
     ranks = _ranks(kept, aligned, diagnosis, job)
@@ -66,6 +67,8 @@ def merge(summaries: Sequence[RankSummary], path: str, left_out: Sequence[str] =
     here = {one.rank for one in kept}
     missing = tuple(sorted(set(range(max(world, 0))) - here)) if UNKNOWN not in here else ()
     notes = [*aligned.notes, *_notes(kept, aligned, diagnosis, missing)]
+    if kept is not of_program:
+        notes.append("The program names no steps: those told here are rounds of the collectives that all ranks share.")
     waited = _waited_in(kept, aligned)
     is_mpi = any(one.begins_mpi is not None for one in summaries)
     stragglers = tuple(_straggler(one, job, is_mpi, *_longest(waited, one.ranks)) for one in diagnosis.culprits)
