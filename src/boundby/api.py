@@ -47,6 +47,7 @@ if TYPE_CHECKING:  # each step loads what it needs: an account alone takes no re
     from boundby.claims.laws import Wholes
     from boundby.compare.gate import Budget
     from boundby.evidence.context import RuleContext
+    from boundby.jobs.gather import Answer as Unused
     from boundby.jobs.summary import RankSummary
     from boundby.replay import Answer, Counterfactuals, Filled, Predictor
     from boundby.results.comparison import Comparison, GateResult
@@ -500,8 +501,8 @@ def job_ranks(
     workers: int | None = None,
     scheduler: str | None = None,
     progress: Progress | None = None,
-) -> tuple[list[RankSummary], str, list[str]]:
-    """What ``job`` joins: a compact summary of each rank, what to call the job, and why reports were left out."""
+) -> tuple[list[RankSummary], str, list[Unused]]:
+    """What ``job`` joins: a compact summary of each rank, what to call the job, and reports that are left out."""
     from boundby.jobs.gather import find_reports, gather
 
     given = [reports] if isinstance(reports, str | PathLike) else list(reports)

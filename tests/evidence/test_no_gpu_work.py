@@ -15,7 +15,8 @@ from boundby.cli.outcome import Exit
 from boundby.render import brief, markdown, screen, terminal
 from boundby.results.report import Report
 from boundby.simulate.nsys_export import Export, Name
-from tests.trace.test_last_words import CAUGHT, IMPORT, KEYBOARD, TENSORFLOW
+from boundby.trace.vocabulary.last_words import UNCLEAR
+from tests.trace.test_last_words import CAUGHT, IMPORT, INSIDE, KEYBOARD, TENSORFLOW
 
 MS = 1_000_000
 PID = 1000
@@ -41,9 +42,9 @@ def host_only(command: tuple[str, ...] = ("python", "train.py")) -> Export:
     return export
 
 
-def written(export: Export, text: str, kind: str = "stderr") -> None:
-    process = export.thread(PID).global_pid
-    export.row("ProcessStreams", globalPid=process, filenameId=Name(f"pid_{PID}_{kind}.log"), contentId=Name(text))
+def written(export: Export, text: str, kind: str = "stderr", pid: int = PID) -> None:
+    process = export.thread(pid).global_pid
+    export.row("ProcessStreams", globalPid=process, filenameId=Name(f"pid_{pid}_{kind}.log"), contentId=Name(text))
 
 
 def report(export: Export, folder: Path) -> Report:
@@ -113,6 +114,27 @@ def test_who_prints_errors_and_runs_on_is_judged(text: str, tmp_path: Path) -> N
     assert found.threads[0].verdict.bound == "cpu"
 
 
+def test_an_error_that_may_have_been_caught_is_told_above_the_verdict(tmp_path: Path) -> None:
+    """Nothing says that the program failed: it is judged, and no limit is told as kept."""
+    export = host_only()
+    written(export, INSIDE)
+    found = report(export, tmp_path)
+    assert found.trace.program is not None
+    assert found.trace.program.ended == UNCLEAR
+    assert found.threads[0].verdict.bound == "cpu"
+    for text in (screen.render(found), terminal.render(found), markdown.render(found)):
+        assert "PRINTED AN ERROR: RuntimeError: shapes do not fit (sweep.py:8)" in text
+        assert "may have ended by it, or caught it and gone on" in " ".join(text.split())
+        assert "FAILED" not in text
+
+
+def test_check_does_not_keep_what_an_error_may_have_cut_short(tmp_path: Path) -> None:
+    path = failed_after_work(INSIDE).write(tmp_path / "report.sqlite", "2026")
+    [kept] = api.check(path, "gpu_utilization > 1 %").limits
+    assert kept.untold
+    assert "may have ended by the error" in kept.message
+
+
 def test_a_program_of_the_host_is_judged_and_never_surely(tmp_path: Path) -> None:
     found = report(host_only(), tmp_path)
     assert found.threads[0].verdict.bound == "cpu"
@@ -178,14 +200,14 @@ def test_backtraces_tell_who_does_not_come_out_of_the_driver(inside: range, diag
         assert "INSIDE A CUDA CALL" in no_verdict(found, diagnosis)
 
 
-def failed_after_work() -> Export:
+def failed_after_work(text: str = IMPORT) -> Export:
     export = host_only()
     thread = export.thread(PID)
     for begin in range(10, 60, 5):
         export.kernel(
             export.api(thread, begin * MS, begin * MS + 5_000, "cudaLaunchKernel"), begin * MS + MS, begin * MS + 3 * MS
         )
-    written(export, IMPORT)
+    written(export, text)
     return export
 
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from benchmarks.simulated.ranks import MS, Collective, Own, Recv, Send, Step, ranks
+from benchmarks.simulated.ranks import FIRST_PID, MS, Collective, Own, Recv, Send, Step, ranks
 
 from boundby import api
+from boundby.compare.gate import check_job, parse
 from boundby.document.job_document import document
-from boundby.render import to_terminal
+from boundby.render import to_markdown, to_terminal
 from boundby.results.job import JobReport
+from boundby.trace.vocabulary.last_words import FAILED
+from tests.evidence.test_no_gpu_work import host_only, written
 from tests.support.export import Export
 from tests.support.split import split
+from tests.trace.test_last_words import IMPORT, SHAPES
 
 ROUNDS, LATE_NS = 12, 8 * MS
 EARLY: list[Step] = [Own(MS)]
@@ -125,6 +129,31 @@ def test_a_rank_that_dies_is_named(tmp_path: Path) -> None:
         (1, "MPI_Allreduce", False),
     ]
     assert "rank 1 ended outside of MPI, after MPI_Allreduce" in " ".join(to_terminal.render(document(report)).split())
+
+
+def test_a_program_that_failed_is_told_first(tmp_path: Path) -> None:
+    """In one report for all of its ranks, in one a rank for that rank; what is no rank's report as well."""
+    programs = [[*EARLY, Collective(), Collective("MPI_Bcast", root=0)] * ROUNDS for _ in range(3)]
+    export = ranks(programs)
+    written(export, SHAPES, pid=FIRST_PID)
+    whole = export.write(tmp_path / "ranks.sqlite")
+    split(whole, tmp_path, {FIRST_PID + number: number * MS for number in range(3)})
+    broken = host_only()
+    written(broken, IMPORT)
+    broken.write(tmp_path / "process_6000.sqlite")
+    whole.rename(tmp_path.parent / f"{tmp_path.name}.sqlite")
+    for path, first in (
+        (tmp_path.parent / f"{tmp_path.name}.sqlite", ["The program FAILED: RuntimeError: mat1 and mat2"]),
+        (tmp_path, ["The program of process_6000.sqlite FAILED: ModuleNotFoundError", "The program of rank 0 FAILED"]),
+    ):
+        report = api.job([path], workers=1)
+        assert report.verdict.confidence == "medium"
+        assert sorted(one.program.ended for one in report.programs) == [FAILED] * len(first)
+        for text in (to_terminal.render(document(report)), to_markdown.render(document(report))):
+            told = " ".join(text.replace("\\", "").split()).removeprefix("### ")
+            assert told.startswith(first[0])
+            assert all(words in told[: told.index("The job of 3 ranks")] for words in first)
+        assert check_job([parse("stragglers < 5")], report).limits[0].untold
 
 
 def test_one_report_a_rank_gives_the_same_culprit(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from boundby.trace.vocabulary.last_words import FAILED, INTERRUPTED, LONGEST_WORDS, last_words, masked
+from boundby.trace.vocabulary.last_words import FAILED, INTERRUPTED, LONGEST_WORDS, UNCLEAR, last_words, masked
 
 IMPORT = """\
 Traceback (most recent call last):
@@ -31,6 +31,8 @@ RuntimeError: mat1 and mat2 shapes cannot be multiplied (64x512 and 256x10)
 """
 ASYNC_CUDA = """\
 Traceback (most recent call last):
+  File "gather.py", line 44, in <module>
+    step(x)
   File "gather.py", line 30, in step
     print(x.sum().item())
 RuntimeError: CUDA error: device-side assert triggered
@@ -303,6 +305,40 @@ TESTS = "=========== 1 failed, 212 passed, 3 warnings in 41.02s ===========\n"
 def test_an_error_after_which_the_program_runs_on_is_none(text: str) -> None:
     assert last_words(text) is None
     assert last_words("", text) is None
+
+
+INSIDE = """\
+Traceback (most recent call last):
+  File "/app/sweep.py", line 8, in main
+    fit(batch)
+RuntimeError: shapes do not fit
+"""
+AGAIN = SHAPES + SHAPES
+HYDRA = f"Error executing job with overrides: []\n{INSIDE}"
+LAUNCHED = f"{INSIDE}mpirun noticed that process rank 1 with PID 0 on node node7 exited on signal 6 (Aborted).\n"
+
+
+@pytest.mark.parametrize("text", [INSIDE, AGAIN])
+def test_a_traceback_that_was_caught_does_not_tell_the_end(text: str) -> None:
+    said = last_words(text)
+    assert said is not None
+    assert said.ended == UNCLEAR
+    assert "RuntimeError" in said.words
+    assert last_words(text, exit_code=0) is None
+    known = last_words(text, exit_code=1)
+    assert known is not None
+    assert (known.ended, known.words) == (FAILED, said.words)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [(HYDRA, "shapes do not fit"), (LAUNCHED, "shapes do not fit"), (INSIDE + HEAP, "double free")],
+)
+def test_an_error_that_was_caught_counts_where_something_else_tells_the_end(text: str, words: str) -> None:
+    said = last_words(text)
+    assert said is not None
+    assert said.ended == FAILED
+    assert words in said.words
 
 
 @pytest.mark.parametrize("text", [IMPORT, UCX, UNCAUGHT])

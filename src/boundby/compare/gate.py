@@ -31,7 +31,7 @@ from boundby.results.job import JobComparison, JobReport
 from boundby.results.report import RegionReport, Report
 from boundby.structure.steps import find_steps, likely_steps
 from boundby.trace.facts import END_UNKNOWN, EXPORT_INCOMPLETE, UNBELIEVABLE, ProgramEnd
-from boundby.trace.vocabulary.last_words import FAILED
+from boundby.trace.vocabulary.last_words import FAILED, UNCLEAR
 
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     "<=": operator.le,
@@ -143,15 +143,13 @@ def check(
 ) -> GateResult:
     """Hold every limit against the report, and against the comparison whose later side it is. Raises LimitError for
     a limit that needs two runs where there is one."""
-    region = step_of(report, steps)
+    region, end = step_of(report, steps), report.trace.program
     results = [_check(limit, report, comparison, region) for limit in limits]
     warned = {warning.code for warning in report.trace.warnings}
     warned |= {doubt.code for doubt in comparison.doubts} if comparison is not None else set()
-    for why in (why for code, why in OPEN.items() if code in warned):  # what is broken is told as broken
-        results = [_open(result, why) if result.kept and not result.skipped else result for result in results]
-    if (end := report.trace.program) is not None and end.ended == FAILED:
-        results = [result if result.skipped else _of_failed(result, end) for result in results]
-    return GateResult(report.trace.path, tuple(results))
+    for why in (why for code, why in OPEN.items() if code in warned):
+        results = [_open(result, why) for result in results]
+    return GateResult(report.trace.path, _by_end(results, [] if end is None else [end]))
 
 
 #: Warnings of a report of which nothing that it keeps is known to be kept, and why.
@@ -163,7 +161,21 @@ OPEN = {
 }
 
 
+def _by_end(results: Sequence[LimitResult], ends: Sequence[ProgramEnd]) -> tuple[LimitResult, ...]:
+    """What can be told of limits by how programs ended."""
+    for end in ends:
+        if end.ended == UNCLEAR:
+            why = f"the program may have ended by the error that it printed ({end.words})"
+            results = [_open(result, why) for result in results]
+        elif end.ended == FAILED:
+            results = [result if result.skipped else _of_failed(result, end) for result in results]
+    return tuple(results)
+
+
 def _open(result: LimitResult, why: str) -> LimitResult:
+    """Not known to be kept; what is broken is told as broken."""
+    if result.skipped or not result.kept:
+        return result
     text = f"Whether this holds for all of it cannot be told: {why}."
     return replace(result, kept=False, untold=True, message=f"{result.message} {text}")
 
@@ -189,7 +201,7 @@ def check_job(limits: Sequence[Limit], job: JobReport, comparison: JobComparison
         if read is None:
             raise LimitError(f"{limit.text!r}: {limit.quantity} is not of a job.", LIST)
         results.append(_judge(limit, read(job), "The job holds no ranks."))
-    return GateResult(job.path, tuple(results))
+    return GateResult(job.path, _by_end(results, [one.program for one in job.programs]))
 
 
 def step_of(report: Report, glob: str | None = None) -> RegionReport | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from boundby.document import sentences
 from boundby.document.blocks import (
     Bar,
     Bars,
@@ -33,7 +34,7 @@ from boundby.document.blocks import (
 from boundby.document.comparison_document import limits, told_first
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, CAUSE_INFO, CAUSE_KEYS, COLORS, JOB_CAUSES, LETTER, NOUN, SHORT_LABEL
-from boundby.model.scale import HALF, HARDLY, NEGLIGIBLE, SMALL
+from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, NEGLIGIBLE, SMALL
 from boundby.results.comparison import GateResult
 from boundby.results.job import (
     JobComparison,
@@ -46,6 +47,7 @@ from boundby.results.job import (
     StragglerChange,
 )
 from boundby.structure import ranks as mpi_ranks
+from boundby.trace.vocabulary.last_words import UNCLEAR
 
 #: Up to so many ranks stand one by one; of more, those that stand out.
 ONE_BY_ONE = 16
@@ -117,6 +119,18 @@ def headline(job: JobReport) -> str:
     if verdict.bound == "unknown":
         return f"It is not known what bounds the job of {ranks.rstrip(',')}: {clean(verdict.because)}."
     return f"The job of {ranks} is {bound}: {clean(verdict.because)}."
+
+
+def programs(job: JobReport) -> Iterator[Heading | Paragraph]:
+    """How programs ended that did not end well, above all else."""
+    for one in job.programs[:A_FEW_LINES]:
+        end, names = one.program, [*(name_of(job, place) for place in one.ranks), *map(clean, one.left_out)]
+        who = f"{names[0]} and {units.plural(len(names) - 1, 'more rank')}" if len(names) > 1 else names[0]
+        is_all = len(names) == len(job.ranks) + len(job.left_out)
+        yield Heading(str(sentences.ended_headline(end, "The program" if is_all else f"The program of {who}")))
+        rest = sentences.MAY_HAVE_CAUGHT if end.ended == UNCLEAR else f"{sentences.when(end)}."
+        yield from (Paragraph(line.strip(), "faint") for line in sentences.own_lines(end))
+        yield Paragraph(rest)
 
 
 def endings(job: JobReport) -> str:
@@ -211,12 +225,12 @@ def nobody(job: JobReport) -> str:
         return "None of the ranks here, as far as these reports show: what others hold up cannot be seen."
     most = job.most_waited_for()
     waits = sum(rank.wait_ns for rank in job.ranks) / max(sum(rank.window_ns for rank in job.ranks), 1)
-    if job.steps == 1 and most is not None and most[1] > _MOSTLY and waits > _LEAST_WAITS:
+    if most is not None and most[1] > _MOSTLY and waits > _LEAST_WAITS:
         who, share = name_of(job, most[0]), units.percent(most[1])
-        return (
-            f"Perhaps {who}: {share} of what ranks wait for others is for it. One step is too few to say whether that"
-            " is so in every step."
-        )
+        why = "One step is too few to say whether that is so in every step."
+        if job.steps > 1:
+            why = f"Its {job.steps} steps differ too much from each other to say that it is slow itself."
+        return f"Perhaps {who}: {share} of what ranks wait for others is for it. {why}"
     return "Nobody: no rank, stage or link is so much slower than its peers that the job would gain."
 
 
@@ -338,6 +352,7 @@ def document(job: JobReport, look: Look = STANDING_OUT, links: Sequence[str | No
     return Document(
         "boundby job",
         (
+            *programs(job),
             Heading(headline(job)),
             Facts(tuple(facts(job))),
             *([Paragraph(f"Confidence limited: {reasons}.", "faint")] if reasons else []),

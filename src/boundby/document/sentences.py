@@ -32,7 +32,7 @@ from boundby.results.report import (
     WhatIf,
 )
 from boundby.trace.facts import PYTORCH, ProgramEnd, UnreadTable
-from boundby.trace.vocabulary.last_words import INTERRUPTED
+from boundby.trace.vocabulary.last_words import INTERRUPTED, UNCLEAR
 
 IN_RANGES = NEARLY_ALL  # of the host's time: ranges that cover less of it are told to do so
 NOTHING = "Nothing to account for: the report holds no GPU work and no thread with NVTX ranges."
@@ -111,29 +111,43 @@ def end_above(report: Report) -> Lead | None:
 
 
 def ended(report: Report) -> Lead | None:
-    """How the program ended, where it failed or was interrupted."""
+    """How the program ended, where it failed or was interrupted, or printed an error and may have gone on."""
     end = report.trace.program
     if end is None:
         return None
-    told = f"It ended after {units.duration(end.after_ns)}"
+    if end.ended == UNCLEAR:
+        return Lead(ended_headline(end), (MAY_HAVE_CAUGHT,))
+    why, rest = report.trace.no_gpu_work, "What follows is what it did until then"
     if not report.devices:
-        why = report.trace.no_gpu_work
-        told += ", before any GPU work" if why is None or not why.has_started_cuda else ", with no GPU work on record"
-    told += f", with exit status {end.exit_code}" if end.exit_code is not None else ""
-    rest = (
-        "What follows is what it did until then" if report.devices else "What was measured until then gives no verdict"
-    )
+        rest = "What was measured until then gives no verdict"
     rest = "The recording is whole until then" if end.ended == INTERRUPTED else rest
-    lines = () if end.ended == INTERRUPTED else tuple(clean(line) for line in end.lines if end.words not in line)
-    return Lead(ended_headline(end), (f"{told}. {rest}.",), lines)
+    told = when(end, why is not None and why.has_started_cuda)
+    return Lead(ended_headline(end), (f"{told}. {rest}.",), own_lines(end))
 
 
-def ended_headline(end: ProgramEnd) -> Headline:
+def when(end: ProgramEnd, has_started_cuda: bool = False) -> str:
+    """``It ended after 17 ms, before any GPU work, with exit status 1``."""
+    told = f"It ended after {units.duration(end.after_ns)}"
+    if end.before_gpu_work:
+        told += ", with no GPU work on record" if has_started_cuda else ", before any GPU work"
+    return told if end.exit_code is None else f"{told}, with exit status {end.exit_code}"
+
+
+def own_lines(end: ProgramEnd) -> tuple[str, ...]:
+    """What the program wrote of its failure, beside the words that the headline has."""
+    return () if end.ended == INTERRUPTED else tuple(clean(line) for line in end.lines if end.words not in line)
+
+
+MAY_HAVE_CAUGHT = "No exit status is on record: the program may have ended by it, or caught it and gone on."
+_ENDED = {INTERRUPTED: (" was ", "INTERRUPTED"), UNCLEAR: (" ", "PRINTED AN ERROR")}
+
+
+def ended_headline(end: ProgramEnd, who: str = "The program") -> Headline:
     """``The program FAILED: ModuleNotFoundError: No module named 'numpy' (train.py:6).``"""
-    before, stressed = ("The program was ", "INTERRUPTED") if end.ended == INTERRUPTED else ("The program ", "FAILED")
+    before, stressed = _ENDED.get(end.ended, (" ", "FAILED"))
     words = clean(end.words).rstrip(".")
     place = f" ({clean(end.where)})" if end.where and end.where not in words else ""
-    return Headline(before, stressed, f": {words}{place}." if words else f"{place}.", "unknown")
+    return Headline(f"{who}{before}", stressed, f": {words}{place}." if words else f"{place}.", "unknown")
 
 
 def not_busy(device: DeviceReport) -> str:

@@ -20,7 +20,7 @@ from boundby.jobs.peers import stages_of
 from boundby.jobs.summary import RankSummary, merged
 from boundby.model.arrays import BoolArray, Int64Array, factorize, ranked, sorted_distinct
 from boundby.model.causes import BUSY_CAUSES, CAUSES, Cause
-from boundby.model.scale import HABIT, HALF, LIST, MOST, NOTABLE, SLIGHT
+from boundby.model.scale import HABIT, HALF, LIST, MOST, NEARLY_ALL, NOTABLE, SLIGHT
 from boundby.structure.loop_detection import find_loop
 
 Float = npt.NDArray[np.float64]
@@ -216,11 +216,11 @@ class Job:
         ends = self.chain.replay_slots(own, self.chain.transfer_ns if transfer is None else transfer)
         return (float(ends.max(initial=0)) - self.begin_ns) * self._scale
 
-    def uneven_ns(self, factor: Float) -> float:
-        """By how much the stretches, with their work multiplied, differ from those like them, in sum over all."""
+    def longer_ns(self, factor: Float) -> Float:
+        """By how much each rank's stretches, with their work multiplied, are longer than those like them."""
         table = self._table([factor])[:, 0]
         table[-1] = 0.0
-        return self.even.uneven_ns(table)
+        return self.even.longer_ns(table)
 
     def balanced_length(self) -> float:
         """The job's length if its ranks, steps and transfers were even; never more than it is."""
@@ -278,8 +278,9 @@ def in_rounds(summaries: list[RankSummary], matched: Matched) -> list[RankSummar
     if loop is None:
         return summaries
     # A round begins where all have left what they met in before it.
-    before = sorted_distinct(loop.begin, loop.end) - 1
-    return [_cut(one, place, matched, shared[before[before >= 0]]) for place, one in enumerate(summaries)]
+    begins = sorted_distinct(loop.begin, loop.end)
+    ends = shared[begins[(begins > 0) & (begins < len(shared))] - 1]
+    return [_cut(one, place, matched, ends) for place, one in enumerate(summaries)]
 
 
 def _cut(summary: RankSummary, place: int, matched: Matched, ends: Int64Array) -> RankSummary:
@@ -289,7 +290,6 @@ def _cut(summary: RankSummary, place: int, matched: Matched, ends: Int64Array) -
     last = np.full(len(matched) + 1, -1, np.int64)
     np.maximum.at(last, instance, np.arange(len(events)))
     edges = np.maximum.accumulate(last[ends])
-    edges = edges[edges < len(events) - 1]
     step_ns = np.append(summary.window_ns[0], events.time_ns[edges] + 1)
     step = np.searchsorted(edges, summary.work.event, side="left").astype(np.int32)
     return replace(summary, step_ns=step_ns, work=replace(summary.work, step=step))
@@ -762,6 +762,10 @@ class _Search:
             return None
         explains = not is_even and found[0][0] >= found[-1][0] * _EXPLAINS
         saving, why, where, factor = found[0] if explains else found[-1]
+        late = np.maximum(job.time * (self.factor - factor), 0).sum(axis=2)  # of each rank in each step
+        turns = np.bincount(late.argmax(axis=0), late.sum(axis=0))
+        if turns.max() > NEARLY_ALL * turns.sum():  # it is always the same, or only once
+            return None
         self.factor = factor
         return Chance(why, where, max(round(saving), 0))
 
@@ -773,14 +777,15 @@ class _Search:
         if saving < LEAST_RANDOM_SHARE * left_ns:
             return chance
         time = (job.time * self.factor).sum(axis=(0, 1))
-        cause = max(range(len(CAUSES)), key=lambda one: self._uneven_ns(job.cause == one))
+        cause = max(range(len(CAUSES)), key=lambda one: self._longer_ns(job.cause == one).sum())
         of_cause = job.cause == cause
         if not of_cause.any() or cause in _LASTING:
             return chance
-        if self._uneven_ns(of_cause) < LEAST_UNEVEN * float(time[of_cause].sum()):
+        longer = self._longer_ns(of_cause)
+        if 2 * longer.sum() < LEAST_UNEVEN * time[of_cause].sum() or longer.max() > NEARLY_ALL * longer.sum():
             return chance
         keys = sorted(np.flatnonzero(of_cause).tolist(), key=lambda key: -float(time[key]))[:_MOST_PARTS]
-        worst = max(keys, key=lambda key: self._uneven_ns(np.arange(len(job.cause)) == key))
+        worst = max(keys, key=lambda key: self._longer_ns(np.arange(len(job.cause)) == key).sum())
         self.is_even, self.least_ns = True, LEAST_SHARE * (left_ns - saving)
         before = [one for one in chance if one.cause == cause]
         if before:
@@ -788,11 +793,11 @@ class _Search:
             return [more if one is before[0] else one for one in chance]
         return [*chance, Chance(Cause(cause), job.regions[int(job.region[worst])], saving)]
 
-    def _uneven_ns(self, keys: npt.NDArray[np.bool_]) -> float:
-        """By how much stretches of what is in ``keys`` differ from those like them, in sum over all."""
+    def _longer_ns(self, keys: npt.NDArray[np.bool_]) -> Float:
+        """By how much each rank's stretches of what is in ``keys`` are longer than those like them."""
         if not keys.any():
-            return 0.0
-        return self.job.uneven_ns(np.where(keys, self.factor, 0.0))
+            return np.zeros(len(self.job.summaries))
+        return self.job.longer_ns(np.where(keys, self.factor, 0.0))
 
     def _balanced(self) -> Float:
         """Every rank of a stage does the mean of it in each step."""

@@ -138,10 +138,12 @@ class Even:
         between: Float = low_usual + share * (np.append(usual, 0.0)[at] - low_usual)
         return between
 
-    def uneven_ns(self, table: Float) -> float:
-        """By how much stretches, of which each cell's factor is in ``table``, differ from those like them, in sum."""
-        done = self._done(self.chain.own(table))[self.marks]
-        return float(np.abs(self._stretches(done) - self._stretches(self._usual(done))).sum())
+    def longer_ns(self, table: Float) -> Float:
+        """By how much each rank's stretches, of which each cell's factor is in ``table``, are longer than those like
+        them, in sum; others are as much shorter."""
+        course, done = self.chain.course, self._done(self.chain.own(table))[self.marks]
+        longer = np.maximum(self._stretches(done) - self._stretches(self._usual(done)), 0)
+        return np.asarray(np.bincount(course.rank[self.marks], longer, course.ranks), np.float64)
 
     def _stretches(self, done: Float) -> Float:
         """Of each of ``marks`` what is done since the one before in its step."""

@@ -27,6 +27,8 @@ from boundby.model.stage import stage
 from boundby.opening import Progress, open_trace
 from boundby.options import AnalysisOptions
 from boundby.readers.nsys import export_kind
+from boundby.trace.facts import ProgramEnd
+from boundby.trace.program import program_end
 
 #: A report whose worker dies so often is left out.
 _TRIES = 3
@@ -34,11 +36,13 @@ _OWN = ("run.json", "report.json", "job.json")
 
 
 class Answer(Struct, frozen=True):
-    """What became of one report."""
+    """What became of one report: what its ranks did, or the problem with it; and how its program ended, where it says
+    so."""
 
     name: str
     summaries: tuple[RankSummary, ...] = ()
     problem: str = ""
+    program: ProgramEnd | None = None
 
 
 def find_reports(given: Sequence[Path]) -> tuple[str, list[tuple[str, Path]]]:
@@ -87,14 +91,17 @@ def _inside(folder: Path) -> Iterator[Path]:
 
 def read_rank(name: str, path: Path, options: AnalysisOptions) -> Answer:
     """One report's summaries, or why there are none."""
+    program = None
     try:
         trace = open_trace(path, options.nsys, _silent, keep_export=options.keep_export)
+        program = program_end(trace)
         with stage("accounting", events=len(trace.operations) + len(trace.api) + len(trace.ranges)):
             return Answer(name, tuple(summarise(trace, name)))
     except UserError as error:
-        return Answer(name, problem=f"{name}: {error.message}")
+        return Answer(name, problem=f"{name}: {error.message}", program=program)
     except Exception as error:
-        return Answer(name, problem=f"{name} could not be worked out ({type(error).__name__}: {error}).")
+        why = f"{name} could not be worked out ({type(error).__name__}: {error})."
+        return Answer(name, problem=why, program=program)
 
 
 def gather(
@@ -104,14 +111,14 @@ def gather(
     workers: int | None = None,
     scheduler: str | None = None,
     progress: Progress | None = None,
-) -> tuple[list[RankSummary], list[str]]:
-    """All summaries, and what is left out, in the order of the reports' names.
+) -> tuple[list[RankSummary], list[Answer]]:
+    """All summaries, and the reports that are left out, in the order of the reports' names.
 
     ``workers``: local processes; 1: this one; None: one a core. ``scheduler``: the address of a dask scheduler, or
     ``local``.
     """
     ordered = each(reports, options, workers=workers, scheduler=scheduler, progress=progress)
-    return [one for answer in ordered for one in answer.summaries], [one.problem for one in ordered if one.problem]
+    return [one for answer in ordered for one in answer.summaries], [one for one in ordered if one.problem]
 
 
 def each(

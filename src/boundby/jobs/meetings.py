@@ -496,7 +496,7 @@ def _settle(
         np.concatenate([np.empty(0, np.int64), *(getattr(one.meetings, column) for one in summaries)])[at]
         for column in ("start_ns", "end_ns", "ready_ns", "bytes", "stream")
     )
-    together = np.repeat([all(_end_together(kind) for kind in block.kind) for block in blocks], counts)
+    together = np.array([_end_together(kind) for block in blocks for kind in block.kind], bool)
     by_end = np.flatnonzero((stream != UNKNOWN) | together[instance]) if len(instance) else np.empty(0, np.intp)
     one_clock = _one_clock(summaries, rank)
     clocks = one_clock or _clocks(summaries, *(of[by_end] for of in (instance, rank, end)))

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from boundby.capture.folder import worker_of
 from boundby.jobs.diagnosis import FEW_STEPS, Chance, Culprit, Diagnosis, Job, diagnose, in_rounds
+from boundby.jobs.gather import Answer
 from boundby.jobs.laws import broken
 from boundby.jobs.lines import line_of
 from boundby.jobs.meetings import Aligned, Clock, align
@@ -22,7 +23,19 @@ from boundby.model.arrays import Int64Array, factorize, group_sums
 from boundby.model.causes import CAUSE_KEYS, CAUSES, LETTER, SHORT_LABEL, Cause
 from boundby.model.errors import InputError
 from boundby.model.scale import HALF, NEGLIGIBLE, SLIGHT, SMALL
-from boundby.results.job import Ended, JobReport, JobVerdict, JobWhatIf, Pair, RankClock, RankReport, Straggler
+from boundby.results.job import (
+    Ended,
+    JobReport,
+    JobVerdict,
+    JobWhatIf,
+    Pair,
+    ProgramOfRanks,
+    RankClock,
+    RankReport,
+    Straggler,
+)
+from boundby.trace.facts import ProgramEnd
+from boundby.trace.vocabulary.last_words import FAILED
 from boundby.trace.vocabulary.os import MessageKind, message_kind
 
 #: A job is bound by imbalance where balance would save this share of it: nothing else is to be had for so little.
@@ -49,11 +62,13 @@ _FEW = 8
 MOST_RANKS = 1 << 20
 
 
-def merge(summaries: Sequence[RankSummary], path: str, left_out: Sequence[str] = ()) -> JobReport:
-    """One report of all. Raises InputError where there are fewer than two ranks."""
+def merge(summaries: Sequence[RankSummary], path: str, unused: Sequence[Answer] = ()) -> JobReport:
+    """One report of all; ``unused``: reports that no summary is of. Raises InputError where there are fewer than two
+    ranks."""
     kept, aligned, problems = choose(summaries)
+    left_out = [one.problem for one in unused]
     if len(kept) < 2:
-        why = " ".join((*left_out, *problems))
+        why = " ".join((*_failed(unused), *left_out, *problems))
         raise InputError(
             f"A job has at least two ranks, and {path} holds {len(kept)}. {why}".strip(),
             f"Give one report per rank, or a folder of them. Of one process, however many GPUs: boundby analyze {path}",
@@ -74,6 +89,7 @@ def merge(summaries: Sequence[RankSummary], path: str, left_out: Sequence[str] =
     stragglers = tuple(_straggler(one, job, is_mpi, *_longest(waited, one.ranks)) for one in diagnosis.culprits)
     stragglers += tuple(_random(one, job, is_mpi) for one in diagnosis.chance)
     number, low, high = job.usual_step() or (0, 0, 0)
+    programs = _programs(kept, unused)
     report = JobReport(
         path=path,
         world_size=world if world != UNKNOWN else None,
@@ -82,7 +98,7 @@ def merge(summaries: Sequence[RankSummary], path: str, left_out: Sequence[str] =
         steps=diagnosis.steps,
         steps_together=job.together,
         collectives=len(aligned.matched),
-        verdict=_verdict(ranks, diagnosis, aligned, missing, kept),
+        verdict=_verdict(ranks, diagnosis, aligned, missing, kept, programs),
         stragglers=tuple(sorted(stragglers, key=lambda one: (-one.saving_ns, one.kind, one.ranks))),
         extras=tuple(_straggler(one, job, is_mpi, *_longest(waited, one.ranks)) for one in diagnosis.extras),
         ranks=ranks,
@@ -103,6 +119,7 @@ def merge(summaries: Sequence[RankSummary], path: str, left_out: Sequence[str] =
         left_out=(*left_out, *problems),
         notes=tuple(notes),
         ended=_ended(kept),
+        programs=programs,
     )
     faults = tuple(broken(report))
     if not faults:
@@ -133,6 +150,30 @@ def _are_apart(summaries: Sequence[RankSummary]) -> bool:
     """Whether no two were recorded at the same time, by the files' own clocks."""
     spans = sorted((one.base_ns + one.window_ns[0], one.base_ns + one.window_ns[1]) for one in summaries)
     return all(before[1] < after[0] for before, after in pairwise(spans))
+
+
+def _programs(summaries: Sequence[RankSummary], unused: Sequence[Answer]) -> tuple[ProgramOfRanks, ...]:
+    """How programs ended, failed ones first: one entry for all ranks whose programs ended alike."""
+    alike: dict[tuple[str, str, str | None], list[tuple[int, str, ProgramEnd]]] = {}
+    of_ranks = [(place, one.name, one.program) for place, one in enumerate(summaries)]
+    for place, name, end in (*of_ranks, *((-1, one.name, one.program) for one in unused)):
+        if end is not None:
+            alike.setdefault((end.ended, end.words, end.where), []).append((place, name, end))
+    found = [
+        ProgramOfRanks(
+            tuple(place for place, _, _ in same if place >= 0),
+            tuple(name for place, name, _ in same if place < 0),
+            min((end for _, _, end in same), key=lambda end: end.after_ns),
+        )
+        for same in alike.values()
+    ]
+    return tuple(sorted(found, key=lambda one: (one.program.ended != FAILED, one.program.after_ns)))
+
+
+def _failed(unused: Sequence[Answer]) -> list[str]:
+    """What the programs of reports said that cannot be used."""
+    ends = [(one.name, one.program) for one in unused if one.program is not None and one.program.ended == FAILED]
+    return [f"The program of {name} failed: {end.words}." for name, end in ends]
 
 
 def _ended(summaries: Sequence[RankSummary]) -> tuple[Ended, ...]:
@@ -398,6 +439,7 @@ def _verdict(
     aligned: Aligned,
     missing: Sequence[int],
     summaries: Sequence[RankSummary],
+    programs: Sequence[ProgramOfRanks],
 ) -> JobVerdict:
     length = max(diagnosis.length_ns, 1)
     what_if = {one.scenario: one.length_ns for one in diagnosis.what_if}
@@ -406,6 +448,8 @@ def _verdict(
     balance = max(length - what_if.get("balance", length), named)
     transfer = length - what_if.get("transfer_free", length)
     reasons = _doubts(diagnosis, aligned, missing, summaries)
+    if any(one.program.ended == FAILED for one in programs):
+        reasons.append("a program failed: what follows is what the ranks did until then")
     confidence = "high" if not reasons else "medium" if len(reasons) == 1 else "low"
     if len({one.begins_mpi for one in summaries} - {None}) > 1:
         reasons = [*reasons, "some ranks began MPI before their recording did, or the call is lost"]
@@ -433,6 +477,9 @@ def _verdict(
         who = "ranks take turns at being late" if diagnosis.chance else _waited_for(ranks, summaries)
         if first is not None and first.saving_ns >= turns:
             who = _who(first, summaries)
+        if first is None and not diagnosis.chance:
+            reasons = [*reasons, "no rank differs from the others in the same way in each step"]
+            confidence = "medium" if confidence == "high" else "low"
         waits = sum(rank.wait_ns for rank in ranks) / whole
         because = f"{who}; {units.percent(waits)} of all ranks' time is waiting for others"
         return _told("imbalance", confidence, because, reasons, balance)

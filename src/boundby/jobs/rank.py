@@ -28,6 +28,7 @@ from boundby.model.intervals import EMPTY, NOTHING, IntervalSet, StepFunction, c
 from boundby.structure.ranks import unfinished
 from boundby.structure.steps import find_steps
 from boundby.trace.facts import BROKEN_ROWS, UNBELIEVABLE
+from boundby.trace.program import program_end
 from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary.os import MessageKind
 from boundby.trace.vocabulary.ranges import is_library
@@ -60,7 +61,7 @@ _BYTES = {
 def summarise(trace: Trace, name: str) -> list[RankSummary]:
     """One summary a process with device work (for each of its devices, if it drives several); of a trace without any,
     one for each process with ranges. Raises InputError where nothing can be accounted for."""
-    found, ended = [], {one.process: one for one in unfinished(trace)}
+    found, ended, program = [], {one.process: one for one in unfinished(trace)}, program_end(trace)
     for label, part in _ranks_of(trace, name):
         try:
             timeline = build_timeline(part, parse_window("gpu"), fold=True, find=False)
@@ -69,7 +70,8 @@ def summarise(trace: Trace, name: str) -> list[RankSummary]:
         summary = _summary(timeline, label)
         if summary is not None:
             passing = unique(trace.process_of_thread[unique(part.messages.thread)]).tolist()
-            found.append(replace(summary, unfinished=ended.get(passing[0]) if len(passing) == 1 else None))
+            stuck = ended.get(passing[0]) if len(passing) == 1 else None
+            found.append(replace(summary, unfinished=stuck, program=program))
     if not found:
         raise InputError(
             f"{name} holds no rank: no GPU work, and no annotated host thread.", "Capture with CUDA or NVTX."

@@ -29,6 +29,7 @@ from boundby.model.arrays import (
 from boundby.model.causes import CAUSES, Cause
 from boundby.model.intervals import Coverage, IntervalSet, union
 from boundby.structure.ranks import Unfinished
+from boundby.trace.facts import ProgramEnd
 from boundby.trace.tables import Table
 
 UNKNOWN = -1
@@ -131,6 +132,7 @@ class RankSummary(Struct, frozen=True):
     kinds_of_kernels: Int64Array  # shape (kinds, 2): their fingerprints in order, and how many of each
     warnings: tuple[str, ...] = ()
     unfinished: Unfinished | None = None  # what it was in when the recording ended, where it did not end MPI
+    program: ProgramEnd | None = None  # how the program of its report ended, where that says so
     is_damaged: bool = False  # rows of it were left out
     begins_mpi: bool | None = None  # whether the start of MPI is on record; None: no call of MPI is
     clock: str = ""  # what the times were taken by: ranks of one report have one clock; "": not told

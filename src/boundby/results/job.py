@@ -12,6 +12,7 @@ from boundby.results.codec import Least, Natural, NonNegative, OneOf, Path, Time
 from boundby.results.comparison import Significance
 from boundby.results.report import CONFIDENCES, Viewed
 from boundby.results.saved import Saved
+from boundby.trace.facts import ProgramEnd
 
 #: What a job can be bound by beside what its ranks are: waiting for some of them.
 JOB_BOUNDS = (*BOUNDS, "imbalance")
@@ -106,6 +107,14 @@ class Ended(Struct, frozen=True):
     bytes: Annotated[int | None, "The message's size; null: not told."] = None
 
 
+class ProgramOfRanks(Struct, frozen=True):
+    """How the program of some ranks ended, where it failed, was interrupted, or may have failed."""
+
+    ranks: Annotated[tuple[int, ...], "Places in the list of ranks."]
+    left_out: Annotated[tuple[str, ...], "Reports of which no rank could be made."]
+    program: Annotated[ProgramEnd, "What it said; of several that said the same, of the first to end."]
+
+
 class Pair(Struct, frozen=True):
     """Who waits for whom."""
 
@@ -165,6 +174,9 @@ class JobReport(Saved, Viewed, Struct, frozen=True, kw_only=True):
     left_out: Annotated[tuple[str, ...], "Reports that could not be used, and why."] = ()
     notes: Annotated[tuple[str, ...], "What else should be known."] = ()
     ended: Annotated[tuple[Ended, ...], LATER, "Ranks that did not come to the end of MPI."] = ()
+    programs: Annotated[
+        tuple[ProgramOfRanks, ...], LATER, "How programs ended that did not end well, those that failed first."
+    ] = ()
 
     def __repr__(self) -> str:
         verdict = self.verdict
@@ -241,6 +253,7 @@ __all__ = [
     "JobVerdict",
     "JobWhatIf",
     "Pair",
+    "ProgramOfRanks",
     "RankChange",
     "RankClock",
     "RankReport",

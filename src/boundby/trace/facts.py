@@ -141,9 +141,9 @@ class Machine(Struct, frozen=True):
 
 
 class ProgramEnd(Struct, frozen=True):
-    """How the program ended, where it failed or was stopped."""
+    """How the program ended, where it failed, was stopped, or may have failed."""
 
-    ended: Annotated[str, "failed or interrupted."]
+    ended: Annotated[str, "failed, interrupted, or unclear: an error is the last that it printed."]
     words: Annotated[str, "What it said last, one line; empty: nothing."] = ""
     where: Annotated[str | None, "File and line of the program's own code that its words name."] = None
     after_ns: Annotated[int, "From the first event of the recording to the last one."] = 0

@@ -67,8 +67,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
     for place, (what, late, told, sends) in fold(context, waits, lambda place: _cause(context, place)):
         if what == MESSAGES:  # what the library does inside of one call cuts the wait into many pieces
             regions = [part.region for part in place.parts or (place,)]
-            calls = np.count_nonzero(np.isin(context.timeline.ownership.regions.of_range, regions))
-            place = replace(place, times=min(place.times, int(calls)))
+            calls = int(np.count_nonzero(np.isin(context.timeline.ownership.regions.of_range, regions)))
+            place = replace(place, times=min(place.times, calls) or place.times)  # none: they count with what is above
         evidence: dict[str, object] = {}
         if told is not None:
             evidence |= {"messages": told.count, "late": told.late or None, "waited_for_it_ns": told.late_ns}

@@ -1,13 +1,16 @@
 """What a program wrote last: whether that says that it failed or was interrupted, why, and in which line.
 
 An error in the text is no failure: programs print errors and run on. A failure is an error after which nothing but the
-aftermath of an end follows, or the word of whoever started the program (an exit status, mpirun, torchrun).
+aftermath of an end follows, or the word of whoever started the program (an exit status, mpirun, torchrun). A traceback
+of Python that an interpreter prints as it ends begins at the program's outermost frame; one that begins further in, or
+comes twice from the same place, was printed by who caught the error, and how that ended is then unclear.
 """
 
 from __future__ import annotations
 
 import re
 import signal
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from pathlib import PurePosixPath
@@ -19,7 +22,7 @@ from boundby.model.expressions import expression
 from boundby.model.scale import LIST
 from boundby.trace.stacks import is_user_python
 
-FAILED, INTERRUPTED = "failed", "interrupted"
+FAILED, INTERRUPTED, UNCLEAR = "failed", "interrupted", "unclear"
 LONGEST_WORDS = 200  # characters: a screen has two lines for them
 LONGEST_LINE = 160  # characters of a line that is kept
 MOST_LINES = LIST  # that are kept: a traceback's last frames and the error
@@ -30,8 +33,8 @@ _BY_SIGNAL = 128  # and the signal's number: the exit status of whom a signal en
 
 
 class LastWords(Struct, frozen=True):
-    """How a program ended (`FAILED`, `INTERRUPTED`), by what it said: one line, the place in the user's code
-    (``train.py:6``), and the lines that tell of it."""
+    """How a program ended (`FAILED`, `INTERRUPTED`, or `UNCLEAR` after an error that may have been caught), by what it
+    said: one line, the place in the user's code (``train.py:6``), and the lines that tell of it."""
 
     ended: str
     words: str
@@ -69,7 +72,7 @@ def last_words(errors: str, output: str = "", exit_code: int | None = None) -> L
         lines = _clean_lines(text)
         marks = [mark for mark in _marks(lines) if exit_code is not None or not _runs_on(lines[mark.last + 1 :])]
         if marks:
-            return _told(marks, lines)
+            return _told(_that_count(marks, exit_code), lines)
     if exit_code is None:
         return None
     lines = _clean_lines(errors) or _clean_lines(output)
@@ -143,6 +146,17 @@ def _runs_on(lines: Sequence[str]) -> bool:
     return any(map(_is_going, lines))
 
 
+def _that_count(marks: Sequence[_Mark], exit_code: int | None) -> Sequence[_Mark]:
+    """The marks of the end. An error that may have been caught is its cause where the exit status, or who started the
+    program, says that it failed; beside any other end it is none."""
+    unclear = [range(mark.first, mark.last + 1) for mark in marks if mark.ended == UNCLEAR]
+    sure = [mark for mark in marks if mark.ended != UNCLEAR and not any(mark.last in rows for rows in unclear)]
+    if any(mark.weight > _Weight.LAUNCHER for mark in sure):
+        return sure
+    is_known = bool(sure) or exit_code is not None
+    return [mark._replace(ended=FAILED) if is_known and mark.ended == UNCLEAR else mark for mark in marks]
+
+
 def _told(marks: Sequence[_Mark], lines: Sequence[str]) -> LastWords:
     """Of all marks the one that tells the cause: the heaviest; of several Python errors the last, else the first."""
     most = max(mark.weight for mark in marks)
@@ -181,11 +195,17 @@ _OF_LAUNCHER = expression(
     r"(?:^|\.)(?:ChildFailedError|CalledProcessError|ProcessRaisedException|ProcessExitedException)$"
 )
 _STOPPED = expression(r"(?:^|\.)(?:KeyboardInterrupt|SignalException)$")
+# Where a traceback of an error that nobody catches begins: at the program's outermost frame, or a process's. Hydra cuts
+# its own frames off.
+_FUNCTION = expression(r"^\s*File \".*\", line \d+, in (\S+)")
+_OUTERMOST = expression(r"^(?:<module>|_run_module_as_main|_run_code|_bootstrap|_wrap)$")
+_CUT_BY_HYDRA = expression(r"^Error executing job with overrides")
 _LIBRARY_PLACE = expression(r"^<|site-packages|dist-packages")
 
 
 def _tracebacks(lines: Sequence[str]) -> Iterator[_Mark]:
     heads = [row for row, line in enumerate(lines) if "Traceback" in line and _TRACEBACK.match(line)]
+    firsts = Counter(lines[head + 1] for head in heads if head + 1 < len(lines))
     for head, end in zip(heads, [*heads[1:], len(lines)], strict=False):
         if head and _NOT_THE_END.match(lines[head - 1]):
             continue
@@ -199,6 +219,9 @@ def _tracebacks(lines: Sequence[str]) -> Iterator[_Mark]:
             inner = [line for line in lines[row + 1 : end] if _EXCEPTION.match(line) and "Error" in line.split(":")[0]]
             words = inner[-1] if inner else words
         frames = _frames(lines[head:end])
+        first = _FUNCTION.match(lines[head + 1])
+        is_caught = bool(first and not _OUTERMOST.match(first[1])) or firsts[lines[head + 1]] > 1
+        is_caught &= not any(map(_CUT_BY_HYDRA.match, lines[:head]))
         own = [frame for frame in frames if is_user_python(frame[0]) and not _LIBRARY_PLACE.search(frame[0])]
         yield _Mark(
             _Weight.LAUNCHER if _OF_LAUNCHER.search(name) else _Weight.ERROR,
@@ -206,7 +229,7 @@ def _tracebacks(lines: Sequence[str]) -> Iterator[_Mark]:
             row,
             words,
             f"{PurePosixPath(own[-1][0]).name}:{own[-1][1]}" if own else None,
-            INTERRUPTED if _STOPPED.search(name) else FAILED,
+            INTERRUPTED if _STOPPED.search(name) else UNCLEAR if is_caught else FAILED,
             (*(line for frame in own[-2:] for line in frame[2]), words),
         )
 
