@@ -93,6 +93,7 @@ class Host(Struct, frozen=True, kw_only=True):
     active_ns: int = 0  # the launching thread neither waits for the device nor sleeps
     total_ns: int = 0  # host intervals of a region's instances
     asleep_ns: int = 0  # of these, in the operating system
+    starting_ns: int = 0  # of these, while the thread compiles, or starts or ends a library or message passing
     spent_ns: Mapping[Cause, int] = field(default_factory=dict)  # the launching thread, whatever the device does
     blocked_on: Mapping[str, int] = field(default_factory=dict)  # what the host slept on, largest first
     waited_in: Mapping[str, int] = field(default_factory=dict)  # of that in calls that wait for other ranks, by name
@@ -333,8 +334,9 @@ def _decide_host(case: Case) -> Decision:
     parts = {
         Cause.SYNC.key: case.sync.blocked_ns,
         Cause.CUDA_API.key: calling,
-        Cause.HOST_BLOCKED.key: case.host.asleep_ns,
-        Cause.CPU.key: max(case.host.active_ns - calling, 0),
+        Cause.HOST_BLOCKED.key: min(case.host.asleep_ns, case.host.total_ns - case.host.starting_ns),
+        Cause.INIT.key: case.host.starting_ns,
+        Cause.CPU.key: max(case.host.active_ns - calling - case.host.starting_ns, 0),
     }
     if case.host.total_ns == 0 or sum(parts.values()) == 0:
         return Decision("hidden")

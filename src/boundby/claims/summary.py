@@ -741,6 +741,7 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         beside_ns=_beside_ns(activity, figures.inclusive[region]),
         host=Host(
             active_ns=figures.root_active_ns if is_root else int(host.active_ns[region]),
+            starting_ns=int(host.starting_ns[region]),
             total_ns=host_ns,
             asleep_ns=sum(blocked.values()),
             blocked_on=_by_size(host.idle_on_ns, region),

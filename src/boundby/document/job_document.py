@@ -128,7 +128,7 @@ def programs(job: JobReport) -> Iterator[Heading | Paragraph]:
         who = f"{names[0]} and {units.plural(len(names) - 1, 'more rank')}" if len(names) > 1 else names[0]
         is_all = len(names) == len(job.ranks) + len(job.left_out)
         yield Heading(str(sentences.ended_headline(end, "The program" if is_all else f"The program of {who}")))
-        rest = sentences.MAY_HAVE_CAUGHT if end.ended == UNCLEAR else f"{sentences.when(end)}."
+        rest = sentences.MAY_HAVE_CAUGHT if end.ended == UNCLEAR else f"{sentences.when(end, has_started_cuda=True)}."
         yield from (Paragraph(line.strip(), "faint") for line in sentences.own_lines(end))
         yield Paragraph(rest)
 

@@ -436,7 +436,7 @@ class _Search:
             culprits, extras = culprits + found, extras + added
             if found or added:
                 continue
-            if len(chance) == _MOST_CHANCES or job.steps < FEW_STEPS:  # in one step nobody takes turns
+            if len(chance) == _MOST_CHANCES or job.steps == 1:  # in one step nobody takes turns
                 break
             before, least = self.factor, LEAST_RANDOM_SHARE * left_ns
             turns = self._random()
@@ -454,7 +454,7 @@ class _Search:
             if turns is None:
                 break
             chance.append(turns)
-        if job.steps >= FEW_STEPS:
+        if job.steps > 1:
             chance = self._micro_batches(chance)
         if self.is_even:  # that may have hidden a stage
             culprits += self._stages()
@@ -645,7 +645,7 @@ class _Search:
             job.regions[int(job.region[best])],
             round(float(by_key.sum())),
             float(by_cause[cause] / max(float(np.maximum(by_cause, 0).sum()), 1.0)),
-            int(saving),
+            min(saving, int(np.maximum(excess, 0).sum())),  # no more than what is gone, whatever the replay errs by
             int((excess.sum(axis=2).mean(axis=0) > 0).sum()),
             stage,
         )
@@ -767,7 +767,7 @@ class _Search:
         if turns.max() > NEARLY_ALL * turns.sum():  # it is always the same, or only once
             return None
         self.factor = factor
-        return Chance(why, where, max(round(saving), 0))
+        return Chance(why, where, max(round(min(saving, late.sum())), 0))
 
     def _micro_batches(self, chance: list[Chance]) -> list[Chance]:
         """``chance`` with what even stretches within the steps would save besides, where these differ by far more than

@@ -139,7 +139,7 @@ class Matched(Struct, frozen=True, dict=True):
         order = np.lexsort((self.rank, lateness, self.instance))
         first = self.first[:-1]
         last, second = order[first], order[np.minimum(first + 1, first + self.size - 1)]
-        since = np.where(self.is_left_early, np.iinfo(np.int64).min, self.start_ns)
+        since = np.where(self.is_left_early, np.iinfo(np.int64).min, np.maximum(self.start_ns, self.ready_ns))
         since[last] = np.iinfo(np.int64).min
         waiting_since = np.maximum.reduceat(since, first)
         waited = np.where(waiting_since > np.iinfo(np.int64).min, self._last_ready_ns - waiting_since, 0)
@@ -205,7 +205,10 @@ def align(summaries: Sequence[RankSummary]) -> Aligned:
         for together, group in _groups(members, expected):
             block = _match(together, group, max(len(expected), len(together)))
             if not block.kind and min(len(lane.rows) for lane in together):
-                notes.append(f"Collectives of {name or 'one group'} cannot be matched over its {len(together)} ranks.")
+                why = f"cannot be matched over its {len(together)} ranks"
+                if len(together) == 1:
+                    why = f"stand on record of {summaries[together[0].rank].name} alone"
+                notes.append(f"{'Messages' if passes else 'Collectives'} of {name or 'one group'} {why}.")
             blocks.append(block)
     settled = _settle(summaries, blocks, notes)
     if not passing:

@@ -121,6 +121,7 @@ def _summary(timeline: Timeline, label: str) -> RankSummary | None:
     hosts = _host_meetings(timeline)
     pieces = _as_communication(pieces, hosts.inside)
     meetings, groups, kinds = _meetings(timeline, device, hosts)
+    meetings = _once_set_up(meetings, pieces)
     regions, coarse, steps = _regions(timeline, device)
     start, end, cause, region = pieces
     table = Piece(start, end, cause, coarse[region].astype(np.int32))
@@ -248,15 +249,24 @@ def _host_meetings(timeline: Timeline) -> _Hosts:
 
 
 def _as_communication(pieces: _Columns, inside: IntervalSet) -> _Columns:
-    """Inside the host's message passing, what is not computing is communication."""
+    """Inside the host's message passing, what neither computes nor starts something up is communication."""
     if not len(inside.start):
         return pieces
     edges = np.ravel(np.column_stack((inside.start, inside.end)))
     steps = StepFunction(edges, np.tile([1, NOTHING], len(inside.start)))
     first, last, row, talks = cut(pieces[0], pieces[1], steps)
-    idle = pieces[2][row] != Cause.GPU_COMPUTE  # copies in such a call are the messages'
+    idle = (pieces[2][row] != Cause.GPU_COMPUTE) & (pieces[2][row] != Cause.INIT)  # copies in it are the messages'
     cause = np.where((talks == 1) & idle, np.int8(Cause.GPU_COMM), pieces[2][row]).astype(np.int8)
     return first, last, cause, pieces[3][row]
+
+
+def _once_set_up(meetings: Meetings, pieces: _Columns) -> Meetings:
+    """A call of the host, in which its library first starts something up (as UCX does, which registers memory with
+    CUDA), can meet others from then on."""
+    done_ns = np.append(pieces[1][pieces[2] == Cause.INIT], np.iinfo(np.int64).min)
+    until = pick(done_ns, np.searchsorted(done_ns[:-1], meetings.end_ns, side="right") - 1, done_ns[-1])
+    is_inside = (meetings.stream == UNKNOWN) & (until > meetings.start_ns)
+    return replace(meetings, ready_ns=np.where(is_inside, np.maximum(meetings.ready_ns, until), meetings.ready_ns))
 
 
 def _meetings(

@@ -38,8 +38,8 @@ Int = npt.NDArray[np.int64]
 
 
 class HostFigures(Struct, frozen=True):
-    """Arrays of one entry per region, descendants included, except ``cpu_ns``, ``cpu_of_ns`` and ``active_ns``,
-    which are of the region's own instances (their host intervals hold their descendants')."""
+    """Arrays of one entry per region, descendants included, except those from ``cpu_ns`` on, which are of the region's
+    own instances (their host intervals hold their descendants')."""
 
     api_calls: Int
     api_ns: Int
@@ -52,6 +52,7 @@ class HostFigures(Struct, frozen=True):
     cpu_ns: Int
     cpu_of_ns: Int  # host time for which it is known whether the thread ran; 0: not captured
     active_ns: Int  # the logical thread neither waits for the device nor sleeps
+    starting_ns: Int  # the thread compiles, or starts or ends a library or message passing
     threads: Int
 
 
@@ -114,7 +115,7 @@ def host_figures(timeline: Timeline, shown: Tally) -> HostFigures:
     trace = timeline.trace
     regions = timeline.ownership.regions
     size = len(regions)
-    cpu, cpu_of, active, threads = (np.zeros(size, np.int64) for _ in range(4))
+    cpu, cpu_of, active, starting, threads = (np.zeros(size, np.int64) for _ in range(5))
     own_os = {what: np.zeros(size, np.int64) for what in SLEEPS}
     spans = _spans(timeline)
     bounds = [trace.span_ns, *((span.low_ns, span.high_ns) for span in spans)]
@@ -138,6 +139,7 @@ def host_figures(timeline: Timeline, shown: Tally) -> HostFigures:
         if leader not in active_of:
             active_of[leader] = Coverage(logical_thread_active(timeline, leader, low, high))
         np.add.at(active, region, active_of[leader].within(start, end))
+        np.add.at(starting, region, Coverage(timeline.host_state.initializing(thread)).within(start, end))
     return HostFigures(
         api_calls=calls[0],
         api_ns=calls[1],
@@ -150,6 +152,7 @@ def host_figures(timeline: Timeline, shown: Tally) -> HostFigures:
         cpu_ns=cpu,
         cpu_of_ns=cpu_of,
         active_ns=active,
+        starting_ns=starting,
         threads=threads,
     )
 
