@@ -1,4 +1,5 @@
-"""The GPU's counters over time, as NVIDIA's recipe ``gpu_metric_util_map`` has them."""
+"""Time in parts, as NVIDIA's recipes have it: the GPU's counters (``gpu_metric_util_map``), messages beside kernels
+(``mpi_gpu_time_util_map``)."""
 
 from __future__ import annotations
 
@@ -9,13 +10,16 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from boundby.model.intervals import Coverage, intersect, union
 from boundby.readers import read_trace
+from boundby.trace.tables import OpKind
 from tests.support.nsys import GET_NSYS
-from tests.support.traces import trace_path
+from tests.support.traces import tables_of, trace_path
 
 pytestmark = pytest.mark.nsys
 #: The first whose recipes have the map, and the one that can be fetched.
@@ -24,6 +28,11 @@ BINS = 40
 TIMEOUT_S = 120
 #: What the recipe reads, as an export in columns beside the report holds it.
 TABLES = ("ANALYSIS_DETAILS", "GENERIC_EVENTS", "TARGET_INFO_SESSION_START_TIME")
+MPI_TABLES = (
+    *("ANALYSIS_DETAILS", "TARGET_INFO_SESSION_START_TIME", "CUPTI_ACTIVITY_KIND_KERNEL", "StringIds"),
+    *(f"MPI_{kind}_EVENTS" for kind in ("P2P", "START_WAIT", "OTHER", "COLLECTIVES")),
+)
+NO_MPI = "0 AS globalTid, 0 AS start, 0 AS end, 0 AS textId WHERE 0"
 COLUMNS = {"SM Active": "sm_active", "SM Issue": "sm_issue", "Tensor Active": "tensor_active"}
 
 
@@ -45,28 +54,36 @@ def recipes(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_counters_are_those_of_the_map(recipes: Path, tmp_path: Path) -> None:
+def run_recipe(recipes: Path, folder: Path, recipe: str, path: Path, tables: tuple[str, ...]) -> tuple[Any, int]:
+    """What the recipe makes of these tables of an export, and how long the recording is. A table that the export lacks
+    has no rows."""
     pandas, _ = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
-    path = trace_path("gpu_metrics_2022_4.sqlite")
-    report, columns = tmp_path / "run.nsys-rep", tmp_path / "run_pqtdir"
+    report, columns = folder / "run.nsys-rep", folder / "run_pqtdir"
     report.touch()
     os.utime(report, (0, 0))
     columns.mkdir()
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
-        for table in TABLES:
-            pandas.read_sql(f"SELECT * FROM {table}", database).to_parquet(columns / f"{table}.parquet")
+        present = tables_of(path)
+        for table in tables:
+            empty = f"SELECT {NO_MPI}" if table not in present else f"SELECT * FROM {table}"
+            pandas.read_sql(empty, database).to_parquet(columns / f"{table}.parquet")
         ((length_ns,),) = database.execute("SELECT duration FROM ANALYSIS_DETAILS")
-    made = tmp_path / "map"
+    made = folder / "map"
     subprocess.run(
         [
-            *(sys.executable, "-m", "nsys_recipe", "gpu_metric_util_map", "--mode", "none"),
+            *(sys.executable, "-m", "nsys_recipe", recipe, "--mode", "none"),
             *("--input", str(report), "--bins", str(BINS), "--output", str(made)),
         ],
         env={**os.environ, "NSYS_DIR": str(recipes), "PYTHONPATH": str(recipes / "python/packages")},
         check=True,
         timeout=TIMEOUT_S,
     )
-    theirs = pandas.read_parquet(made / "analysis.parquet")
+    return pandas.read_parquet(made / "analysis.parquet"), int(length_ns)
+
+
+def test_the_counters_are_those_of_the_map(recipes: Path, tmp_path: Path) -> None:
+    path = trace_path("gpu_metrics_2022_4.sqlite")
+    theirs, length_ns = run_recipe(recipes, tmp_path, "gpu_metric_util_map", path, TABLES)
     assert len(theirs) > BINS / 2
 
     samples, size = read_trace(path).metric_samples, length_ns / BINS
@@ -77,3 +94,22 @@ def test_the_counters_are_those_of_the_map(recipes: Path, tmp_path: Path) -> Non
         mine = inside & (place == round(float(begin) / size))
         ours = [float(np.mean(getattr(samples, column)[mine])) for column in COLUMNS.values()]
         assert ours == pytest.approx(told, abs=0.051)  # theirs are rounded to a tenth
+
+
+def test_messages_and_kernels_are_those_of_the_map(recipes: Path, tmp_path: Path) -> None:
+    """How much of each part of the time a process is in MPI, its kernels run, and both."""
+    path = trace_path("mpi_4_gpus_no_os_calls.sqlite")
+    theirs, length_ns = run_recipe(recipes, tmp_path, "mpi_gpu_time_util_map", path, MPI_TABLES)
+    trace, size = read_trace(path), length_ns / BINS
+    calls, kernels = trace.messages, trace.operations.take(np.flatnonzero(trace.operations.kind == OpKind.KERNEL))
+    edges = np.round(np.arange(BINS + 1) * size).astype(np.int64)
+    edges[-1] = length_ns
+    for pid, rows in theirs.groupby("PID"):
+        [number] = [place for place, process in enumerate(trace.processes) if process.pid == pid]
+        mine = trace.process_of(calls.thread) == number
+        of_mpi = union(calls.start_ns[mine], calls.end_ns[mine])
+        mine = kernels.process == number
+        of_kernels = union(kernels.start_ns[mine], kernels.end_ns[mine])
+        for column, busy in (("MPI", of_mpi), ("Kernel", of_kernels), ("Overlap", intersect(of_mpi, of_kernels))):
+            ours = Coverage(busy).within(edges[:-1], edges[1:]) / np.diff(edges) * 100
+            assert ours == pytest.approx(rows[column].to_numpy(), abs=0.06), column
