@@ -75,8 +75,8 @@ def _from_standard_input(progress: Progress, room: Room | None) -> Trace:
     import shutil
     import tempfile
 
-    name, source = "(standard input)", sys.stdin.buffer
-    header = source.read(HEADER)
+    name, source = "(standard input)", sys.stdin and sys.stdin.buffer  # None: closed
+    header = source.read(HEADER) if source else b""
     if not header:
         raise InputError("Standard input is empty.", "Give a report, or pipe one into: boundby analyze -")
     if not any(package.sniff(header) for package in READERS):

@@ -223,6 +223,26 @@ def test_no_room_for_what_comes_from_standard_input(report: str, tmp_path: Path)
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("surroundings", "sentence"),
+    [
+        ("{analyze} - <&-", "Standard input is empty."),
+        ("mkdir gone; cd gone; rmdir ../gone; {analyze} {sample}", "The folder that boundby was started in is gone."),
+    ],
+)
+def test_surroundings_that_lack_something(surroundings: str, sentence: str, tmp_path: Path) -> None:
+    analyze = f"{sys.executable} -m boundby analyze"
+    command = surroundings.format(analyze=analyze, sample=SAMPLE)
+    done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (Exit.USER_ERROR, "")
+    assert f"boundby: {sentence}\n" in done.stderr
+
+
+def test_more_files_than_may_be_open(capsys: pytest.CaptureFixture[str]) -> None:
+    assert outcome.tell(OSError(24, "Too many open files", "any")) == Exit.USER_ERROR
+    assert capsys.readouterr().err.startswith("boundby: More files are needed than may be open.\n  Raise the limit")
+
+
 def test_no_folder_for_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> str:
         raise FileNotFoundError(2, "No usable temporary directory found")

@@ -66,10 +66,19 @@ def tell(error: Exception) -> int:
         return _say(f"Cannot write to standard output: {error.strerror}.", "Write elsewhere with -o.", Exit.USER_ERROR)
     if isinstance(error, OSError) and error.errno in _NO_NAME:
         return _say(f"{error.filename!s:.80} is no file name: {error.strerror}.", "Check the path.", Exit.USER_ERROR)
+    if isinstance(error, OSError) and error.errno in _AROUND and not (error.filename and error.errno == errno.ENOENT):
+        return _say(*_AROUND[error.errno], Exit.USER_ERROR)
     kind = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     hint = "Please report it, with the traceback" + ("." if debugging() else ": run again with BOUNDBY_DEBUG=1.")
     return _say(f"This is a bug in boundby ({kind}).", hint, Exit.BUG)
 
+
+#: What may be wrong around the program, wherever it is met: only the folder that it was started in has no name.
+_AROUND = {
+    errno.ENOENT: ("The folder that boundby was started in is gone.", "Change to one that is there."),
+    errno.EMFILE: ("More files are needed than may be open.", "Raise the limit: ulimit -n 256"),
+    errno.ENFILE: ("More files are open than the system allows.", "Close other programs, and try again."),
+}
 
 _OUT_OF_MEMORY = (
     b"boundby: There is not enough memory for this report.\n  Try a part of it, with --window, or --max-memory SIZE.\n"
