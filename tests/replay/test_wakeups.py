@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 from msgspec.structs import replace
@@ -10,8 +11,9 @@ from msgspec.structs import replace
 from boundby.api import Analysis
 from boundby.attribution.timeline import Timeline, build_timeline
 from boundby.attribution.windows import parse_window
+from boundby.model.intervals import subtract, union
 from boundby.readers import read_trace
-from boundby.replay import Predictor
+from boundby.replay import Predictor, wakeups
 from boundby.replay.wakeups import find_hand_overs, find_wakeups
 from boundby.simulate.case import Case
 from boundby.simulate.program import Await, Launch, Loop, Range, Signal, Sync, Thread, Work, threads
@@ -145,3 +147,17 @@ def test_sleeps_that_no_idle_time_shows_decide_nothing() -> None:
     assert (told.high_ns, told.confidence) == (told.baseline_ns, "medium")
     assert device.verdict.bound == "cuda_api"
     assert "host_blocked" not in {saving.cause for saving in device.verdict.savings}
+
+
+def test_when_each_of_several_threads_is_the_only_one_awake() -> None:
+    """As one after the other taken away from each tells."""
+    chance = np.random.default_rng(7)
+    for _ in range(100):
+        begins = [np.sort(chance.integers(0, 40, count)) for count in chance.integers(0, 8, chance.integers(1, 6))]
+        awake = [union(begin, begin + int(chance.integers(1, 9))) for begin in begins]
+        found = wakeups._alone([SimpleNamespace(awake=mine) for mine in awake])  # type: ignore[misc]
+        for place, (mine, alone) in enumerate(zip(awake, found, strict=True)):
+            for other in (*awake[:place], *awake[place + 1 :]):
+                mine = subtract(mine, other)
+            plain = union(mine.start, mine.end)
+            assert (plain.start.tolist(), plain.end.tolist()) == (alone.start.tolist(), alone.end.tolist())

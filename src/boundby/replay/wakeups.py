@@ -261,20 +261,29 @@ def _in_process(timeline: Timeline, members: list[int], rows: npt.NDArray[np.int
     late &= end - signal > LATE_WAKE * usual
     sole = (~told | late) & sure[order] & (instant > begin)
     sole &= ~_timed_out(timeline.trace, thread, table.name[order], end - begin)
-    for other in others if sole.any() else ():
-        alone = _alone(other, others)
+    for other, alone in zip(others, _alone(others), strict=True) if sole.any() else ():
         seems = IntervalSet(alone.start + usual, alone.end + usual)
         tell(other, sole & (contains(alone, instant) >= 0), instant, seems)
     found = _beyond_chance(thread << 32 | table.name[order], begin, end, waker, ways)
     return Wakeups(thread[found], begin[found], end[found], waker[found], signal[found])
 
 
-def _alone(thread: _Thread, others: list[_Thread]) -> IntervalSet:
-    """When it is the only one that is awake."""
-    alone = thread.awake
-    for other in others:
-        alone = subtract(alone, other.awake) if other is not thread else alone
-    return alone
+def _alone(threads: list[_Thread]) -> list[IntervalSet]:
+    """When each is the only one that is awake: where one is, the sum of the numbers of all that are is its own."""
+    sides = [(times, step * place) for place, one in enumerate(threads) for times, step in _sides(one.awake)]
+    at = np.concatenate([times for times, _ in sides])
+    step = np.repeat(np.tile([1, -1], len(threads)), [len(times) for times, _ in sides])
+    number = np.repeat([number for _, number in sides], [len(times) for times, _ in sides])
+    order = np.argsort(at, kind="stable")
+    at, awake, who = at[order], np.cumsum(step[order]), np.cumsum(number[order])
+    rows = np.flatnonzero((awake[:-1] == 1) & (at[1:] > at[:-1]))
+    rows = rows[np.argsort(who[rows], kind="stable")]
+    begins = np.searchsorted(who[rows], np.arange(1, len(threads)))
+    return [union(at[mine], at[mine + 1]) for mine in np.split(rows, begins)]
+
+
+def _sides(awake: IntervalSet) -> tuple[tuple[Int64Array, int], tuple[Int64Array, int]]:
+    return (awake.start, 1), (awake.end, -1)
 
 
 def _last_before(times: Int64Array, limit: Int64Array) -> Int64Array:
