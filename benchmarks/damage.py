@@ -35,7 +35,7 @@ from boundby.model.errors import UserError
 from boundby.opening import open_trace
 from boundby.readers.plausible import without_broken
 from boundby.results.report import DeviceReport, Verdict, WhatIf
-from boundby.simulate.program import GraphLaunch, walk
+from boundby.simulate.instructions import GraphLaunch, walk
 from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, work_of_call
 

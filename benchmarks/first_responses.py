@@ -21,10 +21,7 @@ from boundby.model.units import change, duration, percent
 from boundby.render import markdown, page
 from boundby.results.report import DeviceReport
 from boundby.simulate.case import Case
-from boundby.simulate.machine import Machine
-from boundby.simulate.nsys_export import write_export
-from boundby.simulate.patterns import NCCL
-from boundby.simulate.program import (
+from boundby.simulate.instructions import (
     MS,
     US,
     Alloc,
@@ -48,6 +45,9 @@ from boundby.simulate.program import (
     program,
     threads,
 )
+from boundby.simulate.machine import Machine
+from boundby.simulate.nsys_export import write_export
+from boundby.simulate.patterns import NCCL
 
 STEPS = 30
 COLLECTIVE = 900 * US

@@ -20,8 +20,8 @@ from msgspec.structs import replace
 from benchmarks.simulated.jobs import CAUSE_OF, Job, Plant, draw, length_ns, simulate
 from benchmarks.simulated.summaries import summaries
 from boundby.jobs.diagnosis import Diagnosis, diagnose
+from boundby.jobs.job_remedies import folded
 from boundby.jobs.meetings import align
-from boundby.jobs.remedies import folded
 
 #: Healthy jobs are drawn from seeds of their own.
 HEALTHY_SEEDS = 10_000_000

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.simulate.case import Case
+from boundby.simulate.instructions import US, Instruction, Launch, Loop, Program, Range, Sleep, Sync, Work, program
 from boundby.simulate.machine import Machine
 from boundby.simulate.nsys_export import Capture, new_file, to_export
-from boundby.simulate.program import US, Instruction, Launch, Loop, Program, Range, Sleep, Sync, Work, program
 
 KERNELS_PER_OPERATOR, KERNELS_PER_STEP = 5, 200
 TEMPLATE_STEPS = 10

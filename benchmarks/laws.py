@@ -29,7 +29,7 @@ from boundby.model.intervals import clip
 from boundby.model.scenarios import SCENARIOS
 from boundby.replay.engine import replay
 from boundby.replay.events import MOST_CLOCK_ERROR_NS
-from boundby.replay.predictor import Predictor, Step, most_saved
+from boundby.replay.predictor import Predictor, ReplayStep, most_saved
 from boundby.replay.removals import Faster
 from boundby.results.report import DeviceReport, RegionReport
 from boundby.trace.tables import OpKind
@@ -168,7 +168,7 @@ def _slightly_faster(predictor: Predictor, position: int) -> Iterator[str]:
     busy_ns = clip(device.busy, device.low_ns, device.high_ns).total
     if busy_ns < BUSY * length or _inside_ns(predictor, position)[kernels].sum() < BUSY * length:
         return
-    left = predictor.windows(Step(Faster(kernels, 1.02), predictor.everywhere))[position]
+    left = predictor.windows(ReplayStep(Faster(kernels, 1.02), predictor.everywhere))[position]
     if not 0.008 <= 1 - left / length <= 0.03:
         yield f"kernels 2 % faster move the end by {1 - left / length:.2%}"
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from boundby.simulate.nsys_export import Export, Thread
+from boundby.simulate.nsys_export import Export, ExportedThread
 
 US = 1_000
 MOST_TIMES = 3.0
@@ -39,7 +39,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 """
 
 
-def _launch(export: Export, main: Thread, at: int, *, name: str = "gemm", stream: int = 7, length: int = 4 * US) -> int:
+def _launch(
+    export: Export, main: ExportedThread, at: int, *, name: str = "gemm", stream: int = 7, length: int = 4 * US
+) -> int:
     """A launch and its kernel; when the kernel ends."""
     begin = at + 3 * US
     export.kernel(

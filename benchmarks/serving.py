@@ -19,10 +19,10 @@ from pathlib import Path
 import boundby
 from benchmarks.simulated.kineto import write_kineto
 from benchmarks.simulated.server import Server, draw, step_times
-from boundby.results.serving import ServingReport
+from boundby.results.serving_report import ServingReport
 from boundby.simulate.counterfactual import Truths
 from boundby.simulate.nsys_export import Capture, write_export
-from boundby.trace.vocabulary.ranges import fold_name
+from boundby.trace.vocabulary.range_names import fold_name
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ import boundby
 from benchmarks.simulated.generate import generate
 from boundby.results.comparison import Comparison
 from boundby.simulate.case import Case
+from boundby.simulate.instructions import Program
 from boundby.simulate.machine import Machine
 from boundby.simulate.nsys_export import write_export
 from boundby.simulate.patterns import PATTERNS
-from boundby.simulate.program import Program
 
 MACHINE = Machine(host_jitter=0.05, device_jitter=0.02, hiccup_chance=0.005)
 STEPS = 30

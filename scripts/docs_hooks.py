@@ -11,7 +11,7 @@ from mkdocs.structure.files import File, Files
 from boundby.results.report import Report
 from boundby.results.schema import schema
 from boundby.rules.builtin import builtin
-from boundby.rules.pages import index, page
+from boundby.rules.rule_pages import index, page
 
 PLACEHOLDER = "<!-- tables of the schema -->"
 

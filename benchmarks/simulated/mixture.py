@@ -8,10 +8,7 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
-from boundby.simulate.machine import Machine
-from boundby.simulate.nsys_export import Capture
-from boundby.simulate.patterns import NCCL, log_uniform
-from boundby.simulate.program import (
+from boundby.simulate.instructions import (
     MS,
     US,
     Alloc,
@@ -38,6 +35,9 @@ from boundby.simulate.program import (
     item,
     walk,
 )
+from boundby.simulate.machine import Machine
+from boundby.simulate.nsys_export import Capture
+from boundby.simulate.patterns import NCCL, log_uniform
 
 #: A part of a mixture takes between these times.
 LEAST_PART_NS, MOST_PART_NS = 10 * US, 3 * MS

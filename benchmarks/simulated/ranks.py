@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from boundby.simulate.nsys_export import Export, Thread
+from boundby.simulate.nsys_export import Export, ExportedThread
 
 US, MS = 1_000, 1_000_000
 #: From the last arrival to the end of a call.
@@ -59,7 +59,7 @@ Step = Own | Collective | Send | Recv
 class _Rank:
     number: int
     steps: Sequence[Step]
-    thread: Thread
+    thread: ExportedThread
     now: int = INIT_NS
     at: int = 0
     met: dict[str, int] = field(default_factory=dict)

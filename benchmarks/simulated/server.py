@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from boundby.simulate.machine import Do, Machine, Run, realise, simulate
-from boundby.simulate.program import (
+from boundby.simulate.instructions import (
     US,
     Copy,
     GraphLaunch,
@@ -27,6 +26,7 @@ from boundby.simulate.program import (
     Work,
     program,
 )
+from boundby.simulate.machine import Do, Machine, Run, realise, simulate
 
 Engine = Literal["vLLM", "vLLM on AMD", "SGLang", "TensorRT-LLM"]
 ENGINES: tuple[Engine, ...] = ("vLLM", "vLLM on AMD", "SGLang", "TensorRT-LLM")

@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.simulated.jobs import Job, Meet, RankRun
 from boundby.attribution.gaps import LAUNCH_LIMIT_NS
 from boundby.attribution.host_state import DISPATCH_LIMIT_NS
-from boundby.jobs.summary import Group, Meetings, Own, Piece, RankSummary, compact, fingerprint, queued_ready
+from boundby.jobs.rank_summary import Meetings, Own, Piece, RankGroup, RankSummary, compact, fingerprint, queued_ready
 from boundby.model.causes import Cause
 
 
@@ -62,7 +62,7 @@ def _summary(job: Job, run: RankRun, tells_groups: bool) -> RankSummary:
         meetings=meetings,
         events=events,
         work=work,
-        groups=tuple(Group(*one) for one in groups),
+        groups=tuple(RankGroup(*one) for one in groups),
         kinds=tuple(kinds),
         regions=tuple(run.paths),
         step_ns=steps,

@@ -12,8 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from benchmarks.simulated.mixture import MOST_PART_NS, Draft, Helper, delegate, feed, part
-from boundby.simulate.patterns import NCCL, log_uniform
-from boundby.simulate.program import (
+from boundby.simulate.instructions import (
     MS,
     US,
     Alloc,
@@ -39,6 +38,7 @@ from boundby.simulate.program import (
     Work,
     item,
 )
+from boundby.simulate.patterns import NCCL, log_uniform
 
 # Streams that only one feature uses.
 _LOADER, _PINNED, _COMM, _SHORT, _POOLED, _LOCKED, _PAGES = 20, 22, 24, 26, 28, 30, 32

@@ -47,13 +47,13 @@ if TYPE_CHECKING:  # each step loads what it needs: an account alone takes no re
     from boundby.claims.laws import Wholes
     from boundby.compare.gate import Budget
     from boundby.evidence.context import RuleContext
-    from boundby.jobs.gather import Answer as Unused
-    from boundby.jobs.summary import RankSummary
+    from boundby.jobs.gather import Gathered as Unused
+    from boundby.jobs.rank_summary import RankSummary
     from boundby.replay import Answer, Counterfactuals, Filled, Predictor
     from boundby.results.comparison import Comparison, GateResult
-    from boundby.results.job import JobComparison, JobReport
+    from boundby.results.job_report import JobComparison, JobReport
     from boundby.results.plot_data import PlotData
-    from boundby.results.serving import ServingReport
+    from boundby.results.serving_report import ServingReport
     from boundby.rules.rule import Rule
     from boundby.rules.settings import Settings
 
@@ -447,7 +447,7 @@ def serving(
 ) -> ServingReport:
     """What the steps of a server of language models take, by kind (prefill, decode, mixed) and size: a report as for
     ``analyze``, whose options and errors these are. Raises SelectionError where it holds no such steps."""
-    from boundby.claims.serving import serving_report
+    from boundby.claims.serving_steps import serving_report
 
     analysis = examine(path, options, progress=progress, **changes)
     return serving_report(str(path), analysis.timeline, analysis.report.regions)
@@ -517,7 +517,7 @@ def load_job(
 ) -> JobReport:
     """A job's report, saved as JSON or made of a folder of reports. Raises UserError."""
     from boundby.results import saved
-    from boundby.results.job import JobReport
+    from boundby.results.job_report import JobReport
 
     if Path(path).suffix.lower() == ".json":
         return saved.load(path, JobReport)

@@ -123,9 +123,9 @@ def _profile(
     command: list[str], folder: Path, nsys: str | PathLike[str] | None, options: dict[str, Any]
 ) -> ProfiledRun:
     from boundby import api
-    from boundby.capture.flags import Options
+    from boundby.capture.flags import CaptureOptions
     from boundby.capture.locate import find_nsys
-    from boundby.capture.profile import Request, complete, record
+    from boundby.capture.recording import Request, complete, record
     from boundby.model.errors import ToolError, UserError
 
     if not command:
@@ -138,7 +138,7 @@ def _profile(
     except ToolError as error:
         pytest.skip(f"boundby: {error}")
     try:
-        recording = record(Request(tuple(command), Options(), folder=folder, nsys=chosen), say=lambda _: None)
+        recording = record(Request(tuple(command), CaptureOptions(), folder=folder, nsys=chosen), say=lambda _: None)
         if recording.exit_code:
             pytest.fail(f"boundby: {' '.join(command)} failed with exit code {recording.exit_code}", pytrace=False)
         complete(recording)

@@ -218,7 +218,7 @@ def test_function_transforms_pass_through(recorder: Recorder) -> None:
 def test_a_pass_that_ends_on_another_thread_is_closed_when_its_own_one_works_again(recorder: Recorder) -> None:
     """As with several GPUs: each has a thread, and the last one to finish ends the pass for all."""
     marker = recorder.marker(Label("backward"))
-    thread = modules._Thread()
+    thread = modules._OpenPasses()
     begun = modules._Pass(1, thread.passes)
     thread.passes.append(begun)
     end = modules._End(begun)

@@ -11,7 +11,7 @@ from boundby.attribution.timeline import Timeline, build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.readers import read_trace
 from boundby.structure.found import FOUND_DOMAIN
-from boundby.structure.loop_detection import Loop, find_loop
+from boundby.structure.loop_detection import DetectedLoop, find_loop
 from boundby.structure.steps import find_changes
 from boundby.trace.tables import Ranges, Trace
 from tests.support.invariants import check_invariants
@@ -26,7 +26,7 @@ def body(random: np.random.Generator, kinds: int = 20) -> list[int]:
     return [int(token) for token in random.integers(0, kinds, BODY)]
 
 
-def loop_of(tokens: list[int], *, syncs: bool = False) -> Loop | None:
+def loop_of(tokens: list[int], *, syncs: bool = False) -> DetectedLoop | None:
     count = len(tokens)
     before = np.arange(count) if syncs else np.zeros(count, np.int64)
     return find_loop(np.array(tokens, np.int64), np.arange(count) * 1000, before)

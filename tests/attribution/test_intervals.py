@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from boundby.model.arrays import factorize, group_sums, is_in, median, quantile, queue_depth, ranked, tally, without
 from boundby.model.intervals import (
-    Coverage,
+    CoveredTime,
     IntervalSet,
     clip,
     complement,
@@ -71,7 +71,7 @@ def test_overlay_names_both_parents(first: list[tuple[int, int]], second: list[t
 def test_coverage_and_contains(rows: list[tuple[int, int]], times: list[int]) -> None:
     found, asked = make(rows), np.array(times, np.int64)
     covered = instants(found)
-    assert Coverage(found).until(asked).tolist() == [sum(t < time for t in covered) for time in times]
+    assert CoveredTime(found).until(asked).tolist() == [sum(t < time for t in covered) for time in times]
     index = contains(found, asked)
     assert [number >= 0 for number in index.tolist()] == [time in covered for time in times]
 

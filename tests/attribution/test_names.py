@@ -17,7 +17,7 @@ from boundby.trace.vocabulary.cuda import (
     plain_name,
 )
 from boundby.trace.vocabulary.os import blocked_on
-from boundby.trace.vocabulary.ranges import Shapes, fold_name, fold_names
+from boundby.trace.vocabulary.range_names import Shapes, fold_name, fold_names
 
 CALLS = {
     CallClass.SYNC: "cudaDeviceSynchronize_v3020 cudaStreamSynchronize_v3020 cudaStreamSynchronize_ptsz_v7000 "

@@ -296,7 +296,7 @@ def test_emit_nvtx_waits_for_cuda_and_makes_way(monkeypatch: pytest.MonkeyPatch)
     """On a CPU, with a CUDA build's parts put in."""
     import torch
 
-    from boundby.capture.launcher.program.operators import EmitNvtx, choose
+    from boundby.capture.launcher.program.operator_ranges import EmitNvtx, choose
 
     done: list[str] = []
     state = {"cuda": False}

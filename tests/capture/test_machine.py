@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from boundby.capture import flags
-from boundby.capture.facts import environment_of, find_python, look_at_git, look_at_python, nvtx_trap
 from boundby.capture.flags import (
     container_kind,
     find_gpus,
@@ -21,6 +20,7 @@ from boundby.capture.flags import (
     why_no_sampling,
 )
 from boundby.capture.locate import Nsys
+from boundby.capture.run_facts import environment_of, find_python, look_at_git, look_at_python, nvtx_trap
 
 
 def write(root: Path, place: str, text: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from boundby.capture import flags
-from boundby.capture.flags import Computer, InstalledGpu, Options, Plan, Support, plan, probe_support, read_help
+from boundby.capture.flags import CaptureOptions, Computer, InstalledGpu, Plan, Support, plan, probe_support, read_help
 from boundby.capture.locate import Nsys
 from boundby.model.errors import ToolError, UserError
 from tests.support.nsys import fake_nsys
@@ -44,8 +44,10 @@ usage: nsys profile [<args>] [application] [<application args>]
 LISTS_A_GPU = "echo 'Possible values are:'; echo '\t0: NVIDIA A100 PCI[0000:07:00.0]'; echo '\tall: all of them'"
 
 
-def made(options: Options | None = None, machine: Computer = GPU, *, nsys: Nsys, help_text: str = HELP_2026) -> Plan:
-    return plan(options or Options(), read_help(help_text), machine, nsys, PROGRAM)
+def made(
+    options: CaptureOptions | None = None, machine: Computer = GPU, *, nsys: Nsys, help_text: str = HELP_2026
+) -> Plan:
+    return plan(options or CaptureOptions(), read_help(help_text), machine, nsys, PROGRAM)
 
 
 @pytest.fixture
@@ -111,14 +113,14 @@ def test_gpu_metrics_only_where_nsys_lists_a_gpu_for_them(tmp_path: Path, body: 
 
 
 def test_metrics_that_are_asked_for_are_fine_or_refused(new: Nsys) -> None:
-    chosen = made(Options(metrics=True), nsys=new)
+    chosen = made(CaptureOptions(metrics=True), nsys=new)
     assert "--gpu-metrics-frequency=10000" in chosen.arguments
     locked = Computer("5.15", GPU.gpus, "535", None, "the driver keeps GPU counters to administrators")
     with pytest.raises(ToolError, match="keeps GPU counters to administrators") as refused:
-        made(Options(metrics=True), machine=locked, nsys=new)
+        made(CaptureOptions(metrics=True), machine=locked, nsys=new)
     assert "NVreg_RestrictProfilingToAdminUsers=0" in (refused.value.next_step or "")
     with pytest.raises(ToolError, match="no NVIDIA GPU"):
-        made(Options(metrics=True), machine=CPU, nsys=new)
+        made(CaptureOptions(metrics=True), machine=CPU, nsys=new)
 
 
 def test_the_older_name_of_a_flag(tmp_path: Path) -> None:
@@ -155,14 +157,14 @@ def test_an_nsys_that_hangs_on_this_kernel_does_not_sample(tmp_path: Path) -> No
 def test_an_older_nsys_takes_whole_seconds(tmp_path: Path) -> None:
     text = f"{HELP_2026}\n        --delay=\n        --duration=\n"
     old = fake_nsys(tmp_path / "bin", "", "2022.4.2.1-df9881f")
-    chosen = made(Options(delay_s=0.2, duration_s=2), nsys=old, help_text=text)
+    chosen = made(CaptureOptions(delay_s=0.2, duration_s=2), nsys=old, help_text=text)
     assert {"--delay=1", "--duration=2"} < set(chosen.arguments)
 
 
 def test_several_gpus_and_mpi(new: Nsys, monkeypatch: pytest.MonkeyPatch) -> None:
     several = Computer("5.15", (*GPU.gpus, *GPU.gpus), "535", None, None)
     assert made(machine=several, nsys=new).arguments[0] == "--trace=cuda,cudnn,cublas,nvtx,osrt,nccl"
-    chosen = plan(Options(), read_help(HELP_2026), GPU, new, ("mpirun", "-n", "2", "python"))
+    chosen = plan(CaptureOptions(), read_help(HELP_2026), GPU, new, ("mpirun", "-n", "2", "python"))
     assert chosen.arguments[0] == "--trace=cuda,cudnn,cublas,nvtx,osrt,mpi,ucx"
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "4")
     assert made(nsys=new).arguments[0].endswith(",mpi,ucx")
@@ -170,7 +172,7 @@ def test_several_gpus_and_mpi(new: Nsys, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_what_part_of_the_run(new: Nsys) -> None:
     text = f"{HELP_2026}\n\t--delay=\n\t--duration=\n\t--capture-range=\n\t--capture-range-end=\n\t--nvtx-capture=\n"
-    chosen = made(Options(delay_s=2, duration_s=0.5, capture_range="nvtx:a step"), nsys=new, help_text=text)
+    chosen = made(CaptureOptions(delay_s=2, duration_s=0.5, capture_range="nvtx:a step"), nsys=new, help_text=text)
     assert chosen.arguments[7:12] == (
         "--delay=2",
         "--duration=0.5",
@@ -180,15 +182,15 @@ def test_what_part_of_the_run(new: Nsys) -> None:
     )
     assert chosen.environment == {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"}
     for asked, given in (("nvtx:x@mine", "x@mine"), ("steps", "boundby.capture@*")):
-        chosen = made(Options(capture_range=asked), nsys=new, help_text=text)
+        chosen = made(CaptureOptions(capture_range=asked), nsys=new, help_text=text)
         assert f"--nvtx-capture={given}" in chosen.arguments
     assert "--capture-range=cudaProfilerApi" in (
-        made(Options(capture_range="cudaProfilerApi"), nsys=new, help_text=text).arguments
+        made(CaptureOptions(capture_range="cudaProfilerApi"), nsys=new, help_text=text).arguments
     )
 
 
 def test_the_users_own_arguments_win(new: Nsys) -> None:
-    chosen = made(Options(nsys_args=("-t", "cuda", "--sample=none", "--cuda-memory-usage=true")), nsys=new)
+    chosen = made(CaptureOptions(nsys_args=("-t", "cuda", "--sample=none", "--cuda-memory-usage=true")), nsys=new)
     assert not any(each.startswith(("--trace", "--sample=process")) for each in chosen.arguments)
     assert chosen.arguments[-4:] == ("-t", "cuda", "--sample=none", "--cuda-memory-usage=true")
 
@@ -196,12 +198,12 @@ def test_the_users_own_arguments_win(new: Nsys) -> None:
 @pytest.mark.parametrize("argument", ["-o", "-o=x", "--output=x", "--session-new=x", "-Y", "--start-later=true"])
 def test_arguments_that_would_take_the_recording_away_are_refused(new: Nsys, argument: str) -> None:
     with pytest.raises(UserError, match="--nsys-args cannot hold"):
-        made(Options(nsys_args=(argument,)), nsys=new)
+        made(CaptureOptions(nsys_args=(argument,)), nsys=new)
 
 
 def test_the_plain_plan(new: Nsys) -> None:
-    full = made(Options(nsys_args=("--sample=none",)), nsys=new)
-    plain = flags.plain(Options(nsys_args=("--sample=none",)), full)
+    full = made(CaptureOptions(nsys_args=("--sample=none",)), nsys=new)
+    plain = flags.plain(CaptureOptions(nsys_args=("--sample=none",)), full)
     assert plain.arguments == (
         "--cpuctxsw=none",
         "--trace=cuda,nvtx,osrt",

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.simulated.jobs import Job, simulate, write_export
 
 from boundby.api import load_job
-from boundby.capture import ranks
+from boundby.capture import launched_ranks
 from boundby.capture.locate import Nsys
 from boundby.cli.main import main
 from boundby.model.errors import UserError
@@ -76,8 +76,8 @@ dist.destroy_process_group()
 
 def _launched(command: list[str], job: Path) -> str:
     """A launcher's command as it is started, with what boundby adds as BOUNDBY."""
-    started = ranks.launch(command, ["--delay=1"], job)
-    inside = [*ranks._BOUNDBY, "profile", "--in-job", "-o", str(job.resolve()), "--delay=1", "--"]
+    started = launched_ranks.launch(command, ["--delay=1"], job)
+    inside = [*launched_ranks._BOUNDBY, "profile", "--in-job", "-o", str(job.resolve()), "--delay=1", "--"]
     return " ".join(started.command).replace(" ".join(inside), "BOUNDBY")
 
 
@@ -92,14 +92,14 @@ def _launched(command: list[str], job: Path) -> str:
     ],
 )
 def test_boundby_stands_between_a_launcher_and_its_programs(command: str, started: str, tmp_path: Path) -> None:
-    assert ranks.is_launcher(command.split())
+    assert launched_ranks.is_launcher(command.split())
     assert _launched(command.split(), tmp_path) == started
 
 
 def test_torchrun_is_left_as_it_is_and_starts_its_ranks_through_a_script(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py"]
-    assert ranks.is_launcher(command)
-    started = ranks.launch(command, [], tmp_path)
+    assert launched_ranks.is_launcher(command)
+    started = launched_ranks.launch(command, [], tmp_path)
     assert list(started.command) == command
     script = Path(started.environment["PYTHON_EXEC"])
     assert re.search(r"--in-job .* -- '?\S*python[\d.]*'? \"\$@\"\n$", script.read_text())
@@ -108,7 +108,7 @@ def test_torchrun_is_left_as_it_is_and_starts_its_ranks_through_a_script(tmp_pat
 
 def test_where_the_program_begins_is_not_guessed(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="Cannot tell where"):
-        ranks.launch(["srun", "--multi-prog", "programs.conf"], [], tmp_path)
+        launched_ranks.launch(["srun", "--multi-prog", "programs.conf"], [], tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_report_tells_its_rank_by_the_environment_that_nsys_noted(tmp_path: Pa
     [("run", "run/rank_3"), ("run_3", "run_3"), (None, "boundby-out/train-17/rank_3")],
 )
 def test_a_rank_that_starts_boundby_itself_has_its_own_folder(chosen: str | None, expected: str) -> None:
-    made = ranks.folder_of(3, Path(chosen) if chosen else None, ["python", "train.py"], {"SLURM_JOB_ID": "17"})
+    made = launched_ranks.folder_of(3, Path(chosen) if chosen else None, ["python", "train.py"], {"SLURM_JOB_ID": "17"})
     assert made == Path(expected)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from boundby.api import Analysis, load_job
-from boundby.capture import profile
+from boundby.capture.recording import Rhythm, TorchRecording, check, record_with_torch
 from boundby.cli.main import main
 from boundby.model.errors import UserError
 
@@ -23,20 +23,18 @@ for _ in range(6):
 INFERS = "import torch\nmodel = torch.nn.Linear(8, 4)\nfor _ in range(3): model(torch.randn(2, 8))\n"
 
 
-def record(folder: Path, program: str) -> profile.TorchRecording:
+def record(folder: Path, program: str) -> TorchRecording:
     file = folder / "program.py"
     file.write_text(program)
-    rhythm = profile.Rhythm(wait=1, warmup=1, active=2)
-    return profile.record_with_torch(
-        [sys.executable, str(file)], folder / "run", rhythm, force=False, say=lambda _: None
-    )
+    rhythm = Rhythm(wait=1, warmup=1, active=2)
+    return record_with_torch([sys.executable, str(file)], folder / "run", rhythm, force=False, say=lambda _: None)
 
 
 def test_steps_of_the_optimizer_are_the_programs(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     recording = record(tmp_path, TRAINS)
     assert recording.exit_code == 0
-    report = Analysis(profile.check(recording)).report
+    report = Analysis(check(recording)).report
     steps = next(region for region in report.regions if region.path == ("ProfilerStep#*",))
     assert steps.instances == 2
     assert any(region.path[:2] == ("ProfilerStep#*", "Optimizer.step#SGD.step") for region in report.regions)
@@ -47,12 +45,12 @@ def test_steps_of_the_optimizer_are_the_programs(tmp_path: Path) -> None:
 
 def test_a_program_without_steps_is_recorded_to_its_end_and_one_without_torch_says_so(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    trace = Analysis(profile.check(record(tmp_path, INFERS))).trace
+    trace = Analysis(check(record(tmp_path, INFERS))).trace
     assert sum(trace.names[name] == "aten::linear" for name in trace.ranges.name.tolist()) == 3
     other = tmp_path / "other"
     other.mkdir()
     with pytest.raises(UserError, match="recorded nothing"):
-        profile.check(record(other, "print('hello')"))
+        check(record(other, "print('hello')"))
 
 
 DISTRIBUTED = """\

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from boundby.capture import doctor
-from boundby.capture.doctor import Checkup, Examination, Status, examine
-from boundby.capture.facts import NSYS_TAKES_IT, NVTX_TOO_NEW
+from boundby.capture import checkup
+from boundby.capture.checkup import Checkup, Examination, Status, examine
 from boundby.capture.flags import InstalledGpu, look_at_machine
 from boundby.capture.locate import Nsys, version_numbers
+from boundby.capture.run_facts import NSYS_TAKES_IT, NVTX_TOO_NEW
 from tests.cli.conftest import Ran
 from tests.support.nsys import fake_nsys
 
@@ -38,7 +38,7 @@ def checks(ran: Ran) -> dict[str, dict[str, Any]]:
 def _torch_is_asked_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """An import of torch takes seconds: one test sees what a real one says."""
     if request.function is not test_a_machine_that_works_is_green:
-        monkeypatch.setattr(doctor, "_ASK_TORCH", "print('[\"2.13.0\", null, false]')")
+        monkeypatch.setattr(checkup, "_ASK_TORCH", "print('[\"2.13.0\", null, false]')")
 
 
 @pytest.mark.nsys
@@ -134,7 +134,7 @@ def test_what_is_not_permitted_comes_with_advice(monkeypatch: pytest.MonkeyPatch
         root=tmp_path,
     )
     (tmp_path / ".dockerenv").touch()
-    monkeypatch.setattr(doctor, "look_at_machine", lambda: here)
+    monkeypatch.setattr(checkup, "look_at_machine", lambda: here)
     nsys = fake_nsys(tmp_path / "bin", "exit 1", "2024.5.1.1-x")
     found = {check.name: check for check in examine(nsys.path, quick=True)}
     assert found["CPU sampling"].status == found["container"].status == found["GPU counters"].status == "warning"

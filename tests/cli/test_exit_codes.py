@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from boundby.capture import profile
+from boundby.capture import recording
 from boundby.cli import main as main_module
 from boundby.cli import outcome
 from boundby.cli.main import TerminatedError, main
@@ -63,7 +63,7 @@ def test_a_command_ends_with_it(
 
 def test_the_page_knows_every_code_and_no_other() -> None:
     own = {code.value for code in Exit}
-    of_programs = set(map(int, re.findall(r"\b(12\d)\)", Path(profile.__file__).read_text(encoding="utf-8"))))
+    of_programs = set(map(int, re.findall(r"\b(12\d)\)", Path(recording.__file__).read_text(encoding="utf-8"))))
     assert LISTED == own | of_programs == set(COMMANDS)
     written = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
     assert set(map(int, re.findall(r"\bexit_code(?:: int)? = (\d+)", written))) <= LISTED

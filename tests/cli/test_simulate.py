@@ -16,7 +16,7 @@ from tests.cli.conftest import Ran
 Boundby = Callable[..., Ran]
 OWN = """
 from boundby.simulate.machine import Machine
-from boundby.simulate.program import Launch, Loop, Sync, program
+from boundby.simulate.instructions import Launch, Loop, Sync, program
 def make():
     return program(Loop(3, [Launch("gemm", 1000)]), Sync())
 def both():
@@ -28,7 +28,7 @@ def failing():
 def leaving():
     raise SystemExit(3)
 def stuck():
-    from boundby.simulate.program import Await
+    from boundby.simulate.instructions import Await
     return program(Await("godot"))
 """
 

@@ -19,7 +19,7 @@ import pytest
 
 from boundby.capture import child, export
 from boundby.capture import folder as folders
-from boundby.capture.profile import write_facts
+from boundby.capture.recording import write_facts
 from boundby.cli import outcome
 from boundby.cli.main import main
 from boundby.cli.outcome import Exit

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 import boundby
 from boundby.results.report import Instances, RegionReport, Report
 from boundby.simulate.case import Case
+from boundby.simulate.instructions import US, Instruction, Launch, Loop, Program, Range, Sync, Work, item, program
 from boundby.simulate.machine import Machine
 from boundby.simulate.nsys_export import write_export
-from boundby.simulate.program import US, Instruction, Launch, Loop, Program, Range, Sync, Work, item, program
 from tests.support import reports
 
 MACHINE = Machine(host_jitter=0.05, device_jitter=0.02)

@@ -14,13 +14,13 @@ from boundby.api import Analysis
 from boundby.capture.folder import last_words_of, not_recorded
 from boundby.compare import gate
 from boundby.compare.between import compare
-from boundby.compare.quantities import ANY, QUANTITIES, Records, known, listing
+from boundby.compare.quantities import ANY, QUANTITIES, KnownRecords, known, listing
 from boundby.model.errors import InputError, UserError
 from boundby.opening import open_trace
 from boundby.results import saved
 from boundby.results.comparison import GateResult
 from boundby.results.report import Coverage, Report
-from boundby.simulate.program import MS, Launch, Loop, Range, Sync, Work, program
+from boundby.simulate.instructions import MS, Launch, Loop, Range, Sync, Work, program
 from boundby.trace.facts import Captured, TraceWarning
 from tests.compare import pairs
 from tests.replay.test_replay import US
@@ -436,7 +436,7 @@ def test_a_saved_finding_of_an_unknown_severity_is_refused(tmp_path: Path) -> No
 def test_what_is_known_of_a_device_that_lost_records(
     quantity: str, coverage: Coverage, low: float, high: float
 ) -> None:
-    records = Records(coverage, 1_000, 1, {"cpu": 400, "host_blocked": 2, "gpu_compute": 598}, 9, is_device=True)
+    records = KnownRecords(coverage, 1_000, 1, {"cpu": 400, "host_blocked": 2, "gpu_compute": 598}, 9, is_device=True)
     captured = Captured(cuda_api=True, kernels=True, osrt=True, cpu_scheduling=True, nvtx=True)
     found = known(quantity, 2, records, captured)
     assert found is not None
@@ -470,7 +470,7 @@ def test_what_the_whole_report_breaks_no_damaged_copy_keeps(name: str) -> None:
 
 def test_without_a_call_on_record_none_is_counted() -> None:
     """Nor is time that is not attributed known to be of no cause of the host."""
-    records = Records(Coverage(), 1_000, 1, {"gpu_compute": 100, "unattributed": 900}, 0)
+    records = KnownRecords(Coverage(), 1_000, 1, {"gpu_compute": 100, "unattributed": 900}, 0)
     assert known("sync.count", 0, records, Captured(cuda_api=True, kernels=True)) is None
     share = known("share.cpu", 0.0, records, Captured(cuda_api=True, kernels=True, osrt=True))
     assert share is not None
@@ -478,7 +478,7 @@ def test_without_a_call_on_record_none_is_counted() -> None:
 
 
 def test_without_sleeps_on_record_what_is_asleep_may_run() -> None:
-    records = Records(Coverage(), 1_000, 1, {"cpu": 400, "host_blocked": 0, "gpu_compute": 600}, 9)
+    records = KnownRecords(Coverage(), 1_000, 1, {"cpu": 400, "host_blocked": 0, "gpu_compute": 600}, 9)
     share = known("share.host_blocked", 0.0, records, Captured(cuda_api=True, kernels=True))
     assert share is not None
     assert (share.low, share.high) == (0.0, 0.4)

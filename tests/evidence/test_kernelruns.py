@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from boundby.evidence.kernels import attention, elementwise_chains, optimizer_kernels
-from boundby.simulate.program import US, Instruction, Launch, Loop, Range, Sync, Work, program
+from boundby.simulate.instructions import US, Instruction, Launch, Loop, Range, Sync, Work, program
 from tests.rules.builtin.hardware import EXP, REDUCE_MAX, REDUCE_SUM, elementwise
 from tests.rules.builtin.harness import Source, context_of
 

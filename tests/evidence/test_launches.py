@@ -8,7 +8,7 @@ import numpy as np
 from benchmarks.simulated.generate import generate
 
 from boundby.evidence.launches import Part, launches
-from boundby.simulate.program import US, Copy, Instruction, Launch, Loop, Range, Sync, Work, item, program
+from boundby.simulate.instructions import US, Copy, Instruction, Launch, Loop, Range, Sync, Work, item, program
 from tests.rules.builtin.hardware import elementwise, on_gpu
 from tests.rules.builtin.harness import Source, context_of
 

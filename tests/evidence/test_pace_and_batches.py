@@ -8,7 +8,7 @@ from boundby.evidence.batches import batch_uploads
 from boundby.evidence.chunks import chunks, saving_by_size
 from boundby.evidence.host_idleness import Idleness, host_pieces
 from boundby.evidence.pace import external_pace
-from boundby.simulate.program import (
+from boundby.simulate.instructions import (
     MS,
     US,
     Await,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from boundby.evidence.transfers import Transfer, is_upload, link_rate, transfers
-from boundby.simulate.program import MS, US, Copy, Instruction, Launch, Loop, Sync, Work, program
+from boundby.simulate.instructions import MS, US, Copy, Instruction, Launch, Loop, Sync, Work, program
 from boundby.trace.tables import GpuFacts
 from tests.rules.builtin.hardware import A100, on_gpu
 from tests.rules.builtin.harness import Source, context_of

@@ -10,7 +10,7 @@ import pytest
 
 from boundby.experiment import live, trials
 from boundby.experiment.inside import trial
-from boundby.experiment.inside.delayed_device import CudaDevice
+from boundby.experiment.inside.delayed_device import SpinningCuda
 from boundby.experiment.planning import ExperimentError
 
 
@@ -84,7 +84,7 @@ def test_cuda_is_delayed_by_spins_that_are_timed() -> None:
         _Event.done = _Event.now
 
     names = {"get_device_name": lambda: "a GPU", "synchronize": synchronize, "_sleep": sleep, "Event": _Event}
-    device = CudaDevice(SimpleNamespace(cuda=SimpleNamespace(**names)))
+    device = SpinningCuda(SimpleNamespace(cuda=SimpleNamespace(**names)))
     device.synchronize()
     marks = [device.mark(), device.mark()]
     device.delay(500_000)

@@ -7,8 +7,8 @@ from benchmarks.simulated.summaries import summaries
 
 from boundby.jobs.meetings import Aligned, align
 from boundby.jobs.merge import merge
-from boundby.jobs.summary import RankSummary
-from boundby.results.job import JobReport
+from boundby.jobs.rank_summary import RankSummary
+from boundby.results.job_report import JobReport
 
 
 def report(job: Job, *, tells_groups: bool = True) -> JobReport:

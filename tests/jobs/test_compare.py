@@ -13,7 +13,7 @@ from boundby.compare.jobs import compare
 from boundby.document.job_document import job_comparison_document
 from boundby.render import to_markdown, to_terminal
 from boundby.results import saved
-from boundby.results.job import JobComparison, JobReport
+from boundby.results.job_report import JobComparison, JobReport
 from tests.jobs.made import Plant, report
 
 SLOW = Plant("slow_device", 2, 0.3)

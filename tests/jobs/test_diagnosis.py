@@ -7,8 +7,8 @@ from benchmarks.simulated.jobs import length_ns, simulate
 from benchmarks.simulated.summaries import summaries
 from msgspec.structs import replace
 
-from boundby.document.job_document import Look, document, nobody, shown, told
-from boundby.jobs.laws import broken
+from boundby.document.job_document import JobLook, document, nobody, shown, told
+from boundby.jobs.job_laws import broken
 from boundby.jobs.merge import merge
 from boundby.model import units
 from boundby.model.errors import InputError
@@ -224,10 +224,10 @@ def test_a_rank_and_a_link_that_hide_each_other_are_both_told() -> None:
 
 def test_ranks_are_shown_by_what_is_asked_for() -> None:
     found = report(Job(data=20, steps=6, layers=1, plants=(Plant("slow_device", 7, 0.4),)))
-    assert shown(found, Look("others-wait", top=1))[0] == [7]
-    assert len(shown(found, Look(full=True))[0]) == 20
-    assert shown(found, Look("own"))[0][0] == 7
-    assert "3 OF 20 RANKS" in to_terminal.render(document(found, Look("waits", top=3)))
+    assert shown(found, JobLook("others-wait", top=1))[0] == [7]
+    assert len(shown(found, JobLook(full=True))[0]) == 20
+    assert shown(found, JobLook("own"))[0][0] == 7
+    assert "3 OF 20 RANKS" in to_terminal.render(document(found, JobLook("waits", top=3)))
 
 
 @pytest.mark.parametrize("stage", [0, 2])

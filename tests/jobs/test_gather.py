@@ -17,12 +17,12 @@ from boundby.cli.job import add_pages
 from boundby.cli.main import cli, main
 from boundby.document.job_document import OUTLIERS
 from boundby.jobs import gather as gathering
-from boundby.jobs.gather import Answer, read_rank
+from boundby.jobs.gather import Gathered, read_rank
 from boundby.jobs.merge import merge
 from boundby.model.errors import InputError
 from boundby.options import AnalysisOptions
 from boundby.results import saved
-from boundby.results.job import JobReport
+from boundby.results.job_report import JobReport
 from tests.jobs.made import report
 
 JOB = Job(data=4, steps=6, layers=2, plants=(Plant("slow_input", 2, 0.4),))
@@ -59,7 +59,7 @@ def test_any_order_and_any_number_of_processes_give_the_same_bytes(reports: Path
     assert saved.render(backwards) == saved.render(api.job(files, workers=1))
 
 
-def _kills_itself_once_at_rank_1(name: str, path: Path, options: AnalysisOptions) -> Answer:
+def _kills_itself_once_at_rank_1(name: str, path: Path, options: AnalysisOptions) -> Gathered:
     mark = path.parent / "killed"
     if "rank_1" in name and not mark.exists():
         mark.touch()
@@ -80,7 +80,7 @@ def test_dask_gives_the_same_bytes_though_a_worker_is_killed_midway(reports: Pat
     assert saved.render(merge(summaries, str(reports), [])) == whole
 
 
-def _kills_itself_at_rank_1(name: str, path: Path, options: AnalysisOptions) -> Answer:
+def _kills_itself_at_rank_1(name: str, path: Path, options: AnalysisOptions) -> Gathered:
     if "rank_1" in name:
         os.kill(os.getpid(), signal.SIGKILL)
     return read_rank(name, path, options)

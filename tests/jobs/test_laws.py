@@ -6,8 +6,8 @@ from benchmarks.simulated.jobs import US
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from boundby.document.job_document import Look, document, told
-from boundby.jobs.laws import broken
+from boundby.document.job_document import JobLook, document, told
+from boundby.jobs.job_laws import broken
 from boundby.render import to_terminal
 from tests.jobs.made import Job, Plant, report
 
@@ -49,4 +49,4 @@ def test_laws_hold(job: Job, tells_groups: bool) -> None:
     assert all(0 < one.saving_ns <= found.length_ns for one in found.stragglers)
     sentences = [told(found, one) for one in (*found.stragglers, *found.extras)]
     assert found.steps > 1 or not any("from step to step" in one for one in sentences)
-    assert "nan" not in to_terminal.render(document(found, Look(full=True)))
+    assert "nan" not in to_terminal.render(document(found, JobLook(full=True)))

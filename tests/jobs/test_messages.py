@@ -11,7 +11,7 @@ from boundby import api
 from boundby.compare.gate import check_job, parse
 from boundby.document.job_document import document
 from boundby.render import to_markdown, to_terminal
-from boundby.results.job import JobReport
+from boundby.results.job_report import JobReport
 from boundby.trace.vocabulary.last_words import FAILED
 from tests.evidence.test_no_gpu_work import host_only, written
 from tests.support.export import Export

@@ -16,7 +16,7 @@ from boundby import api
 from boundby.capture.locate import Nsys
 from boundby.document.job_document import document
 from boundby.render import to_terminal
-from boundby.results.job import JobReport
+from boundby.results.job_report import JobReport
 from tests.support.nsys import end_agent
 
 pytestmark = [pytest.mark.nsys, pytest.mark.xdist_group("open-mpi")]

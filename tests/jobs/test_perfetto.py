@@ -10,7 +10,7 @@ import pytest
 from benchmarks.simulated.jobs import Job, Plant, simulate
 from benchmarks.simulated.summaries import summaries
 
-from boundby.jobs import perfetto
+from boundby.jobs import job_perfetto
 from boundby.jobs.merge import merge
 
 
@@ -21,7 +21,7 @@ def slices() -> dict[tuple[str, str], list[tuple[int, int, str, int]]]:
     job = Job(data=3, steps=4, clock_ns=900_000_000, skew_ns=1, plants=(Plant("slow_device", 1, 0.3),))
     ranks = summaries(job, simulate(job))
     file = BytesIO()
-    perfetto.write(file, ranks, merge(ranks, "simulated"))
+    job_perfetto.write(file, ranks, merge(ranks, "simulated"))
     tracks, names, began, found = {}, {}, defaultdict(list), defaultdict(list)
     for packet in proto.Trace.FromString(file.getvalue()).packet:
         described = packet.track_descriptor

@@ -11,7 +11,7 @@ from benchmarks.simulated.pipelines import MS, Pipeline, gain, write
 from msgspec.structs import replace
 
 from boundby import api
-from boundby.jobs.laws import broken
+from boundby.jobs.job_laws import broken
 from boundby.jobs.peers import stages_of
 from tests.jobs.made import Job, accused, aligned_job
 

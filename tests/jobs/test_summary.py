@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from boundby.jobs.summary import Events, Meetings, Own, Piece, Work, compact, fingerprint
+from boundby.jobs.rank_summary import Meetings, Own, Piece, RankEvents, RankWork, compact, fingerprint
 from boundby.model.causes import Cause
 
 US = 1_000
@@ -14,7 +14,7 @@ BUSY, COMM = int(Cause.GPU_COMPUTE), int(Cause.GPU_COMM)
 
 def summed(
     pieces: list[tuple[int, int, int]], meetings: list[tuple[int, int, int]], own: list[tuple[int, int]]
-) -> tuple[Events, dict[int, int]]:
+) -> tuple[RankEvents, dict[int, int]]:
     """A rank's events, and its own time by cause. ``pieces``: start, end, cause; ``meetings``: start, end, stream;
     ``own``: start of an operation, and when its launch had arrived. In us."""
     start, end, cause = np.array(pieces, np.int64).T
@@ -33,7 +33,7 @@ def summed(
     return events, _by_cause(work)
 
 
-def _by_cause(work: Work) -> dict[int, int]:
+def _by_cause(work: RankWork) -> dict[int, int]:
     return {cause: int(work.ns[work.cause == cause].sum()) // US for cause in np.unique(work.cause).tolist()}
 
 

@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from boundby.measure import batches, crossover, latencies, sampling
+from boundby.measure import batch_sizes, crossover, latencies, sampling
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -21,9 +21,9 @@ def _nothing_else_to_collect() -> None:
 def briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measured on the real clock, but for a fraction of the time: the figures are noise, all else is as ever."""
     for module, name in (
-        (batches, "_LATENCY_BUDGET_S"),
-        (batches, "_BATCHES_NS"),
-        (batches, "_BEST_NS"),
+        (batch_sizes, "_LATENCY_BUDGET_S"),
+        (batch_sizes, "_BATCHES_NS"),
+        (batch_sizes, "_BEST_NS"),
         (latencies, "_ROUND_NS"),
         (crossover, "_BUDGET_S"),
         (sampling, "MIN_WARMUP_NS"),

@@ -12,7 +12,7 @@ from boundby.measure.results import (
     Devices,
     DeviceState,
     Latency,
-    Machine,
+    MeasuredOn,
     Methods,
     Mistake,
     Result,
@@ -22,7 +22,7 @@ from boundby.measure.results import (
     Throughput,
 )
 
-MACHINE = Machine("3.11.2", "Linux", "Model CPU @ 3 GHz", 8, 0.5, "2.13.0", 8)
+MACHINE = MeasuredOn("3.11.2", "Linux", "Model CPU @ 3 GHz", 8, 0.5, "2.13.0", 8)
 COOL = DeviceState("NVML", 250.0, 400.0, 61.0, 1410.0, 1980.0, 1593.0, ())
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from boundby.measure import MeasureError, device, tables
+from boundby.measure import MeasureError, device, shown
 from boundby.measure.results import DeviceState
 from tests.measure import made
 
@@ -19,14 +19,14 @@ from tests.measure import made
 @pytest.mark.parametrize("width", [60, 80, 100, 140])
 @pytest.mark.parametrize("kind", made.every())
 def test_no_line_is_wider_than_asked_for(kind: str, width: int) -> None:
-    text = tables.render(made.every()[kind], width=width)
+    text = shown.render(made.every()[kind], width=width)
     assert text.isascii()
     assert max(cell_len(line) for line in text.splitlines()) <= width
     assert text.endswith("\n")
 
 
 def test_a_latency_says_what_matters() -> None:
-    text = tables.render(made.latency())
+    text = shown.render(made.latency())
     for part in (
         "(median)",
         "Model GPU (cuda:0), CUDA events on the current stream, inference mode",
@@ -47,7 +47,7 @@ def test_a_latency_says_what_matters() -> None:
 
 
 def test_on_the_cpu_nothing_is_said_of_gpus() -> None:
-    text = tables.render(made.latency(device="cpu"))
+    text = shown.render(made.latency(device="cpu"))
     assert "wall clock is the right one" in text
     body = text.split("NOTE")[0]
     assert "GPU" not in body
@@ -55,14 +55,14 @@ def test_on_the_cpu_nothing_is_said_of_gpus() -> None:
 
 
 def test_methods_stand_side_by_side() -> None:
-    text = tables.render(made.every()["methods"])
+    text = shown.render(made.every()["methods"])
     for method in ("naive", "synchronised", "event"):
         assert any(line.startswith(method) for line in text.splitlines())
     assert "0.100" in text
 
 
 def test_names_obey_nobody() -> None:
-    text = tables.render(made.latency(name="bad\x1b[31m\nname"))
+    text = shown.render(made.latency(name="bad\x1b[31m\nname"))
     assert "\x1b" not in text
     assert text.startswith("bad?[31m?name: ")
 
@@ -70,11 +70,11 @@ def test_names_obey_nobody() -> None:
 @pytest.mark.parametrize("kind", made.every())
 def test_printing_a_result_shows_its_table(kind: str) -> None:
     result = made.every()[kind]
-    assert str(result) == tables.render(result)
+    assert str(result) == shown.render(result)
 
 
 def test_colour_on_request() -> None:
-    assert "\x1b[" in tables.render(made.latency(), color_system="standard")
+    assert "\x1b[" in shown.render(made.latency(), color_system="standard")
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_colour_on_request() -> None:
     ],
 )
 def test_ends_of_an_interval_do_not_read_the_same(low: float, high: float, text: str) -> None:
-    assert tables.between(low, high) == text
+    assert shown.between(low, high) == text
 
 
 # Figures
@@ -104,13 +104,13 @@ def test_every_result_has_a_figure(kind: str, suffix: str, tmp_path: Path) -> No
 
 
 def test_figures_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from boundby.measure import figures
+    from boundby.measure import charts
 
     with pytest.raises(MeasureError, match="No figure can be written"):
-        figures.check_name(tmp_path / "figure.txt")
+        charts.check_name(tmp_path / "figure.txt")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MeasureError, match="need matplotlib"):
-        figures.check_name(tmp_path / "figure.png")
+        charts.check_name(tmp_path / "figure.png")
 
 
 # The state of the GPU

@@ -38,9 +38,8 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.causes import Cause
-from boundby.model.intervals import Coverage, IntervalSet, StepFunction, contains, cut, overlay, union
-from boundby.native.account import EVER, NEVER, Layer, divide, states
-from boundby.native.pieces import TABLES, cut_intervals
+from boundby.model.intervals import CoveredTime, IntervalSet, StepFunction, contains, cut, overlay, union
+from boundby.native.passes import FIRST_INSTANT, LAST_INSTANT, TABLES, Layer, cut_intervals, divide, states
 from boundby.readers import read_trace
 from boundby.replay.build import build_graph
 from boundby.stats.figures import measure
@@ -107,7 +106,7 @@ def test_intervals(first: Int64Array, second: Int64Array, third: Int64Array, ask
     both(lambda: union(np.sort(first[:count]), np.sort(first[:count]) + second[:count]))
     both(lambda: [places(third, asked, side) for side in ("left", "right")])
     both(lambda: contains(one, asked))
-    both(lambda: Coverage(one).until(asked))
+    both(lambda: CoveredTime(one).until(asked))
     both(lambda: overlay(one, other))
     both(lambda: cut(first[:count], second[:count], steps(third)))
     both(lambda: cut(*other, steps(first)))
@@ -196,7 +195,7 @@ def test_states(given_layers: list[tuple[Int64Array, int | None, int]], extra: I
     for bounds, state, spared in given_layers:
         start, end = intervals(bounds)
         layers.append(Layer(start, end, 10 + np.arange(len(start)) if state is None else state, spared))
-    layers.append(Layer(np.array([EVER, 20], np.int64), np.array([5, NEVER], np.int64), 7))
+    layers.append(Layer(np.array([FIRST_INSTANT, 20], np.int64), np.array([5, LAST_INSTANT], np.int64), 7))
     both(lambda: states(layers, 1, extra))
 
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 import hatch_build
 import pytest
 
-from boundby.capture import doctor
+from boundby.capture import checkup
 from boundby.cli.outcome import Exit
 from boundby.model import library
 
@@ -92,7 +92,7 @@ def test_without_the_native_core_a_command_ends_at_once_in_a_sentence_that_says_
 
 
 def test_doctor_knows_the_native_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    look = cast("Callable[[object], Any]", doctor._CHECKS["native core"])
+    look = cast("Callable[[object], Any]", checkup._CHECKS["native core"])
     assert look(None)[0] == "ok"
     monkeypatch.setattr(library, "_load", lambda: (None, "it was not built"))
     assert look(None) == ("failed", "nothing can be analysed: it was not built", library.MEND)

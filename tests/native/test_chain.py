@@ -10,7 +10,7 @@ from benchmarks.simulated.summaries import summaries
 
 from boundby.jobs.diagnosis import Job as Joined
 from boundby.jobs.merge import choose
-from boundby.native.chain import NONE, Course
+from boundby.native.passes import NONE, Course
 
 Float = npt.NDArray[np.float64]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from boundby.native import events
+from boundby.native import passes
 from tests.native.twins import scanned
 from tests.readers.kineto.test_reader import small
 
@@ -15,7 +15,7 @@ KEYS = ("device", "stream", "correlation", "grid", "Input Dims")
 @pytest.mark.parametrize("piece", [7, 100, 1 << 20])
 def test_pieces_of_any_size_give_what_plain_python_reads(piece: int) -> None:
     text = small().text().encode()
-    scanner = events.EventScanner(KEYS)
+    scanner = passes.EventScanner(KEYS)
     for low in range(0, len(text), piece):
         scanner.feed(text[low : low + piece])
     one, other = scanner.finish(), scanned(text, KEYS)
@@ -28,7 +28,7 @@ def test_pieces_of_any_size_give_what_plain_python_reads(piece: int) -> None:
         kind, value = one.argument(key)
         plain_kind, plain_value = other.argument(key)
         assert np.array_equal(kind, plain_kind)
-        is_number = kind == events.NUMBER
+        is_number = kind == passes.NUMBER
         assert np.array_equal(value[is_number], plain_value[is_number])
     assert one.top == other.top
 
@@ -40,7 +40,7 @@ def test_times_keep_their_nanoseconds() -> None:
         assert found.duration_ns.tolist() == [1, 2001]
 
 
-def _scanned(text: bytes) -> events.Events:
-    scanner = events.EventScanner(())
+def _scanned(text: bytes) -> passes.JsonEvents:
+    scanner = passes.EventScanner(())
     scanner.feed(text)
     return scanner.finish()

@@ -22,7 +22,7 @@ from boundby.attribution.windows import parse_window
 from boundby.model import library
 from boundby.model.arrays import Int32Array, Int64Array
 from boundby.model.scenarios import SCENARIOS
-from boundby.native.forward import (
+from boundby.native.passes import (
     AT_ONCE,
     EXACT_NS,
     NONE,
@@ -197,7 +197,7 @@ def assert_sound(links: Links, costs: Costs, order: Int32Array) -> None:
         ones = [forward(links, each, order) for each in (*many, far)]
         for is_wide in {_is_wide(), False}:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("boundby.native.forward._is_wide", lambda is_wide=is_wide: is_wide)
+                patch.setattr("boundby.native.passes._is_wide", lambda is_wide=is_wide: is_wide)
                 found = spans(links, costs, [*many, far], order, slots, windows)
             for one, columns in zip(ones, found, strict=True):
                 for column, expected in zip(columns, windows.spans(one.start, one.end, one.call_start), strict=True):

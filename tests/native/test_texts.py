@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boundby.native import texts
-from boundby.native.texts import distinct_texts, texts_at
+from boundby.native import passes
+from boundby.native.passes import distinct_texts, texts_at
 from tests.native import twins
 
 TEXTS = st.lists(st.text(alphabet="ab1 \n\0ü", max_size=12).map(str.encode) | st.binary(max_size=3), max_size=60)
@@ -37,4 +37,4 @@ def test_more_texts_than_slots() -> None:
     number, first = distinct_texts(*column(parts))
     assert number.tolist() == [row % 50_000 for row in range(120_000)]
     assert first.tolist() == list(range(50_000))
-    assert texts._FIRST_SLOTS < 50_000
+    assert passes._FIRST_SLOTS < 50_000

@@ -23,8 +23,8 @@ from msgspec.structs import replace
 
 from boundby.attribution import gaps as of_gaps
 from boundby.attribution import segments as of_segments
-from boundby.attribution.context import TraceContext
 from boundby.attribution.gaps import _LATEST_WAITS, LAUNCH_LIMIT_NS, _BlockedTime, _Dividing
+from boundby.attribution.groundwork import TraceContext
 from boundby.attribution.host_state import ELSEWHERE, INPUT
 from boundby.attribution.regions import ROOT
 from boundby.attribution.segments import NO_THREAD, Segments
@@ -50,7 +50,7 @@ from boundby.model.causes import CAUSES, Cause
 from boundby.model.intervals import (
     EMPTY,
     NOTHING,
-    Coverage,
+    CoveredTime,
     IntervalSet,
     Nesting,
     Overlay,
@@ -59,24 +59,34 @@ from boundby.model.intervals import (
     expand,
     simplify,
 )
-from boundby.native import account, events, forward, pieces, texts
-from boundby.native.account import EVER, NEVER, Divided, Layer
-from boundby.native.events import (
+from boundby.native import passes
+from boundby.native.passes import (
     _COLUMN_TYPES,
     _COLUMNS,
     _ENTRIES,
     _ENTRY_TYPES,
     _WRONG_BACKSLASH,
+    BLOCK,
+    FIRST_INSTANT,
+    FIRST_KERNEL,
+    LAST_INSTANT,
     NUMBER,
     PHASES,
     RAW,
     TEXT,
-    Events,
+    Costs,
+    Divided,
+    JsonEvents,
+    Layer,
+    Links,
     NotJsonError,
+    Pass,
+    Pieces,
+    __name__,
     _by_key,
     _double,
+    _new,
 )
-from boundby.native.forward import BLOCK, FIRST_KERNEL, Costs, Links, Pass, Pieces, _new
 from boundby.plot_data import lanes
 from boundby.results.plot_data import CauseBins
 from boundby.stats import instances
@@ -89,7 +99,7 @@ def without_core() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module, name, twin in _callers():
             patch.setattr(module, name, twin)
-        patch.setattr(Coverage, "until", _until)
+        patch.setattr(CoveredTime, "until", _until)
         yield
 
 
@@ -234,7 +244,7 @@ def _overlay(a: IntervalSet, b: IntervalSet) -> Overlay:
     return Overlay(start, end, left, right)
 
 
-def _until(self: Coverage, time: npt.NDArray[Any]) -> Int64Array:
+def _until(self: CoveredTime, time: npt.NDArray[Any]) -> Int64Array:
     index = np.searchsorted(self._start, time, side="right")
     covered = self._before[index]
     if len(self._end):
@@ -332,7 +342,7 @@ def _intervals_in(
     covered, longest = np.zeros(len(low), np.int64), np.zeros(len(low), np.int64)
     if not some.any():
         return count, covered, longest
-    covered[some] = Coverage(intervals).within(low[some], high[some])
+    covered[some] = CoveredTime(intervals).within(low[some], high[some])
     left, right = first[some], stop[some] - 1
     edges = np.maximum(
         np.minimum(end[left], high[some]) - np.maximum(start[left], low[some]),
@@ -387,7 +397,7 @@ def _grouped(
     return most, np.maximum.reduceat(end, first), np.add.reduceat(end - start, first)
 
 
-def distinct_texts(written: texts.Bytes, offset: Int32Array) -> tuple[Int32Array, Int32Array]:
+def distinct_texts(written: passes.Bytes, offset: Int32Array) -> tuple[Int32Array, Int32Array]:
     """Numbers by a dict."""
     whole, places = written.tobytes(), offset.tolist()
     known: dict[bytes, int] = {}
@@ -402,7 +412,7 @@ def distinct_texts(written: texts.Bytes, offset: Int32Array) -> tuple[Int32Array
 def _states(given: Iterable[Layer], otherwise: int, extra: Int64Array) -> StepFunction:
     layers = [layer for layer in given if len(layer.start)]
     cuts = sorted_distinct(extra, *(bound for layer in layers for bound in layer[:2]))
-    cuts = cuts[(cuts > EVER) & (cuts < NEVER)]
+    cuts = cuts[(cuts > FIRST_INSTANT) & (cuts < LAST_INSTANT)]
     state = np.full(len(cuts), otherwise, np.int64)
     for layer in layers:
         place = _contains(IntervalSet(layer.start, layer.end), cuts)
@@ -447,7 +457,7 @@ class _Pieces(NamedTuple):
 
 
 def _divided(context: TraceContext, thread: int, waits: _BlockedTime, gaps: _Dividing) -> Divided:
-    blocked = Coverage(context.host_state.logical_thread_blocked(thread))
+    blocked = CoveredTime(context.host_state.logical_thread_blocked(thread))
     wait, wait_start_ns = _longest_waits(context, waits, gaps)
     pieces = _divide(context, thread, blocked, replace(gaps, wait=wait.astype(np.int32)), wait_start_ns)
     columns = pieces.start_ns, pieces.end_ns, pieces.cause, pieces.region, pieces.thread
@@ -456,14 +466,14 @@ def _divided(context: TraceContext, thread: int, waits: _BlockedTime, gaps: _Div
 
 def _delayed_until(context: TraceContext, gaps: _Dividing) -> Int64Array:
     """When each gap's launch was made at the latest: waits after that delayed something else."""
-    return np.maximum(np.minimum(pick(context.calls.start_ns, gaps.launch, NEVER), gaps.end_ns), gaps.since_ns)
+    return np.maximum(np.minimum(pick(context.calls.start_ns, gaps.launch, LAST_INSTANT), gaps.end_ns), gaps.since_ns)
 
 
 def _divide(
-    context: TraceContext, thread: int, blocked: Coverage, gaps: _Dividing, wait_start_ns: Int64Array
+    context: TraceContext, thread: int, blocked: CoveredTime, gaps: _Dividing, wait_start_ns: Int64Array
 ) -> Segments:
     """The pieces of the gaps of one responsible thread: its states, launch latency, waiting for the device to begin."""
-    launch_end = pick(context.calls.end_ns, gaps.launch, NEVER)
+    launch_end = pick(context.calls.end_ns, gaps.launch, LAST_INSTANT)
     host_end = np.clip(launch_end, gaps.start_ns, gaps.end_ns)
     arrive_end = np.clip(np.minimum(launch_end, gaps.end_ns) + LAUNCH_LIMIT_NS, host_end, gaps.end_ns)
     rows = np.arange(len(gaps), dtype=np.intp)
@@ -519,7 +529,7 @@ def _chase(context: TraceContext, thread: int, pieces: _Pieces) -> _Pieces:
 
 
 def _debit_syncs(
-    context: TraceContext, blocked: Coverage, gaps: _Dividing, wait_start_ns: Int64Array, pieces: _Pieces
+    context: TraceContext, blocked: CoveredTime, gaps: _Dividing, wait_start_ns: Int64Array, pieces: _Pieces
 ) -> _Pieces:
     """Turn up to W of each gap into ``sync``: W is how long the host was ``blocked`` since the operation before.
 
@@ -630,7 +640,7 @@ def _find_late(
     links: Links, costs: Costs, call_start: Int64Array, call_end: Int64Array, turn: Int64Array
 ) -> npt.NDArray[np.intp]:
     row, node = links.wait_for, links.waiting
-    launched = np.append(call_start, forward.NEVER)[links.launch]
+    launched = np.append(call_start, passes.NEVER)[links.launch]
     return np.flatnonzero(costs.waits[node] & (turn[row] >= call_end[node]) & (launched[row] < call_end[node]))
 
 
@@ -711,7 +721,7 @@ def _begins_at(link: Links, cost: Costs, now: Pass, node: int) -> int:
     if now.begun[chain]:
         time = now.clock[chain] + cost.interval_ns[node]
     else:  # a thread that another one began, or one that was there from the beginning
-        time = forward.NEVER if waker >= 0 else link.node_begin_ns[node]
+        time = passes.NEVER if waker >= 0 else link.node_begin_ns[node]
     if waker >= 0:
         time = max(time, now.call_end[waker] + link.follow_lag_ns[node])
     if cost.has_queue_limit and slot >= 0:
@@ -779,7 +789,7 @@ def _find_room(link: Links, now: Pass, row: int, ready: int) -> int:
 
 def _ready_at(link: Links, cost: Costs, now: Pass, row: int) -> int:
     """When an operation is ready: launched, and what it comes after is done."""
-    node, before, ready = link.launch[row], link.before[row], forward.NEVER
+    node, before, ready = link.launch[row], link.before[row], passes.NEVER
     if node < 0 and before < 0:
         return int(link.start_ns[row])
     if node >= 0:
@@ -820,7 +830,7 @@ def _run_operation(link: Links, cost: Costs, now: Pass, row: int) -> None:
 # --- events of a Chrome trace
 
 
-def scanned(text: bytes, keys: Iterable[str]) -> Events:
+def scanned(text: bytes, keys: Iterable[str]) -> JsonEvents:
     """The events of a text by Python's own JSON."""
     keys = tuple(keys)
     try:
@@ -850,7 +860,7 @@ def scanned(text: bytes, keys: Iterable[str]) -> Events:
         arguments = event.get("args")
         for key, value in arguments.items() if isinstance(arguments, dict) else ():
             if key in places:
-                kind, found = events.NOTHING, MISSING
+                kind, found = passes.NOTHING, MISSING
                 if isinstance(value, _Number):
                     kind, found = NUMBER, value.integer(0)
                 elif isinstance(value, str):
@@ -867,7 +877,7 @@ def scanned(text: bytes, keys: Iterable[str]) -> Events:
     arrays = {name: np.array(column, kind) for name, column, kind in zip(_COLUMNS, columns, _COLUMN_TYPES, strict=True)}
     of_entries = [np.array(column, kind) for column, kind in zip(entries, _ENTRY_TYPES, strict=True)]
     beside = {key: _numbers(value) for key, value in top.items() if key != "traceEvents"}
-    return Events(**arrays, texts=tuple(index), top=beside, _arguments=_by_key(keys, of_entries))
+    return JsonEvents(**arrays, texts=tuple(index), top=beside, _arguments=_by_key(keys, of_entries))
 
 
 class _Number(str):
@@ -930,12 +940,12 @@ _PASSES: dict[str, dict[str, Any]] = {
     instances.__name__: {"intervals_in": _intervals_in},
     correlate.__name__: {"_join": _join},
     lanes.__name__: {"cause_bins": _cause_bins, "groups_of": _groups_of, "grouped": _grouped},
-    texts.__name__: {"distinct_texts": distinct_texts},
+    passes.__name__: {"distinct_texts": distinct_texts},
     of_segments.__name__: {"covering": _covering},
     of_gaps.__name__: {"_divided": _divided},
-    account.__name__: {"states": _states, "around": _around},
-    pieces.__name__: {"cut_intervals": _cut_intervals},
-    forward.__name__: {
+    passes.__name__: {"states": _states, "around": _around},
+    __name__: {"cut_intervals": _cut_intervals},
+    passes.__name__: {
         "forward": _forward,
         "assign_slots": _assign_slots,
         "shorten": _shorten,

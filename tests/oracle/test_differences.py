@@ -13,7 +13,7 @@ import pytest
 from boundby.results.report import RegionReport
 from tests.oracle.nsys_reports import NsysReports, Row
 from tests.oracle.ours import Analysis, analysis, query
-from tests.support.export import Export, Thread
+from tests.support.export import Export, ExportedThread
 
 pytestmark = pytest.mark.nsys
 US = 1_000
@@ -27,13 +27,13 @@ def write(tmp_path: Path) -> Write:
     return lambda export: export.write(tmp_path / "small.sqlite")
 
 
-def _launch(export: Export, thread: Thread, start: int, name: str = "cudaLaunchKernel_v7000") -> None:
+def _launch(export: Export, thread: ExportedThread, start: int, name: str = "cudaLaunchKernel_v7000") -> None:
     """A launch of 5 us; its kernel runs 4 us after, for 31 us."""
     call = export.api(thread, start, start + 5 * US, name)
     export.kernel(call, start + 9 * US, start + 40 * US)
 
 
-def _start_end(export: Export, thread: Thread, start: int, end: int, text: str) -> None:
+def _start_end(export: Export, thread: ExportedThread, start: int, end: int, text: str) -> None:
     """A start/end range that ends on the thread that started it: as nsys exports it, without ``endGlobalTid``."""
     export.nvtx(thread, start, end, text, kind="startend")
     export.rows["NVTX_EVENTS"][-1]["endGlobalTid"] = None

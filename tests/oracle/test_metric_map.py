@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from boundby.model.intervals import Coverage, intersect, union
+from boundby.model.intervals import CoveredTime, intersect, union
 from boundby.readers import read_trace
 from boundby.trace.tables import OpKind
 from tests.support.nsys import GET_NSYS
@@ -111,5 +111,5 @@ def test_messages_and_kernels_are_those_of_the_map(recipes: Path, tmp_path: Path
         mine = kernels.process == number
         of_kernels = union(kernels.start_ns[mine], kernels.end_ns[mine])
         for column, busy in (("MPI", of_mpi), ("Kernel", of_kernels), ("Overlap", intersect(of_mpi, of_kernels))):
-            ours = Coverage(busy).within(edges[:-1], edges[1:]) / np.diff(edges) * 100
+            ours = CoveredTime(busy).within(edges[:-1], edges[1:]) / np.diff(edges) * 100
             assert ours == pytest.approx(rows[column].to_numpy(), abs=0.06), column

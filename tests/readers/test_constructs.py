@@ -13,8 +13,8 @@ from boundby.capture.locate import Nsys
 from boundby.readers import read_trace
 from boundby.render import terminal
 from boundby.simulate.nsys_export import Name, Row
-from boundby.trace.program import Kind, program_of
-from boundby.trace.vocabulary.ranges import fold_name
+from boundby.trace.program import ProgramKind, program_of
+from boundby.trace.vocabulary.range_names import fold_name
 from tests.support.export import Export
 from tests.support.nsys import capture
 from tests.support.training import US
@@ -56,7 +56,7 @@ def test_constructs_are_regions_by_file_and_line(schema: str, tmp_path: Path) ->
     assert regions["heat.c:55 launch"].kernels.count == 6
     assert regions["heat.c:55 compute construct"].sync.count == 6
     assert not analysis.trace.captured.nvtx
-    assert program_of(analysis.trace).kind == Kind.DIRECTIVES
+    assert program_of(analysis.trace).kind == ProgramKind.DIRECTIVES
 
 
 def test_found_iterations_hold_the_constructs(tmp_path: Path) -> None:

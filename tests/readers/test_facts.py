@@ -13,7 +13,7 @@ from boundby.readers import read_trace
 from boundby.results.report import RegionReport, Report
 from boundby.trace.tables import Direction, MemoryKind, OpKind, Trace
 from tests.support.alter import alter
-from tests.support.export import NO_STREAM, CallRow, Export, Thread
+from tests.support.export import NO_STREAM, CallRow, Export, ExportedThread
 from tests.support.export_schema import GENERATIONS
 from tests.support.invariants import check_invariants
 from tests.support.training import MS, US, training_loop
@@ -30,7 +30,7 @@ def analyzed(path: Path) -> Report:
     return report
 
 
-def launch(export: Export, thread: Thread, start: int = 0, correlation: int | None = None) -> CallRow:
+def launch(export: Export, thread: ExportedThread, start: int = 0, correlation: int | None = None) -> CallRow:
     return export.api(thread, start, start + 5 * US, "cudaLaunchKernel_v7000", correlation=correlation)
 
 

@@ -20,7 +20,7 @@ from boundby.model.errors import SelectionError
 from boundby.readers.nsys.arrow_stream import ArrowFile, NotPlainError
 from boundby.readers.nsys.columnar import open_database
 from boundby.readers.nsys.database import Database
-from boundby.readers.nsys.memory import FIXED_BYTES, cut_to_fit
+from boundby.readers.nsys.memory_needs import FIXED_BYTES, cut_to_fit
 from boundby.readers.nsys.pages import bits_of
 from boundby.readers.nsys.split import TABLES, SplitExport, columns_beside, is_readable
 from boundby.readers.room import Room

@@ -14,8 +14,8 @@ import pytest
 from boundby import api
 from boundby.render import page as html_page
 from boundby.simulate.case import Case
+from boundby.simulate.instructions import MS, US, Alloc, Copy, Launch, Loop, Range, Sync, Work, item, program
 from boundby.simulate.nsys_export import write_export
-from boundby.simulate.program import MS, US, Alloc, Copy, Launch, Loop, Range, Sync, Work, item, program
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

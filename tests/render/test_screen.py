@@ -45,10 +45,10 @@ def test_a_screen_is_one_screen(make: object, width: int) -> None:
 
 def test_more_rows_where_they_are_asked_for() -> None:
     report = reports.sample()
-    one = screen.render(report, options=screen.Options(top=1))
+    one = screen.render(report, options=screen.ScreenOptions(top=1))
     assert "more regions" in one
-    assert len(screen.render(report, options=screen.Options(top=50)).splitlines()) > len(one.splitlines())
-    by_saving = screen.render(report, options=screen.Options(sort="max", top=2))
+    assert len(screen.render(report, options=screen.ScreenOptions(top=50)).splitlines()) > len(one.splitlines())
+    by_saving = screen.render(report, options=screen.ScreenOptions(sort="max", top=2))
     assert by_saving.index("step/loss") > 0  # a flat list, whole paths
 
 

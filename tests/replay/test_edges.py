@@ -15,7 +15,7 @@ from boundby.attribution.windows import parse_window
 from boundby.model.causes import Cause
 from boundby.model.scenarios import SCENARIOS
 from boundby.replay import Predictor
-from boundby.replay.predictor import Step
+from boundby.replay.predictor import ReplayStep
 from boundby.replay.removals import FasterHost
 from boundby.simulate.nsys_export import to_export
 from tests.replay.test_replay import US, launch
@@ -71,7 +71,7 @@ def test_what_the_host_does_around_all_work_is_removed() -> None:
         assert predictor.without((key,)) == pytest.approx([measured - ns], abs=2 * US)
     [left] = predictor.without(SCENARIOS["infinite_host"].causes)
     assert 10 * MS <= left <= 10.2 * MS
-    [half] = predictor.windows(Step(FasterHost(2.0), predictor.everywhere))
+    [half] = predictor.windows(ReplayStep(FasterHost(2.0), predictor.everywhere))
     assert half == pytest.approx(measured - (29_899 * US + 9_985 * US) / 2, abs=2 * US)
 
 

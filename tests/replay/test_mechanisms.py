@@ -13,9 +13,7 @@ from boundby.model.scenarios import SCENARIOS
 from boundby.readers import read_trace
 from boundby.replay import Predictor
 from boundby.simulate.case import Case
-from boundby.simulate.machine import Machine
-from boundby.simulate.nsys_export import to_export
-from boundby.simulate.program import (
+from boundby.simulate.instructions import (
     MS,
     US,
     Alloc,
@@ -38,6 +36,8 @@ from boundby.simulate.program import (
     program,
     threads,
 )
+from boundby.simulate.machine import Machine
+from boundby.simulate.nsys_export import to_export
 
 RECORDS = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 SYNCS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"

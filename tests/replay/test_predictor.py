@@ -13,7 +13,7 @@ from boundby.cli.main import main
 from boundby.replay import Predictor
 from boundby.replay.build import build_graph
 from boundby.replay.graph import Graph
-from boundby.replay.predictor import Step
+from boundby.replay.predictor import ReplayStep
 from boundby.replay.removals import Faster, Without
 from tests.replay.test_replay import US, launch
 from tests.support.program import Program
@@ -56,8 +56,8 @@ def test_a_selection_of_kernels() -> None:
     (measured,) = predictor.without(())
     # A wait follows every kernel: each of the ten long ones saves its own time.
     assert predictor.without(("gpu_compute",), predictor.scope(operations=is_long)) == [measured - 10 * 172 * US]
-    assert predictor.windows(Step(Faster(is_long, 2.0), predictor.everywhere)) == [measured - 10 * 86 * US]
-    assert predictor.windows(Step(Faster(is_long, 1.0), predictor.everywhere)) == [measured]
+    assert predictor.windows(ReplayStep(Faster(is_long, 2.0), predictor.everywhere)) == [measured - 10 * 86 * US]
+    assert predictor.windows(ReplayStep(Faster(is_long, 1.0), predictor.everywhere)) == [measured]
     nowhere = np.zeros(len(timeline.ownership.regions), bool)
     assert predictor.without(("gpu_compute",), predictor.scope(operations=is_long, regions=nowhere)) == [measured]
 
@@ -116,7 +116,7 @@ def test_of_operations_that_the_window_cuts_their_part_inside_counts() -> None:
     assert predictor.rest_ns == [0]
     everything = np.ones(2, bool)
     assert predictor.without(("sync",)) == [900 * US]
-    assert predictor.windows(Step(Faster(everything, 2.0), predictor.everywhere)) == [450 * US]
+    assert predictor.windows(ReplayStep(Faster(everything, 2.0), predictor.everywhere)) == [450 * US]
     assert predictor.without(("gpu_compute",))[0] <= 1 * US
     assert not predictor.broken
 
@@ -127,6 +127,7 @@ def test_what_is_gone_is_not_taken_away_again() -> None:
     for again in (("cpu",), ("sync", "cpu", "cuda_api")):
         left = predictor.without(tuple({*again} | {"cpu", "cuda_api"}))
         assert predictor.windows(
-            Step(Without(("cpu", "cuda_api")), predictor.everywhere), Step(Without(again), predictor.everywhere)
+            ReplayStep(Without(("cpu", "cuda_api")), predictor.everywhere),
+            ReplayStep(Without(again), predictor.everywhere),
         ) == (once if again == ("cpu",) else left)
     assert not predictor.broken

@@ -8,16 +8,16 @@ from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.replay import Predictor, answer
 from boundby.replay.engine import replay, replay_otherwise
-from boundby.replay.predictor import Step
+from boundby.replay.predictor import ReplayStep
 from boundby.replay.removals import Without
-from boundby.replay.uncertainty import Range
+from boundby.replay.uncertainty import OpenRange
 from boundby.trace.tables import Direction, MemoryKind
 from tests.replay.test_replay import US, launch, predictor_of, steps_with_sync
 from tests.support.program import Program
 
 
 def test_a_narrow_range_is_of_high_confidence() -> None:
-    ranges = [Range(low).reaching("model", low, high) for low, high in ((95, 105), (90, 110), (50, 100))]
+    ranges = [OpenRange(low).reaching("model", low, high) for low, high in ((95, 105), (90, 110), (50, 100))]
     assert [found.confidence for found in ranges] == ["high", "medium", "low"]
 
 
@@ -92,7 +92,7 @@ def test_which_work_comes_first_is_left_open() -> None:
     predictor = predictor_of(program)
     graph = predictor.graph
     assert not graph.takes_turns
-    change = Step(Without(("sync", "cuda_api", "cpu")), predictor.everywhere)
+    change = ReplayStep(Without(("sync", "cuda_api", "cpu")), predictor.everywhere)
     costs = change.change(graph, graph.costs, change.scope)
     otherwise, unchanged = (replay_otherwise(graph, each, predictor._windows) for each in (costs, graph.costs))
     assert otherwise is not None
@@ -103,5 +103,5 @@ def test_which_work_comes_first_is_left_open() -> None:
     other = predicted + (lengths[0] - predicted) - (lengths[1] - predictor.measured_ns[0])
     assert found.low_ns <= max(other, predictor.devices[0].busy.total)
     assert min(other, predictor.measured_ns[0]) <= found.high_ns
-    assert Range(100).reaching("order", 100, 101).confidence == "high"
-    assert Range(100).reaching("order", 100, 101, steps=1).confidence == "medium"
+    assert OpenRange(100).reaching("order", 100, 101).confidence == "high"
+    assert OpenRange(100).reaching("order", 100, 101, steps=1).confidence == "medium"

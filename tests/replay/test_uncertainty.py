@@ -7,15 +7,15 @@ from hypothesis import strategies as st
 
 from boundby.model.open_kinds import KINDS
 from boundby.replay import answer
-from boundby.replay.uncertainty import Range, summed
+from boundby.replay.uncertainty import OpenRange, summed
 from tests.replay.test_replay import predictor_of, steps_with_sync
 
 NS = st.integers(0, 10**6)
 REACHES = st.lists(st.tuples(st.sampled_from(sorted(KINDS)), NS, NS, st.integers(0, 2)))
 
 
-def widened(told_ns: int, reaches: list[tuple[str, int, int, int]], floor_ns: int = 0) -> Range:
-    found = Range(told_ns, (), min(floor_ns, told_ns))
+def widened(told_ns: int, reaches: list[tuple[str, int, int, int]], floor_ns: int = 0) -> OpenRange:
+    found = OpenRange(told_ns, (), min(floor_ns, told_ns))
     for kind, one, other, steps in reaches:
         found = found.reaching(kind, min(one, other), max(one, other), steps=steps)
     return found

@@ -8,7 +8,7 @@ from boundby import api
 from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.evidence.context import RuleContext
-from boundby.rules.builtin._operations import OperationSet
+from boundby.rules.builtin._operations import MatchedOperations
 from boundby.stats.figures import measure
 from tests.support.program import Program
 from tests.support.traces import trace_path
@@ -23,7 +23,7 @@ def test_operations_of_a_skewed_device_are_told_on_the_hosts_clock() -> None:
     shift = timeline.devices[0].shift.shift_ns
     assert shift > 4_000_000
     context = RuleContext(timeline, measure(timeline), (), (), (), savings=None)
-    found = OperationSet(context, np.arange(50)).examples()[:3]
+    found = MatchedOperations(context, np.arange(50)).examples()[:3]
     assert [(item.start_ns, item.duration_ns) for item in found] == [
         (10_000 * number - 5_000_000 + shift, 500 + number) for number in (49, 48, 47)
     ]

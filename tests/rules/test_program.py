@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from boundby.readers import read_trace
 from boundby.rules.remedies import by_key
-from boundby.trace.program import Kind, program_of
+from boundby.trace.program import ProgramKind, program_of
 from boundby.trace.tables import Trace
-from boundby.trace.vocabulary.kernels import is_library_kernel
+from boundby.trace.vocabulary.kernel_names import is_library_kernel
 from tests.rules.builtin.harness import context_of, pattern
 from tests.support.traces import trace_path
 
@@ -32,20 +32,20 @@ def _trace(kernel: str = "step(float *)", process: str = "", thread: str = "", c
 @pytest.mark.parametrize(
     ("kernel", "process", "thread", "command", "kind"),
     [
-        ("void at::native::vectorized_elementwise_kernel<4>()", "python3", "", None, Kind.TORCH),
-        ("void at::native::vectorized_elementwise_kernel<4>()", "", "", None, Kind.TORCH),
-        ("void at::native::vectorized_elementwise_kernel<4>()", "./serve", "serve", "serve m.pt", Kind.CPP),
-        ("nvjet_tst_192x192", "pytest", "pt_autograd_0", "pytest tests", Kind.TORCH),
-        ("loop_add_fusion_1", "python3.11", "", "python3.11 train.py", Kind.PYTHON),
-        ("cupy_multiply__float32_float32", "python", "", None, Kind.PYTHON),
-        ("stencil(double *)", "./heat", "heat", "heat 8000", Kind.CPP),
-        ("stencil(double *)", "nsys-launcher", "python", "python run.py", Kind.PYTHON),
-        ("nvkernel_solve_F1L210_2", "./heat", "heat", "heat 8000", Kind.DIRECTIVES),
-        ("update_84_gpu", "accP2P", "MPI Rank 0", None, Kind.DIRECTIVES),
-        ("julia_stencil_1234(CuDeviceArray<Float32, 2, 1>)", "julia", "julia", "julia run.jl", Kind.JULIA),
+        ("void at::native::vectorized_elementwise_kernel<4>()", "python3", "", None, ProgramKind.TORCH),
+        ("void at::native::vectorized_elementwise_kernel<4>()", "", "", None, ProgramKind.TORCH),
+        ("void at::native::vectorized_elementwise_kernel<4>()", "./serve", "serve", "serve m.pt", ProgramKind.CPP),
+        ("nvjet_tst_192x192", "pytest", "pt_autograd_0", "pytest tests", ProgramKind.TORCH),
+        ("loop_add_fusion_1", "python3.11", "", "python3.11 train.py", ProgramKind.PYTHON),
+        ("cupy_multiply__float32_float32", "python", "", None, ProgramKind.PYTHON),
+        ("stencil(double *)", "./heat", "heat", "heat 8000", ProgramKind.CPP),
+        ("stencil(double *)", "nsys-launcher", "python", "python run.py", ProgramKind.PYTHON),
+        ("nvkernel_solve_F1L210_2", "./heat", "heat", "heat 8000", ProgramKind.DIRECTIVES),
+        ("update_84_gpu", "accP2P", "MPI Rank 0", None, ProgramKind.DIRECTIVES),
+        ("julia_stencil_1234(CuDeviceArray<Float32, 2, 1>)", "julia", "julia", "julia run.jl", ProgramKind.JULIA),
     ],
 )
-def test_kinds(kernel: str, process: str, thread: str, command: str | None, kind: Kind) -> None:
+def test_kinds(kernel: str, process: str, thread: str, command: str | None, kind: ProgramKind) -> None:
     assert program_of(_trace(kernel, process, thread, command)).kind == kind
 
 
@@ -63,7 +63,7 @@ def test_servers_are_programs_of_torch_with_words_of_their_own(
     kernel: str, process: str, command: str | None, library: str
 ) -> None:
     program = program_of(_trace(kernel, process, "", command))
-    assert (program.kind, program.library) == (Kind.TORCH, library)
+    assert (program.kind, program.library) == (ProgramKind.TORCH, library)
     code = {"vllm": "vllm serve", "sglang": "sglang.launch_server", "torch": "torch.compile"}[library]
     assert code in by_key()["cuda_api.cuda-graphs"].code(program, {})
 
@@ -71,14 +71,14 @@ def test_servers_are_programs_of_torch_with_words_of_their_own(
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("cpp_vector_add", Kind.CPP),
-        ("openmp_heat_before", Kind.DIRECTIVES),
-        ("openacc_mpi_4_processes_4_gpus", Kind.DIRECTIVES),
-        ("rapids_cudf_old_schema", Kind.PYTHON),
-        ("pytorch_a100_all_cpu_tables", Kind.TORCH),
+        ("cpp_vector_add", ProgramKind.CPP),
+        ("openmp_heat_before", ProgramKind.DIRECTIVES),
+        ("openacc_mpi_4_processes_4_gpus", ProgramKind.DIRECTIVES),
+        ("rapids_cudf_old_schema", ProgramKind.PYTHON),
+        ("pytorch_a100_all_cpu_tables", ProgramKind.TORCH),
     ],
 )
-def test_kinds_of_real_traces(name: str, kind: Kind) -> None:
+def test_kinds_of_real_traces(name: str, kind: ProgramKind) -> None:
     assert program_of(read_trace(Path(trace_path(f"{name}.sqlite")))).kind == kind
 
 

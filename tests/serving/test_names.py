@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from boundby.trace.vocabulary.ranges import Shapes, fold_name, is_step, kind_of_attention, serving_step
+from boundby.trace.vocabulary.range_names import Shapes, fold_name, is_step, kind_of_attention, serving_step
 
 AMD = "execute_8192_context_9(sq8155sk8430sqsq7475785sqsk7671310)_generation_37(sq37sk34489sqsq37sqsk34489)"
 AMD_DECODE = "execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk32785sqsq32sqsk32785)"

@@ -14,10 +14,10 @@ from benchmarks.simulated.server import ENGINES, Batch, Server, draw
 import boundby
 from boundby.cli.main import main
 from boundby.results import saved
-from boundby.results.serving import ServingReport
+from boundby.results.serving_report import ServingReport
+from boundby.simulate.instructions import GraphLaunch, Loop, Node, Range, Work, item, program
 from boundby.simulate.machine import Machine, realise, simulate
 from boundby.simulate.nsys_export import Capture, write_export
-from boundby.simulate.program import GraphLaunch, Loop, Node, Range, Work, item, program
 from tests.support.traces import trace_path
 
 BATCHES = [Batch(0, 0, 30), Batch(2, 512, 0), Batch(0, 0, 30), Batch(1, 64, 12), Batch(0, 0, 60)] * 5

@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from boundby.simulate.instructions import Instruction, Program, program
 from boundby.simulate.machine import Do, Machine, Run, realise, simulate
-from boundby.simulate.program import Instruction, Program, program
 
 #: A launch takes 5 and reaches the device 3 later; operations of a stream are 1 apart; a wait returns 5 after its end.
 SMALL = Machine(

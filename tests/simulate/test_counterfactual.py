@@ -12,20 +12,19 @@ from msgspec.structs import replace
 
 from boundby.attribution.host_state import DISPATCH_LIMIT_NS as ACCOUNT_LIMIT_NS
 from boundby.simulate import counterfactual as counterfactual_module
-from boundby.simulate import program as program_module
+from boundby.simulate import instructions as program_module
 from boundby.simulate.case import Case
 from boundby.simulate.counterfactual import (
     CAUSES,
     DISPATCH_LIMIT_NS,
     EVERYTHING,
     SCENARIOS,
-    Removal,
+    CostRemoval,
     Truths,
     window_ns,
     without,
 )
-from boundby.simulate.machine import Machine, simulate
-from boundby.simulate.program import (
+from boundby.simulate.instructions import (
     MS,
     US,
     Alloc,
@@ -49,6 +48,7 @@ from boundby.simulate.program import (
     program,
     threads,
 )
+from boundby.simulate.machine import Machine, simulate
 from tests.simulate.small import SMALL
 
 NCCL = "ncclDevKernel_AllReduce"
@@ -68,11 +68,11 @@ def test_a_program_with_a_sync() -> None:
     # a 8-108, sync until 113, work until 163, launch until 168, a 171-271
     assert known.window() == 271 - 8
     # a 8-108, work 5-55, launch until 60, a 109-209
-    assert known.window(Removal.WAITS) == 209 - 8
+    assert known.window(CostRemoval.WAITS) == 209 - 8
     # no call time and no latency, no dispatch: a 0-100, sync until 105, a 105-205
-    assert known.window(Removal.LAUNCHES) == 205
+    assert known.window(CostRemoval.LAUNCHES) == 205
     # a 8-8, sync until 13, work until 63, launch, a 71-71
-    assert known.window(Removal.KERNELS) == 71 - 8
+    assert known.window(CostRemoval.KERNELS) == 71 - 8
     # a 0-100, a 101-201
     assert known.window(SCENARIOS["infinite_host"]) == 201
     truth = known.truth()
@@ -87,35 +87,35 @@ def test_host_work_beyond_dispatch_is_cpu() -> None:
     known = truths(Launch("a", 10), Work(300 * US), Launch("b", 10), *interval, *last)
     base = known.window()
     # 200 us of the first interval; of the second, dispatch ends 100 us after its begin, 40 us before its end
-    assert base - known.window(Removal.CPU) == 200 * US + 40 * US
+    assert base - known.window(CostRemoval.CPU) == 200 * US + 40 * US
     dispatch = 100 * US + 30 * US + 20 * US + 20 * US
     calls = 5 + 5 + 5  # launches of b and c, and the query; a's is over when the window begins
-    assert base - known.window(Removal.LAUNCHES) == pytest.approx(dispatch + calls, abs=10)
-    assert base - known.window(Removal.SLEEPS) == 50 * US
+    assert base - known.window(CostRemoval.LAUNCHES) == pytest.approx(dispatch + calls, abs=10)
+    assert base - known.window(CostRemoval.SLEEPS) == 50 * US
 
 
 def test_what_a_thread_computes_that_hands_over_is_input() -> None:
     known = Truths(
         threads(Thread((Launch("a", 10), Await("go"), Launch("b", 10))), Thread((Work(80 * US), Signal("go"))))
     )
-    assert known.window(Removal.SLEEPS) < 20 * US
-    assert known.window(Removal.CPU) > 80 * US
+    assert known.window(CostRemoval.SLEEPS) < 20 * US
+    assert known.window(CostRemoval.CPU) > 80 * US
 
 
 def test_removing_allocation_keeps_its_wait() -> None:
     known = truths(Launch("a", 100), Alloc(50, waits=True), Launch("b", 10))
     # a 8-108, alloc until 158, launch, b 166-176
     assert known.window() == 176 - 8
-    assert known.window(Removal.INIT) == (108 + 8 + 10) - 8
+    assert known.window(CostRemoval.INIT) == (108 + 8 + 10) - 8
     # without the wait: alloc 5-55, launch until 60, b 109-119
-    assert known.window(Removal.WAITS) == 119 - 8
+    assert known.window(CostRemoval.WAITS) == 119 - 8
 
 
 def test_loading_is_init() -> None:
     known = truths(Launch("a", 1), Launch("b", 1, load_ns=500), Init(100), Launch("c", 1))
     base = known.window()
-    assert base - known.window(Removal.INIT) == 600
-    assert known.window(Removal.LAUNCHES) == 601
+    assert base - known.window(CostRemoval.INIT) == 600
+    assert known.window(CostRemoval.LAUNCHES) == 601
 
 
 def test_copies() -> None:
@@ -123,27 +123,27 @@ def test_copies() -> None:
     # a 8-108, copy 109-159, call until 164, launch, b 172-182
     assert known.window() == 182 - 8
     # copy's call 5-11, launch 11-16, b after the copy
-    assert known.window(Removal.WAITS) == 160 + 10 - 8
+    assert known.window(CostRemoval.WAITS) == 160 + 10 - 8
     # no time at all for the copy: its call neither waits nor takes time; the switches stay
-    assert known.window(Removal.COPIES) == 109 + 1 + 10 - 8
+    assert known.window(CostRemoval.COPIES) == 109 + 1 + 10 - 8
 
 
 def test_pageable_copies_wait_like_syncs() -> None:
     for copy in (Copy(1000, "HtoD", "pageable"), Copy(1000, "DtoH", "pageable")):
         known = truths(Loop(3, [Launch("a", 1000), copy, Work(3000)]))
-        assert known.window(Removal.WAITS) < known.window()
+        assert known.window(CostRemoval.WAITS) < known.window()
 
 
 def test_communication_is_not_computation() -> None:
     known = truths(Memset(10_000), Launch("a", 100), Launch(NCCL, 200, comm=True), GraphLaunch((Node("b", 50),)))
-    assert known.window() - known.window(Removal.COMM) == 200
-    assert known.window() - known.window(Removal.KERNELS) == 150
+    assert known.window() - known.window(CostRemoval.COMM) == 200
+    assert known.window() - known.window(CostRemoval.KERNELS) == 150
 
 
 def test_the_queue_has_no_limit_without_a_host() -> None:
     body = [Loop(20, [Launch("a", 100, share=0.1)]), Launch("b", 3000, stream=1, share=0.1)]
     known = truths(*body, queue_limit=4)
-    assert known.window(Removal.LAUNCHES) > 3000 + 1000
+    assert known.window(CostRemoval.LAUNCHES) > 3000 + 1000
     assert known.window(SCENARIOS["infinite_host"]) == 3000
 
 
@@ -151,9 +151,9 @@ def test_a_region_is_all_that_its_ranges_hold() -> None:
     step = Range("step {i}", [Range("wait", [Launch("a", 100), Sync()]), Range("rest", [Work(50), Launch("b", 10)])])
     known = truths(Loop(3, [step]))
     assert known.regions() == (("step *",), ("step *", "rest"), ("step *", "wait"))
-    whole, inside = known.window(Removal.WAITS), known.window(Removal.WAITS, region=("step *", "wait"))
-    assert whole == inside == known.window(Removal.WAITS, region=("step *",)) < known.window()
-    assert known.window(Removal.WAITS, region=("step *", "rest")) == known.window()
+    whole, inside = known.window(CostRemoval.WAITS), known.window(CostRemoval.WAITS, region=("step *", "wait"))
+    assert whole == inside == known.window(CostRemoval.WAITS, region=("step *",)) < known.window()
+    assert known.window(CostRemoval.WAITS, region=("step *", "rest")) == known.window()
 
 
 def test_a_helper_borrows_the_open_range() -> None:
@@ -212,7 +212,7 @@ def test_removing_can_only_shorten(plain: Case) -> None:
     for removal in (*SCENARIOS.values(), *CAUSES.values()):
         less = known.window(removal)
         assert less <= known.window() + 1
-        assert known.window(removal | Removal.WAITS) <= known.window(Removal.WAITS) + 1
+        assert known.window(removal | CostRemoval.WAITS) <= known.window(CostRemoval.WAITS) + 1
         for region in known.regions():
             # The window begins with the first operation, which may begin earlier in the one than in the other.
             part = known.window(removal, region=region)
@@ -221,7 +221,7 @@ def test_removing_can_only_shorten(plain: Case) -> None:
 
 def test_no_run_is_left_out_that_would_differ(plain: Case) -> None:
     known = plain.truths
-    for removal in (*SCENARIOS.values(), *(removal | Removal.WAITS for removal in CAUSES.values())):
+    for removal in (*SCENARIOS.values(), *(removal | CostRemoval.WAITS for removal in CAUSES.values())):
         for region in known.regions()[:3]:
             run = simulate(without(known.script, removal, region))
             assert window_ns(run, 0) == known.window(removal, region=region)
@@ -229,7 +229,7 @@ def test_no_run_is_left_out_that_would_differ(plain: Case) -> None:
 
 def test_removing_what_is_not_there_changes_nothing() -> None:
     known = truths(Loop(3, [Launch("a", 100), Work(50)]))
-    for removal in (Removal.COMM, Removal.COPIES, Removal.SLEEPS, Removal.INIT, Removal.WAITS):
+    for removal in (CostRemoval.COMM, CostRemoval.COPIES, CostRemoval.SLEEPS, CostRemoval.INIT, CostRemoval.WAITS):
         assert known.window(removal) == known.window()
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from boundby.simulate.machine import DeadlockError
-from boundby.simulate.program import (
+from boundby.simulate.instructions import (
     Alloc,
     Await,
     Call,
@@ -29,6 +28,7 @@ from boundby.simulate.program import (
     item,
     threads,
 )
+from boundby.simulate.machine import DeadlockError
 from tests.simulate.small import device, host, run
 
 

@@ -19,10 +19,10 @@ from boundby.capture.locate import Nsys
 from boundby.model.errors import OutputError
 from boundby.readers import read_trace
 from boundby.simulate.case import Case
-from boundby.simulate.machine import CALLS, Do, Kind, Machine, Run
+from boundby.simulate.instructions import US, GraphLaunch, Launch, Loop, Node, Record, Sleep, Sync, WaitEvent, program
+from boundby.simulate.machine import CALLS, Do, Machine, Run, StepKind
 from boundby.simulate.nsys_export import GENERATIONS, OSRT_THRESHOLD_NS, PRODUCT, Capture, write_export
 from boundby.simulate.patterns import PATTERNS
-from boundby.simulate.program import US, GraphLaunch, Launch, Loop, Node, Record, Sleep, Sync, WaitEvent, program
 
 TIMEOUT_S = 120
 
@@ -74,7 +74,7 @@ def test_nsys_counts_as_the_simulation_does(ran: Run, nsys: Nsys, tmp_path: Path
 
     kernels, kernel_ns = Counter[str](), Counter[str]()
     for one in ran.operations:
-        if one.spec.kind in (Kind.KERNEL, Kind.COMM):
+        if one.spec.kind in (StepKind.KERNEL, StepKind.COMM):
             kernels[one.spec.name] += 1
             kernel_ns[one.spec.name] += one.end_ns - one.start_ns
     found = {row["Name"]: row for row in stats(nsys, path, "cuda_gpu_kern_sum")}
@@ -99,7 +99,7 @@ def test_nsys_counts_as_the_simulation_does(ran: Run, nsys: Nsys, tmp_path: Path
 @pytest.mark.parametrize("schema", GENERATIONS)
 def test_the_reader_gets_back_what_ran(ran: Run, schema: str, tmp_path: Path) -> None:
     trace = read_trace(write_export(ran, tmp_path / "run.sqlite", schema))
-    graphs = sum(one.spec.kind == Kind.GRAPH for one in ran.operations) if schema == "2019" else 0
+    graphs = sum(one.spec.kind == StepKind.GRAPH for one in ran.operations) if schema == "2019" else 0
     assert len(trace.operations) == len(ran.operations) - graphs  # schema 2019 knows no graphs
     if not graphs:
         assert sorted(trace.operations.start_ns.tolist()) == sorted(one.start_ns for one in ran.operations)

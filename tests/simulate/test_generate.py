@@ -15,10 +15,10 @@ from boundby.model.errors import InputError
 from boundby.simulate import case as cases
 from boundby.simulate.case import Case
 from boundby.simulate.counterfactual import IDLE_WORTH
+from boundby.simulate.instructions import INSTRUCTIONS, walk
 from boundby.simulate.machine import Machine
 from boundby.simulate.nsys_export import write_export
 from boundby.simulate.patterns import PATTERNS
-from boundby.simulate.program import INSTRUCTIONS, walk
 
 PURE = ("compute", "comm", "copy", "api", "sync", "cpu", "blocked", "init")
 JITTER = Machine(host_jitter=0.05, device_jitter=0.01)

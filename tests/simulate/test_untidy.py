@@ -11,9 +11,8 @@ from benchmarks.simulated.untidy import FEATURES
 from msgspec.structs import replace
 
 from boundby.readers import read_trace
-from boundby.simulate.counterfactual import Removal, Truths
-from boundby.simulate.nsys_export import Capture, to_export
-from boundby.simulate.program import (
+from boundby.simulate.counterfactual import CostRemoval, Truths
+from boundby.simulate.instructions import (
     MS,
     US,
     Await,
@@ -36,6 +35,7 @@ from boundby.simulate.program import (
     program,
     threads,
 )
+from boundby.simulate.nsys_export import Capture, to_export
 from boundby.trace.tables import OpKind
 from tests.simulate.small import SMALL, device, host, run
 
@@ -44,8 +44,8 @@ def test_of_managed_memory_the_host_waits_in_page_faults_that_are_no_calls(tmp_p
     """Each page takes 3 to arrive at the device and 50 to move; without copies nobody waits, without waits all do."""
     made = program(Launch("fills", 1), Loop(3, [Copy(25, "DtoH", "managed", stream=1), Work(200_000)]))
     truths = Truths(made, SMALL)
-    assert truths.window() - truths.window(Removal.COPIES) == pytest.approx(3 * 50, abs=10)
-    assert truths.window(Removal.WAITS | Removal.CPU) == pytest.approx(truths.window(Removal.CPU), abs=10)
+    assert truths.window() - truths.window(CostRemoval.COPIES) == pytest.approx(3 * 50, abs=10)
+    assert truths.window(CostRemoval.WAITS | CostRemoval.CPU) == pytest.approx(truths.window(CostRemoval.CPU), abs=10)
     trace = read_trace(to_export(run(made), Capture()).write(tmp_path / "faults.sqlite", "2023"))
     assert sum(trace.operations.kind == OpKind.MIGRATION) == 3
     assert len(trace.api) == 1
@@ -96,7 +96,7 @@ def test_somebody_elses_process_is_in_no_export_and_changes_with_nothing() -> No
     alone = Truths(Program((mine,)), SMALL)
     assert known.window() > 1.5 * alone.window()
     # Without its kernels, what is left is waiting for a turn.
-    assert 50 * US < known.window(Removal.KERNELS) < known.window()
+    assert 50 * US < known.window(CostRemoval.KERNELS) < known.window()
 
 
 def test_rows_that_the_capture_loses() -> None:
@@ -130,7 +130,7 @@ def test_a_helper_that_waits_for_the_device_holds_the_step_up() -> None:
     copy = [Await("room"), Sync("event", event="used"), Launch("load", 5, 1, share=0), Signal("batch")]
     known = Truths(threads(Thread((Signal("room"), *main.body)), Thread((Loop(4, copy),))), SMALL)
     assert known.window() > 4 * 500 * US
-    assert known.window(Removal.KERNELS) < 500 * US
+    assert known.window(CostRemoval.KERNELS) < 500 * US
 
 
 @pytest.mark.parametrize("name", FEATURES)

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from boundby.claims.bound import Case, Host, Missing, Records, Replay
+from boundby.claims.bound import BoundCase, CaseRecords, Host, MissingRecords, Replay
 from boundby.model.scenarios import SCENARIO_OF_CAUSE
 from boundby.replay.predictor import MODEL_ERROR
 from boundby.replay.uncertainty import OUTSIDE, uncertainty
@@ -36,21 +36,21 @@ def predicted(
     return found
 
 
-_PARTS = {"host": Host, "records": Records, "replay": Replay, "missing": Missing}
+_PARTS = {"host": Host, "records": CaseRecords, "replay": Replay, "missing": MissingRecords}
 _OF = {name: part for part, record in _PARTS.items() for name in record.__struct_fields__}
 
 
-def case(**known: Any) -> Case:
+def case(**known: Any) -> BoundCase:
     """A case, of the fields of all its parts."""
     own = {name: value for name, value in known.items() if name not in _OF}
     parts = {
         part: record(**{name: value for name, value in known.items() if _OF.get(name) == part})
         for part, record in _PARTS.items()
     }
-    return Case(**own, **parts)
+    return BoundCase(**own, **parts)
 
 
-def changed(known: Case, **fields: Any) -> Case:
+def changed(known: BoundCase, **fields: Any) -> BoundCase:
     """A case with other fields, of any of its parts."""
     own = {name: value for name, value in fields.items() if name not in _OF}
     parts = {

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.support.damaged_sqlite import damage_tables
-from tests.support.export import Export, Thread
+from tests.support.export import Export, ExportedThread
 
 MS, US, MB = 1_000_000, 1_000, 1_000_000
 #: Of the counters: typeId of GPU 0 in a real export, and the numbers of these names there or thereabouts.
@@ -57,7 +57,7 @@ def sampled(percent: Mapping[str, int], *, idle: Mapping[str, int] | None = None
 
 def allocation(
     export: Export,
-    thread: Thread,
+    thread: ExportedThread,
     at: int,
     address: int,
     size: int,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boundby.simulate.nsys_export import CallRow, Export, Thread
+from boundby.simulate.nsys_export import CallRow, Export, ExportedThread
 from boundby.trace.tables import NO_STREAM
 
-__all__ = ["NO_STREAM", "CallRow", "Export", "Thread"]
+__all__ = ["NO_STREAM", "CallRow", "Export", "ExportedThread"]

@@ -9,17 +9,17 @@ import numpy as np
 
 from boundby.trace.facts import Captured, GpuInfo
 from boundby.trace.tables import (
-    ApiCalls,
+    CallTable,
     Direction,
     Intervals,
     MemoryKind,
     Operations,
     OpKind,
-    Process,
+    ProcessRow,
     Ranges,
     Samples,
     Schedule,
-    Thread,
+    ThreadRow,
     Trace,
 )
 
@@ -145,7 +145,7 @@ class Program:
         columns = (operations.bytes, operations.name, operations.correlation, operations.stream, operations.kind)
         operations = operations.take(np.lexsort((*columns, operations.end_ns, operations.start_ns, operations.device)))
         call = table(self.calls, 5)
-        api = ApiCalls(call[0] + shift, call[1] + shift, call[2].astype(np.int32), call[3], call[4].astype(np.int32))
+        api = CallTable(call[0] + shift, call[1] + shift, call[2].astype(np.int32), call[3], call[4].astype(np.int32))
         api = api.take(np.lexsort((api.name, api.correlation, -api.end_ns, api.start_ns, api.thread)))
         span = table([tuple(map(int, row)) for row in self.ranges], 7)
         ranges = Ranges(
@@ -176,7 +176,7 @@ class Program:
             names=tuple(self.names),
             domains=self.domains,
             threads=tuple(
-                Thread(
+                ThreadRow(
                     self.process_of(t) + 1,
                     (self.process_of(t) + 1) if t < self.processes else 100 + t,
                     self.process_of(t),
@@ -184,7 +184,7 @@ class Program:
                 )
                 for t in range(self.threads)
             ),
-            processes=tuple(Process(number + 1, "") for number in range(self.processes)),
+            processes=tuple(ProcessRow(number + 1, "") for number in range(self.processes)),
             gpus=tuple(GpuInfo(number, f"GPU {number}") for number in range(self.devices)),
             captured=Captured(
                 kernels=bool(self.ops),

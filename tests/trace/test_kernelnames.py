@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boundby.trace.vocabulary.kernels import _KINDS, _WORDS, KernelKind, kernel_label, kind_of_kernel
+from boundby.trace.vocabulary.kernel_names import _KINDS, _WORDS, KernelKind, kernel_label, kind_of_kernel
 
 AT = "void at::native::"
 

@@ -16,10 +16,10 @@ from boundby.replay import Answer, answer
 from boundby.replay.predictor import MODEL_ERROR
 from boundby.results.report import FirstResponse
 from boundby.simulate.case import Case
+from boundby.simulate.instructions import MS, US, Launch, Loop, Range, Sync, Work, program
 from boundby.simulate.machine import Machine
 from boundby.simulate.nsys_export import write_export
 from boundby.simulate.patterns import PATTERNS
-from boundby.simulate.program import MS, US, Launch, Loop, Range, Sync, Work, program
 from tests.support.traces import analysis_of, programs, trace_names, trace_path
 
 SAMPLES = Path(__file__).parents[2] / "sample_reports"

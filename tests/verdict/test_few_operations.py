@@ -8,9 +8,22 @@ import pytest
 
 import boundby
 from boundby.results.report import DeviceReport
+from boundby.simulate.instructions import (
+    MS,
+    Alloc,
+    Copy,
+    Init,
+    Instruction,
+    Launch,
+    Loop,
+    S,
+    Sleep,
+    Sync,
+    Work,
+    program,
+)
 from boundby.simulate.machine import realise, simulate
 from boundby.simulate.nsys_export import Capture, to_export
-from boundby.simulate.program import MS, Alloc, Copy, Init, Instruction, Launch, Loop, S, Sleep, Sync, Work, program
 
 UPLOAD = Copy(4_000_000, memory="pageable", blocking=True)
 READ_BACK = Copy(4_000_000, "DtoH", memory="pageable", blocking=True)

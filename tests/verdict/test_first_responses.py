@@ -19,11 +19,11 @@ from boundby.simulate.case import Case
 from boundby.simulate.machine import Machine
 from boundby.simulate.nsys_export import write_export
 from boundby.simulate.patterns import PATTERNS
-from boundby.trace.program import LIBRARIES, Kind, Program
+from boundby.trace.program import LIBRARIES, KnownProgram, ProgramKind
 from tests.support.traces import analysis_of, trace_names
 
-_KINDS = {kind.name.lower() for kind in Kind}
-_PROGRAMS = [(Kind.TORCH, "torch"), (Kind.CPP, ""), (Kind.DIRECTIVES, "")]
+_KINDS = {kind.name.lower() for kind in ProgramKind}
+_PROGRAMS = [(ProgramKind.TORCH, "torch"), (ProgramKind.CPP, ""), (ProgramKind.DIRECTIVES, "")]
 
 
 def test_every_remedy_of_a_page_says_when_it_fits() -> None:
@@ -49,15 +49,15 @@ def test_the_table_is_one_row_a_remedy() -> None:
 
 def test_code_is_of_what_the_program_is_written_in() -> None:
     row = remedies.by_key()["gpu_copy.pinned"]
-    told = {kind: row.code(Program(kind, library), {}) for kind, library in _PROGRAMS}
-    assert "DataLoader" in told[Kind.TORCH]
-    assert "cudaMallocHost" in told[Kind.CPP]
-    assert "gpu=pinned" in told[Kind.DIRECTIVES]
+    told = {kind: row.code(KnownProgram(kind, library), {}) for kind, library in _PROGRAMS}
+    assert "DataLoader" in told[ProgramKind.TORCH]
+    assert "cudaMallocHost" in told[ProgramKind.CPP]
+    assert "gpu=pinned" in told[ProgramKind.DIRECTIVES]
     search = remedies.by_key()["gpu_compute.better-kernels"]
     facts = {"kernel": "solve", "program": "heat 8000"}
-    assert search.code(Program(Kind.CPP), facts).endswith("regex:solve heat 8000")
-    assert search.code(Program(Kind.CPP), facts, is_of_amd=True).startswith("rocprof-compute")
-    assert search.code(Program(Kind.CPP), {}) == ""  # what is not told is not guessed
+    assert search.code(KnownProgram(ProgramKind.CPP), facts).endswith("regex:solve heat 8000")
+    assert search.code(KnownProgram(ProgramKind.CPP), facts, is_of_amd=True).startswith("rocprof-compute")
+    assert search.code(KnownProgram(ProgramKind.CPP), {}) == ""  # what is not told is not guessed
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boundby.api import analyze
-from boundby.claims.laws import Claim, Saving, Wholes
+from boundby.claims.laws import Claim, ClaimedSaving, Wholes
 from boundby.model.errors import UserError
 from tests.support.traces import analysis_of, trace_names
 
 NS = st.integers(0, 10**9)
-SAVINGS = st.tuples(NS, NS).map(lambda pair: Saving(min(pair), max(pair)))
+SAVINGS = st.tuples(NS, NS).map(lambda pair: ClaimedSaving(min(pair), max(pair)))
 CAUSES = st.frozensets(st.sampled_from(("sync", "cpu", "gpu_copy")))
 
 
@@ -37,7 +37,7 @@ def test_no_report_of_a_simulated_program_contradicts_itself(seed: int, tmp_path
 
 @given(SAVINGS, CAUSES, st.fixed_dictionaries(dict.fromkeys(("sync", "cpu", "gpu_copy"), SAVINGS)), NS)
 def test_a_closed_claim_saves_no_more_than_its_whole(
-    saving: Saving, causes: frozenset[str], of_causes: dict[str, Saving], window_ns: int
+    saving: ClaimedSaving, causes: frozenset[str], of_causes: dict[str, ClaimedSaving], window_ns: int
 ) -> None:
     wholes = Wholes({0: of_causes}, {0: window_ns}, {("step",): window_ns // 2})
     claim = Claim("change", causes, saving)

@@ -9,9 +9,9 @@ import pytest
 from boundby.api import Analysis
 from boundby.model.scenarios import SCENARIO_OF_CAUSE
 from boundby.simulate.case import Case
+from boundby.simulate.instructions import MS, US, Copy, Instruction, Launch, Loop, Range, Sync, Work, program
 from boundby.simulate.machine import Machine
 from boundby.simulate.nsys_export import write_export
-from boundby.simulate.program import MS, US, Copy, Instruction, Launch, Loop, Range, Sync, Work, program
 from tests.support.traces import analysis_of
 
 

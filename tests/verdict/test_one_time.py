@@ -10,9 +10,9 @@ import boundby
 from boundby.document import sentences, view
 from boundby.render import screen
 from boundby.results.report import DeviceReport, Report
+from boundby.simulate.instructions import MS, US, Copy, Init, Instruction, Launch, Loop, Range, Sync, Work, program
 from boundby.simulate.machine import Machine, realise, simulate
 from boundby.simulate.nsys_export import write_export
-from boundby.simulate.program import MS, US, Copy, Init, Instruction, Launch, Loop, Range, Sync, Work, program
 from tests.support.traces import analysis_of, traces_folder
 
 STEP = Range("step {i}", [Launch("gemm", 2 * MS), Sync(), Work(300 * US)])

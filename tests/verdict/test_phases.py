@@ -12,9 +12,9 @@ import boundby
 from boundby.claims.phases import change_of
 from boundby.document.sentences import phases
 from boundby.results.report import Phase, Window
+from boundby.simulate.instructions import US, Launch, Loop, Range, Sync, Work, program
 from boundby.simulate.machine import Machine, realise, simulate
 from boundby.simulate.nsys_export import to_export
-from boundby.simulate.program import US, Launch, Loop, Range, Sync, Work, program
 
 
 @pytest.mark.parametrize(("first_us", "bounds"), [(60_000, ["cpu", "gpu_compute"]), (100, [])])

@@ -14,17 +14,17 @@ from boundby import api
 from boundby.claims import counted, first_responses
 from boundby.claims.subject import Subject, Told
 from boundby.document.sentences import window
-from boundby.evidence.wait_chains import Chain, Link
+from boundby.evidence.wait_chains import Link, WaitChain
 from boundby.model.causes import CAUSES
 from boundby.model.intervals import IntervalSet
 from boundby.results.report import DeviceReport, Finding, Report
 from boundby.rules import remedies
-from boundby.rules.builtin import input as input_rules
+from boundby.rules.builtin import input_rules
 from boundby.simulate.case import Case
+from boundby.simulate.instructions import MS, US, Instruction, Launch, Loop, Range, Sync, Work, program
 from boundby.simulate.machine import Machine
 from boundby.simulate.nsys_export import write_export
-from boundby.simulate.program import MS, US, Instruction, Launch, Loop, Range, Sync, Work, program
-from boundby.trace.program import Kind, Program
+from boundby.trace.program import KnownProgram, ProgramKind
 from tests.rules.builtin.harness import Source, as_torch, findings
 
 
@@ -35,7 +35,7 @@ def analyzed(folder: Path, *body: Instruction) -> Report:
 
 def subject(*found: Finding, **time: int) -> Subject:
     part = SimpleNamespace(time={cause.key: 0 for cause in CAUSES} | time, memcpy={})
-    context = SimpleNamespace(least_ns=MS, program=Program(Kind.TORCH, "torch"))
+    context = SimpleNamespace(least_ns=MS, program=KnownProgram(ProgramKind.TORCH, "torch"))
     return Subject(context=context, predictor=None, findings=found, part=part, wholes=None)  # type: ignore[arg-type]
 
 
@@ -97,7 +97,7 @@ def test_a_program_that_warms_up_is_not_told_to() -> None:
 
 
 def test_nothing_is_said_of_batches_where_nothing_tells_of_any() -> None:
-    context = SimpleNamespace(least_ns=MS, program=Program(Kind.DIRECTIVES))
+    context = SimpleNamespace(least_ns=MS, program=KnownProgram(ProgramKind.DIRECTIVES))
     wait = finding("host-wait", "host_blocked.messages-ahead", (0, MS))
     of = replace(subject(wait), context=context)
     assert counted._prefetch(of) is None
@@ -108,7 +108,7 @@ def test_nothing_is_said_of_batches_where_nothing_tells_of_any() -> None:
 
 @pytest.mark.parametrize("saved", [0, 200 * MS])
 def test_waits_whose_place_copies_take_are_not_free(monkeypatch: pytest.MonkeyPatch, saved: int) -> None:
-    chain = Chain((), 0, (Link("cudaStreamSynchronize", 10, 50 * MS, 0, untold=2, untold_ns=7 * MS),))
+    chain = WaitChain((), 0, (Link("cudaStreamSynchronize", 10, 50 * MS, 0, untold=2, untold_ns=7 * MS),))
     monkeypatch.setattr(first_responses, "wait_chain", lambda _: chain)
     of = subject()
     context = SimpleNamespace(least_ns=MS, regions=(), saving=lambda _: (saved, saved))

@@ -7,9 +7,9 @@ from pathlib import Path
 from boundby import api
 from boundby.claims.verdict import judge
 from boundby.simulate.case import Case as Simulated
-from boundby.simulate.counterfactual import Removal
+from boundby.simulate.counterfactual import CostRemoval
+from boundby.simulate.instructions import US, Await, Launch, Loop, Range, Signal, Sync, Thread, Work, threads
 from boundby.simulate.nsys_export import Capture
-from boundby.simulate.program import US, Await, Launch, Loop, Range, Signal, Sync, Thread, Work, threads
 from tests.support.cases import case as case_of
 from tests.support.cases import changed
 from tests.verdict.test_verdict import ALL, MS, account
@@ -24,7 +24,7 @@ def test_what_another_thread_s_sleep_or_work_would_save_is_left_open(tmp_path: P
     report = api.analyze(tmp_path / "run.sqlite")
     assert report.devices[0].verdict.confidence == "low"
     told = {one.scenario: one for one in report.what_if}
-    for name, removal in (("cpu_free", Removal.CPU), ("input_free", Removal.SLEEPS)):
+    for name, removal in (("cpu_free", CostRemoval.CPU), ("input_free", CostRemoval.SLEEPS)):
         one, truth_ns = told[name], case.truths.window(removal)
         assert one.confidence == "low"
         assert one.low_ns is not None

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from boundby.claims.because import because
-from boundby.claims.bound import Case, Decision, decide
+from boundby.claims.bound import BoundCase, Decision, decide
 from boundby.claims.checklist import Signs, checklist
 from boundby.claims.verdict import judge
 from boundby.model.causes import BOUNDS, BUSY_CAUSES, CAUSES, REMOVABLE, Cause
@@ -222,7 +222,7 @@ def test_missing_data_lowers_the_confidence_and_is_named() -> None:
     time = account(gpu_compute=300, cpu=700)
     known = case_of(time=time, active_ns=900_000_000, captured=ALL, operations=1000)
 
-    def level(case: Case) -> str:
+    def level(case: BoundCase) -> str:
         verdict = judge(case)
         assert bool(verdict.reasons) == (verdict.confidence != "high")
         return verdict.confidence

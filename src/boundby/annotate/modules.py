@@ -53,7 +53,7 @@ class BackwardRanges:
 
     def __init__(self) -> None:
         self._torch: Any = sys.modules["torch"]
-        self._thread = _Thread()
+        self._thread = _OpenPasses()
         self.active = True
 
     def watch_inputs(self, call: ForwardCall, arguments: Any) -> None:
@@ -151,7 +151,7 @@ class _Pass:
             ranges.pop(call)
 
 
-class _Thread(threading.local):
+class _OpenPasses(threading.local):
     """The passes that run on this thread."""
 
     def __init__(self) -> None:

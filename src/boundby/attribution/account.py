@@ -12,8 +12,8 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from boundby.attribution import segments
-from boundby.attribution.context import DeviceOperations, TraceContext
-from boundby.attribution.gaps import Gaps, account_gaps
+from boundby.attribution.gaps import GapTable, account_gaps
+from boundby.attribution.groundwork import DeviceOperations, TraceContext
 from boundby.attribution.host_state import ELSEWHERE, HostState
 from boundby.attribution.losses import Losses, Withheld
 from boundby.attribution.segments import Segments
@@ -46,7 +46,7 @@ def account_device(
     high: int,
     losses: Losses,
     device: int,
-) -> tuple[Segments, Gaps, Withheld]:
+) -> tuple[Segments, GapTable, Withheld]:
     """Segments that cover [low, high) exactly, the table of the gaps among them, and what of these is withheld because
     records are missing. ``device``: index into Trace.gpus."""
     gaps, pieces, withheld = account_gaps(context, operations, complement(busy, low, high), (low, high), losses, device)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from boundby.attribution import segments
-from boundby.attribution.context import DeviceOperations, TraceContext
+from boundby.attribution.groundwork import DeviceOperations, TraceContext
 from boundby.attribution.host_state import ELSEWHERE, INPUT
 from boundby.attribution.losses import Losses, Withheld, withhold
 from boundby.attribution.regions import ROOT
@@ -36,8 +36,8 @@ from boundby.model.arrays import (
 from boundby.model.causes import Cause
 from boundby.model.intervals import NOTHING, IntervalSet
 from boundby.model.library import int64
-from boundby.native.account import Divided, around, divide
-from boundby.trace.tables import Operations, OpKind, Table
+from boundby.native.passes import Divided, around, divide
+from boundby.trace.tables import ColumnTable, Operations, OpKind
 
 # An operation that starts within this time of its launch was simply on its way; one that takes longer waited.
 LAUNCH_LIMIT_NS = 10_000
@@ -48,7 +48,7 @@ _LATEST_WAITS = 32
 _NEVER = np.iinfo(np.int64).max
 
 
-class Gaps(Table, frozen=True):
+class GapTable(ColumnTable, frozen=True):
     """The idle intervals of one device inside its window, in order of time: a row each.
 
     Waits since the operation before the gap was launched delayed the next launch; the longest of them, of the
@@ -76,7 +76,7 @@ class Gaps(Table, frozen=True):
         return places(self.start_ns, time, side="right") - 1
 
 
-class _Dividing(Gaps, frozen=True):
+class _Dividing(GapTable, frozen=True):
     """The same, with what only dividing them needs."""
 
     launch: Int32Array  # the call that launched what ends it, a row of Calls; NOTHING: not known
@@ -88,10 +88,10 @@ class _Dividing(Gaps, frozen=True):
         start, end = pieces.start_ns[sync], pieces.end_ns[sync]
         return group_sums(self.at(start), end - start, len(self))
 
-    def divided(self, wait: Int32Array, sync_ns: Int64Array) -> Gaps:
+    def divided(self, wait: Int32Array, sync_ns: Int64Array) -> GapTable:
         """The table with the waits that are to blame and what they cost."""
         known = replace(self, wait=wait, sync_ns=narrow(sync_ns))
-        return Gaps(*(compact(getattr(known, column)) for column in Gaps.__struct_fields__))
+        return GapTable(*(compact(getattr(known, column)) for column in GapTable.__struct_fields__))
 
 
 def account_gaps(
@@ -101,7 +101,7 @@ def account_gaps(
     span: tuple[int, int],
     losses: Losses,
     device: int,
-) -> tuple[Gaps, Segments, Withheld]:
+) -> tuple[GapTable, Segments, Withheld]:
     """The table of a device's gaps, the segments of the account that cover them exactly, and what of these is withheld
     because records are missing.
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from boundby.correlation.correlate import Calls
 from boundby.correlation.cpu_evidence import CpuEvidence, gather_evidence, lifetime
 from boundby.correlation.logical_threads import LogicalThreads
-from boundby.correlation.starting import Compilations, LibraryStarts
+from boundby.correlation.starting import CompilationSpans, LibraryStarts
 from boundby.model.arrays import (
     BoolArray,
     Int32Array,
@@ -36,7 +36,7 @@ from boundby.model.causes import Cause
 from boundby.model.intervals import (
     EMPTY,
     NOTHING,
-    Coverage,
+    CoveredTime,
     IntervalSet,
     StepFunction,
     contains,
@@ -47,11 +47,11 @@ from boundby.model.intervals import (
 )
 from boundby.model.library import int64
 from boundby.model.scale import HALF, NOTABLE
-from boundby.native.account import EVER, NEVER, Layer, states
+from boundby.native.passes import FIRST_INSTANT, LAST_INSTANT, Layer, states
 from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, OverheadClass
 from boundby.trace.vocabulary.os import ONCE
-from boundby.trace.vocabulary.ranges import FEEDER_NAME, INPUT_NAME
+from boundby.trace.vocabulary.range_names import FEEDER_NAME, INPUT_NAME
 
 # Frameworks need some host time from one call to the next: that much of every interval counts as dispatch.
 DISPATCH_LIMIT_NS = 100_000
@@ -101,7 +101,7 @@ class HostState:
         self._awaited: dict[int, IntervalSet] = {}
         self._hungry: dict[int, IntervalSet] = {}
         self._makers: dict[int, bool] = {}
-        self._compilations, self._library_starts = Compilations(trace, calls), LibraryStarts(trace, calls)
+        self._compilations, self._library_starts = CompilationSpans(trace, calls), LibraryStarts(trace, calls)
         copies = _pageable_rows(trace, calls)
         self._waits_until = _implicit_waits(trace, calls, copies)
         self._stalls = compact(stalled_allocations(calls, self._busy_of, trace))
@@ -330,7 +330,9 @@ class HostState:
         asleep, ranges = self.evidence(thread).asleep, self._trace.ranges.of_thread(thread)
         others = [one for one in self.running_elsewhere(thread) if not self.launches_kernels[one]]
         parts = [EMPTY, *(where(self._shown_to_run(one, thread), Cause.CPU) for one in others)]
-        works = Coverage(union(*(np.concatenate([getattr(one, side) for one in parts]) for side in ("start", "end"))))
+        works = CoveredTime(
+            union(*(np.concatenate([getattr(one, side) for one in parts]) for side in ("start", "end")))
+        )
         taking = [name for name in unique(ranges.name).tolist() if INPUT_NAME.search(self._trace.names[name])]
         mine = is_in(ranges.name, taking)
         takes = contains(union(ranges.start_ns[mine], ranges.end_ns[mine]), asleep.start) >= 0
@@ -373,7 +375,7 @@ class HostState:
     def _at_work(self, thread: int) -> IntervalSet:
         """When a thread neither sleeps nor is away for another one."""
         states = self.states(thread)
-        until, runs = np.append(states.time[1:], NEVER), ~is_any(states.value, (Cause.HOST_BLOCKED, ELSEWHERE))
+        until, runs = np.append(states.time[1:], LAST_INSTANT), ~is_any(states.value, (Cause.HOST_BLOCKED, ELSEWHERE))
         return union(states.time[runs], until[runs])
 
     def _shown_to_run(self, thread: int, sleeper: int) -> StepFunction:
@@ -414,7 +416,7 @@ class HostState:
         for other in self.running_elsewhere(thread) if resting.any() else ():
             if other in apart:
                 continue
-            until = np.append(found.time[1:], NEVER)
+            until = np.append(found.time[1:], LAST_INSTANT)
             start, end, _, state = cut(found.time[resting], until[resting], self.running(other, thread))
             runs = state != NOTHING
             if runs.any():
@@ -493,7 +495,7 @@ class HostState:
 
 def where(states: StepFunction, cause: Cause) -> IntervalSet:
     """When states are of a cause."""
-    until, mine = np.append(states.time[1:], NEVER), states.value == cause
+    until, mine = np.append(states.time[1:], LAST_INSTANT), states.value == cause
     return union(states.time[mine], until[mine])
 
 
@@ -518,7 +520,7 @@ _LONG_AGO = -(1 << 62)
 
 def _outside(low: int, high: int) -> tuple[Int64Array, Int64Array]:
     """All time before one instant and from another on."""
-    return np.array([EVER, high], np.int64), np.array([low, NEVER], np.int64)
+    return np.array([FIRST_INSTANT, high], np.int64), np.array([low, LAST_INSTANT], np.int64)
 
 
 def _pageable_rows(trace: Trace, calls: Calls) -> npt.NDArray[np.intp]:
@@ -579,7 +581,7 @@ def stalled_allocations(calls: Calls, busy_of: Callable[[int], IntervalSet], tra
         mine = rows[group == number]
         start, end = calls.start_ns[mine], calls.end_ns[mine]
         busy = busy_of(int(process[group == number][0]))
-        overlap = Coverage(busy).within(start, end)
+        overlap = CoveredTime(busy).within(start, end)
         place = places(busy.end, end, side="right") - 1
         never = np.iinfo(np.int64).min // 2  # the device was not done before the call returned
         done = (

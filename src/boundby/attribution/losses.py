@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from boundby.attribution import segments
-from boundby.attribution.context import TraceContext
+from boundby.attribution.groundwork import TraceContext
 from boundby.attribution.segments import NO_THREAD, Segments
 from boundby.correlation.correlate import Calls
 from boundby.model.arrays import (
@@ -41,7 +41,7 @@ from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, NOTHING, IntervalSet, StepFunction, clip, contains, cut, union
 from boundby.model.scale import HABIT, NEARLY_ALL, SMALL
 from boundby.trace.tables import NO_CORRELATION, OpKind, Trace
-from boundby.trace.vocabulary.cuda import CallClass, Work, is_device_wide, plain_name, work_of_call
+from boundby.trace.vocabulary.cuda import CallClass, CallWork, is_device_wide, plain_name, work_of_call
 
 # Streams of one process and device that are told apart to find when a lost operation ran; where there are more, any of
 # them may have held it, and only a wait for the device ends its time.
@@ -114,7 +114,7 @@ def find_losses(trace: Trace, calls: Calls, region: npt.NDArray[np.int64]) -> Lo
     lost = expected & ~marked(calls.of_operation, len(calls))
     rows = np.flatnonzero(lost)
     # A set of no byte leaves no record either: sets are lost only where kernels or copies are.
-    process, is_set = trace.process_of(calls.thread[rows]), work[rows] == Work.SET
+    process, is_set = trace.process_of(calls.thread[rows]), work[rows] == CallWork.SET
     empty = rows[is_set & ~np.isin(process, unique(process[~is_set]))]
     lost[empty] = expected[empty] = False
     rows = np.flatnonzero(lost)
@@ -159,7 +159,7 @@ def _used(calls: Calls) -> list[int]:
 def _expected(trace: Trace, calls: Calls, work: npt.NDArray[np.int8]) -> BoolArray:
     """Successful calls that put work on a device which a capture of kernels and copies records."""
     expected: BoolArray = is_any(calls.kind, (CallClass.LAUNCH, CallClass.BLOCKING_COPY))
-    expected &= (work != Work.NONE) & ~calls.has_failed
+    expected &= (work != CallWork.NONE) & ~calls.has_failed
     for process, captures in _stream_captures(trace, calls).items():
         of_process = np.flatnonzero(expected & (trace.process_of(calls.thread) == process))
         expected[of_process[contains(captures, calls.start_ns[of_process]) >= 0]] = False

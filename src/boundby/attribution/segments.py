@@ -23,7 +23,7 @@ from boundby.model.arrays import (
 )
 from boundby.model.causes import CAUSES, Cause
 from boundby.model.library import int64
-from boundby.native.account import woven
+from boundby.native.passes import woven
 
 NO_THREAD = -1  # in a column of threads: none
 

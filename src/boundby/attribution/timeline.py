@@ -12,8 +12,9 @@ from msgspec.structs import replace
 
 from boundby.attribution import segments
 from boundby.attribution.account import ThreadAccount, account_device, account_threads
-from boundby.attribution.context import DeviceOperations, TraceContext, operations_of
-from boundby.attribution.gaps import Gaps, account_gaps
+from boundby.attribution.call_waits import CallWaits, wait_table
+from boundby.attribution.gaps import GapTable, account_gaps
+from boundby.attribution.groundwork import DeviceOperations, TraceContext, operations_of
 from boundby.attribution.host_state import HostState
 from boundby.attribution.losses import Losses, Withheld, find_losses, unsure_ns
 from boundby.attribution.regions import (
@@ -29,8 +30,7 @@ from boundby.attribution.regions import (
     too_many,
 )
 from boundby.attribution.segments import Segments
-from boundby.attribution.waits import CallWaits, wait_table
-from boundby.attribution.windows import Window, device_window, empty_window, host_window
+from boundby.attribution.windows import DeviceWindow, device_window, empty_window, host_window
 from boundby.correlation.correlate import (
     LEAST_LAUNCHED,
     MOST_LATENCY_NS,
@@ -63,7 +63,7 @@ from boundby.model.errors import SelectionError
 from boundby.model.intervals import NOTHING, IntervalSet, clip, close_leaks, complement
 from boundby.model.scale import HABIT
 from boundby.structure.found import add_found
-from boundby.structure.ranks import not_ended, unmatched
+from boundby.structure.mpi_ranks import not_ended, unmatched
 from boundby.trace.facts import TraceWarning
 from boundby.trace.tables import Direction, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, is_device_wide
@@ -83,7 +83,7 @@ class DeviceTimeline(Struct, frozen=True, dict=True):
     operations: DeviceOperations
     busy: IntervalSet
     segments: Segments
-    gaps: Gaps
+    gaps: GapTable
     shift: ClockShift
     withheld: Withheld
 
@@ -99,7 +99,7 @@ class DeviceTimeline(Struct, frozen=True, dict=True):
         return overlaps
 
 
-class Span(Struct, frozen=True):
+class TimeSpan(Struct, frozen=True):
     """A window on the host's clock, and whose events belong to it: those of processes that work on its device."""
 
     low_ns: int
@@ -115,7 +115,7 @@ class Timeline(TraceContext, frozen=True, dict=True):
     projected_start_ns: Int64Array  # per range; start > end where it launched nothing
     projected_end_ns: Int64Array
     counted_ranges: npt.NDArray[np.bool_]  # instances that belong to the windows
-    window: Window
+    window: DeviceWindow
     losses: Losses
 
     @cached_property
@@ -124,7 +124,7 @@ class Timeline(TraceContext, frozen=True, dict=True):
         return wait_table(self, (device.gaps for device in self.devices))
 
     @cached_property
-    def spans(self) -> list[Span]:
+    def spans(self) -> list[TimeSpan]:
         """The windows: of the devices, or without GPU work of the threads."""
         return _spans(self.trace, self.devices, self.threads)
 
@@ -180,7 +180,7 @@ def select(trace: Trace, devices: tuple[int, ...], processes: tuple[int, ...]) -
     return trace
 
 
-def build_timeline(trace: Trace, window: Window, *, fold: bool = True, find: bool = False) -> Timeline:
+def build_timeline(trace: Trace, window: DeviceWindow, *, fold: bool = True, find: bool = False) -> Timeline:
     """Work out the account of every device (or, without GPU work, of every annotated thread) in its window."""
     if window.kind == "gpu" and trace.main_cycle is not None:
         trace = trace.during(trace.main_cycle)
@@ -268,7 +268,7 @@ def _launch_region(
     return found
 
 
-def _beside(busy: IntervalSet, gaps: Gaps) -> IntervalSet:
+def _beside(busy: IntervalSet, gaps: GapTable) -> IntervalSet:
     """The busy time of a device in the columns of its gaps, which begin where it ends, where these reach around it."""
     first = int(np.searchsorted(gaps.start_ns, busy.end[0])) if len(busy.end) else 0
     if busy.start.base is not None and busy.start.base is gaps.end_ns.base:
@@ -282,7 +282,7 @@ def _cut_apart(
     calls: Calls,
     ownership: Ownership,
     call_range: npt.NDArray[np.int32],
-    window: Window,
+    window: DeviceWindow,
     shifts: dict[int, ClockShift],
 ) -> Trace:
     """The trace with instances of repeated ranges that the window or the end of the recording cuts through renamed: a
@@ -361,7 +361,7 @@ def part_of(timeline: Timeline, device: DeviceTimeline, low: int, high: int) -> 
         )
         parts.append((anew, pieces, *withheld[:2]))
     tables, *of_causes = zip(*parts, strict=True)
-    gaps = Gaps(*(joined([getattr(table, column) for table in tables]) for column in Gaps.__struct_fields__))
+    gaps = GapTable(*(joined([getattr(table, column) for table in tables]) for column in GapTable.__struct_fields__))
     if bool((gaps.start_ns[1:] < gaps.start_ns[:-1]).any()):
         gaps = gaps.take(np.argsort(gaps.start_ns, kind="stable"))
     account, work, calls = (segments.concatenate(*columns) for columns in of_causes)
@@ -458,20 +458,20 @@ def _after_waits(trace: Trace, calls: Calls, mine: npt.NDArray[np.bool_]) -> Int
     return np.concatenate(found) if found else np.empty(0, np.int64)
 
 
-def _spans(trace: Trace, devices: Sequence[DeviceTimeline], threads: Sequence[ThreadAccount]) -> list[Span]:
+def _spans(trace: Trace, devices: Sequence[DeviceTimeline], threads: Sequence[ThreadAccount]) -> list[TimeSpan]:
     process = trace.process_of_thread
     if not devices:
-        return [Span(one.low_ns, one.high_ns, process == process[one.thread]) for one in threads]
+        return [TimeSpan(one.low_ns, one.high_ns, process == process[one.thread]) for one in threads]
     working = [unique(device.operations.table.process) for device in devices]
     anywhere = np.isin(process, np.concatenate(working))  # a process that uses no device is counted with all
     return [
-        Span(device.low_ns, device.high_ns, np.isin(process, own) | ~anywhere)
+        TimeSpan(device.low_ns, device.high_ns, np.isin(process, own) | ~anywhere)
         for device, own in zip(devices, working, strict=True)
     ]
 
 
 def _counted(
-    trace: Trace, window: Window, start: Int64Array, end: Int64Array, spans: list[Span]
+    trace: Trace, window: DeviceWindow, start: Int64Array, end: Int64Array, spans: list[TimeSpan]
 ) -> npt.NDArray[np.bool_]:
     """Instances that belong to the windows: all by default; in a chosen window those whose device work (or,
     without any, whose host interval) overlaps it."""

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from boundby.attribution.context import DeviceOperations, TraceContext
+from boundby.attribution.groundwork import DeviceOperations, TraceContext
 from boundby.attribution.regions import ROOT, Regions, project
 from boundby.correlation.correlate import MOST_LATENCY_NS
 from boundby.model.arrays import Int64Array, pick, places, unique
@@ -24,7 +24,7 @@ _UNIT_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "": 1_000
 _TIME = expression(r"^\s*([+-]?\d+(?:\.\d*)?|[+-]?\.\d+)\s*(ns|us|ms|s|)\s*$")
 
 
-class Window(Struct, frozen=True):
+class DeviceWindow(Struct, frozen=True):
     """What was asked for. ``kind``: gpu, all, span or nvtx; ``skip_first`` instances of the steps are left out."""
 
     kind: str
@@ -34,7 +34,7 @@ class Window(Struct, frozen=True):
     skip_first: int = 0
 
 
-def parse_window(text: str, skip_first: int = 0) -> Window:
+def parse_window(text: str, skip_first: int = 0) -> DeviceWindow:
     """``gpu`` | ``all`` | ``START:END`` (seconds, or with ns/us/ms/s; either may be left out) | ``nvtx:NAME``.
 
     Raises SelectionError for anything else.
@@ -42,16 +42,16 @@ def parse_window(text: str, skip_first: int = 0) -> Window:
     if skip_first < 0:
         raise SelectionError("The number of instances to skip is negative.", "Give --skip-first 0 or more.")
     if text in ("gpu", "all"):
-        return Window(text, skip_first=skip_first)
+        return DeviceWindow(text, skip_first=skip_first)
     if text == "nvtx:":
         raise SelectionError("The window nvtx: names no range.", "Write nvtx:NAME, such as nvtx:step or 'nvtx:step *'.")
     if text.startswith("nvtx:"):
-        return Window("nvtx", range_glob=text[5:], skip_first=skip_first)
+        return DeviceWindow("nvtx", range_glob=text[5:], skip_first=skip_first)
     low, colon, high = text.partition(":")
     if colon:
         bounds = [_time(part) if part.strip() else None for part in (low, high)]
         if None in bounds or bounds[0] < bounds[1]:  # type: ignore[operator]
-            return Window("span", bounds[0], bounds[1], skip_first=skip_first)
+            return DeviceWindow("span", bounds[0], bounds[1], skip_first=skip_first)
         raise SelectionError(f"The window {text!r} ends before it starts.", "Give START:END with START < END.")
     raise SelectionError(
         f"{text!r} is not a window.", "Use gpu, all, START:END (such as 1.5s:2s or 200ms:), or nvtx:NAME."
@@ -67,7 +67,7 @@ def _time(text: str) -> int:
 
 
 def device_window(
-    window: Window,
+    window: DeviceWindow,
     context: TraceContext,
     operations: DeviceOperations,
     shift_ns: int,
@@ -113,7 +113,7 @@ def empty_window() -> SelectionError:
     )
 
 
-def host_window(window: Window, context: TraceContext) -> tuple[int, int, dict[int, int]]:
+def host_window(window: DeviceWindow, context: TraceContext) -> tuple[int, int, dict[int, int]]:
     """The window of a trace without GPU work, and where it begins in processes whose first instances are left out."""
     trace, ownership = context.trace, context.ownership
     low, high = trace.span_ns
@@ -212,7 +212,7 @@ def _annotated_steps(context: TraceContext) -> npt.NDArray[np.intp]:
     return np.flatnonzero(regions.of_range == step)
 
 
-def _after_first(window: Window, context: TraceContext, operations: DeviceOperations) -> int:
+def _after_first(window: DeviceWindow, context: TraceContext, operations: DeviceOperations) -> int:
     """Where what counts begins on the device: after the first instances of every process that works on it."""
     steps = skipped_steps(window, context)
     start, end, _ = _reach(context, operations)
@@ -230,7 +230,7 @@ def step_region(context: TraceContext) -> int | None:
     return find_steps(candidates, candidates[ROOT])
 
 
-def skipped_steps(window: Window, context: TraceContext) -> dict[int, npt.NDArray[np.intp]]:
+def skipped_steps(window: DeviceWindow, context: TraceContext) -> dict[int, npt.NDArray[np.intp]]:
     """The instances whose first ones ``skip_first`` leaves out, in order of time, by process: of the named range,
     else of the program's steps, from the process's first GPU work (or the start of the chosen span) on."""
     ranges = context.trace.ranges
@@ -252,7 +252,9 @@ def skipped_steps(window: Window, context: TraceContext) -> dict[int, npt.NDArra
     return found
 
 
-def _since(window: Window, context: TraceContext, process: int, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+def _since(
+    window: DeviceWindow, context: TraceContext, process: int, rows: npt.NDArray[np.intp]
+) -> npt.NDArray[np.intp]:
     """Those of these ranges of a process that lie, in part at least, in what is looked at of it."""
     trace = context.trace
     start, end = trace.ranges.start_ns[rows], trace.ranges.end_ns[rows]
@@ -263,7 +265,7 @@ def _since(window: Window, context: TraceContext, process: int, rows: npt.NDArra
     return rows[end > work.min()] if window.kind == "gpu" and len(work) else rows
 
 
-def _step_ranges(window: Window, context: TraceContext) -> npt.NDArray[np.intp]:
+def _step_ranges(window: DeviceWindow, context: TraceContext) -> npt.NDArray[np.intp]:
     """All instances of the named range (of what lies in each other the outermost), else of the program's steps."""
     trace, regions = context.trace, context.ownership.regions
     if window.range_glob is not None:

@@ -20,7 +20,7 @@ from boundby.model.errors import InputError, OutputError, ToolError, UserError
 from boundby.model.scale import A_FEW_LINES
 
 if TYPE_CHECKING:
-    from boundby.capture.flags import Options
+    from boundby.capture.flags import CaptureOptions
     from boundby.capture.session import Ran
 
 _DISK_FULL = re.compile(
@@ -145,7 +145,7 @@ def _too_new(report: Path, needed: str, nsys: Nsys, exactly: bool) -> ToolError:
     )
 
 
-def why_no_report(ran: Ran, options: Options, folder: Path, nsys: Nsys) -> UserError:
+def why_no_report(ran: Ran, options: CaptureOptions, folder: Path, nsys: Nsys) -> UserError:
     """Why nsys left no report of a run in this folder."""
     said = last_lines(ran.said)
     if ran.nsys_signal is not None and not ran.hung:

@@ -231,7 +231,7 @@ _TRACE = re.compile(
 )
 
 
-class Options(Struct, frozen=True):
+class CaptureOptions(Struct, frozen=True):
     """What a user asked of the recording."""
 
     trace: tuple[str, ...] = ()
@@ -300,7 +300,7 @@ def read_help(text: str) -> Support:
     return Support(flags, traces)
 
 
-def plan(options: Options, support: Support, machine: Computer, nsys: Nsys, program: Sequence[str]) -> Plan:
+def plan(options: CaptureOptions, support: Support, machine: Computer, nsys: Nsys, program: Sequence[str]) -> Plan:
     """What to record, and what not."""
     check_user_arguments(options.nsys_args)
     lacks: list[Lack] = []
@@ -316,7 +316,7 @@ def plan(options: Options, support: Support, machine: Computer, nsys: Nsys, prog
     return Plan((*kept, *options.nsys_args), tuple(lacks), environment)
 
 
-def plain(options: Options, full: Plan) -> Plan:
+def plain(options: CaptureOptions, full: Plan) -> Plan:
     """The least that still answers something, for an nsys that refuses the full plan."""
     wanted = ("delay", "duration", "capture-range", "capture-range-end", "nvtx-capture", "kill", "wait")
     kept = [each for each in full.arguments if _name(each) in wanted and each not in options.nsys_args]
@@ -355,7 +355,9 @@ def _supported(argument: str, support: Support) -> bool:
     return not support.flags or _name(argument) in support.flags
 
 
-def _trace(options: Options, support: Support, machine: Computer, program: Sequence[str], lacks: list[Lack]) -> str:
+def _trace(
+    options: CaptureOptions, support: Support, machine: Computer, program: Sequence[str], lacks: list[Lack]
+) -> str:
     wanted = list(options.trace or DIAGNOSIS_TRACE)
     if not options.trace and is_mpi(program):
         wanted += MPI_TRACE
@@ -398,7 +400,7 @@ def why_no_scheduling(support: Support, machine: Computer, nsys: Nsys) -> str | 
     return "this nsys cannot" if support.flags and "cpuctxsw" not in support.flags else None
 
 
-def _gpu(options: Options, support: Support, machine: Computer, nsys: Nsys, lacks: list[Lack]) -> list[str]:
+def _gpu(options: CaptureOptions, support: Support, machine: Computer, nsys: Nsys, lacks: list[Lack]) -> list[str]:
     if not machine.gpus:
         if options.metrics:
             raise no_metrics("no NVIDIA GPU is visible here")
@@ -455,7 +457,7 @@ def _seconds(value: float, nsys: Nsys) -> str:
     return f"{value:g}" if takes_fractions else str(math.ceil(value))
 
 
-def _extent(options: Options, support: Support, nsys: Nsys) -> tuple[list[str], dict[str, str]]:
+def _extent(options: CaptureOptions, support: Support, nsys: Nsys) -> tuple[list[str], dict[str, str]]:
     """Which part of the run is recorded."""
     arguments = []
     environment: dict[str, str] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from boundby.claims.bound import FIXED, IDLE_WORTH, LEAST_SHARE, Case, Decision, host_together_ns
+from boundby.claims.bound import FIXED, IDLE_WORTH, LEAST_SHARE, BoundCase, Decision, host_together_ns
 from boundby.model.causes import BUSY_CAUSES, SHORT_LABEL, Cause
 from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, MANY, NEARLY_ALL, NOTABLE
 from boundby.model.units import duration, percent
@@ -22,7 +22,7 @@ COVERED = NEARLY_ALL  # of its time other work runs meanwhile: then that is why 
 _WORK = {"gpu_compute": "kernels", "gpu_comm": "communication", "gpu_copy": "copies"}
 
 
-def because(case: Case, decision: Decision) -> str:
+def because(case: BoundCase, decision: Decision) -> str:
     """One clause, by the kind of verdict."""
     if not case.has_gpu_work:
         return _host(case)
@@ -35,30 +35,30 @@ def because(case: Case, decision: Decision) -> str:
     return f"{clause}; each cause on the host costs less than that, but all of them together cost {share}"
 
 
-def _busy(case: Case) -> str:
+def _busy(case: BoundCase) -> str:
     """The end of a clause about idle time."""
     return f"it is busy {_busy_share(case)} of the time"
 
 
-def _busy_share(case: Case) -> str:
+def _busy_share(case: BoundCase) -> str:
     return percent(case.share(*BUSY_CAUSES))
 
 
-def _per(case: Case) -> str:
+def _per(case: BoundCase) -> str:
     return f" in each of {case.instances:,} instances" if case.instances > 1 else ""
 
 
-def _each(case: Case, cause: Cause) -> str:
+def _each(case: BoundCase, cause: Cause) -> str:
     return duration(case.time[cause] / max(case.instances * case.devices_each, 1)) + _per(case)
 
 
-def _hidden(case: Case, _: Decision) -> str:
+def _hidden(case: BoundCase, _: Decision) -> str:
     if case.window_ns:
         return "it is off the critical path: removing any one cause in it saves nothing"
     return "other GPU work runs beside all of its GPU work"
 
 
-def _gpu(case: Case, decision: Decision) -> str:
+def _gpu(case: BoundCase, decision: Decision) -> str:
     share = case.share(Cause[decision.bound.upper()])
     covered = (
         "; its other GPU work is hidden behind other work"
@@ -71,7 +71,7 @@ def _gpu(case: Case, decision: Decision) -> str:
     return f"the GPU is busy {busy} of the time{between}{doing}{covered}{_host_limit(case, decision)}"
 
 
-def _host_limit(case: Case, decision: Decision) -> str:
+def _host_limit(case: BoundCase, decision: Decision) -> str:
     """Of a saturated device: how close the host is behind it."""
     limit = decision.host_limit_fraction
     if limit is None:
@@ -87,7 +87,7 @@ def _host_limit(case: Case, decision: Decision) -> str:
     return f"; with an infinitely fast GPU it would still take {rest} of the time"
 
 
-def _sync(case: Case, decision: Decision) -> str:
+def _sync(case: BoundCase, decision: Decision) -> str:
     saved = decision.savings[0].saving_ns if decision.savings else 0
     is_lead_lost = case.time[Cause.SYNC] < LEAD_LOST * saved
     pageable = sum(copies.pageable_count for copies in case.memcpy.values())
@@ -106,7 +106,7 @@ def _sync(case: Case, decision: Decision) -> str:
     return f"{waits}, and the GPU idles {_each(case, Cause.SYNC)} because of {them}; {_busy(case)}"
 
 
-def _cuda_api(case: Case, _: Decision) -> str:
+def _cuda_api(case: BoundCase, _: Decision) -> str:
     rate = f" with {case.api.per_ms:.3g} CUDA calls per ms" if case.api.per_ms else ""
     inside_ns = max(case.api.in_window[1] - case.sync.blocked_ns, 0)  # the rest is what a program does between calls
     inside = "" if case.is_part else f" ({percent(min(inside_ns / case.window_ns, 1.0))} of the time is inside them)"
@@ -116,7 +116,7 @@ def _cuda_api(case: Case, _: Decision) -> str:
     return f"{idle}{rate}{inside if rate else ''}; {_busy(case)}"
 
 
-def _cpu(case: Case, _: Decision) -> str:
+def _cpu(case: BoundCase, _: Decision) -> str:
     if case.time[Cause.CPU] < min(LEAST_SHARE * case.window_ns, case.time[Cause.HOST_BLOCKED]):
         asleep = f"the GPU idles {_each(case, Cause.HOST_BLOCKED)} while the launching thread is blocked"
         return f"{asleep}, by the replay mostly for another thread's own code; {_busy(case)}"
@@ -125,40 +125,40 @@ def _cpu(case: Case, _: Decision) -> str:
     return f"the GPU idles {_each(case, Cause.CPU)} while the host runs its own code{core}; {_busy(case)}"
 
 
-def _host_blocked(case: Case, _: Decision) -> str:
+def _host_blocked(case: BoundCase, _: Decision) -> str:
     on = _mostly_on(case)
     where = f" (mostly in {on})" if on and on != "unknown" else ""
     where = f" in {_calls(case)}, waiting for other ranks" if is_for_ranks(case) else where
     return f"the GPU idles {_each(case, Cause.HOST_BLOCKED)} while the host is blocked{where}; {_busy(case)}"
 
 
-def _mostly_on(case: Case) -> str:
+def _mostly_on(case: BoundCase) -> str:
     return max(case.host.blocked_on, key=lambda name: (case.host.blocked_on[name], name), default="")
 
 
-def is_for_ranks(case: Case) -> bool:
+def is_for_ranks(case: BoundCase) -> bool:
     """Whether the host, where it is blocked, mostly waits for other ranks."""
     return _mostly_on(case) == MESSAGES and bool(case.host.waited_in)
 
 
-def _calls(case: Case) -> str:
+def _calls(case: BoundCase) -> str:
     """The calls in which the host waits for other ranks, those that hold most of it."""
     whole = sum(case.host.waited_in.values())
     return " and ".join([name for name, ns in case.host.waited_in.items() if ns >= LEAST_TOLD * whole][:MOST_CALLS])
 
 
-def _init(case: Case, _: Decision) -> str:
+def _init(case: BoundCase, _: Decision) -> str:
     does = "while code is loaded or compiled, or memory is allocated or pinned"
     return f"the GPU idles {duration(case.time[Cause.INIT])} {does}; {_busy(case)}"
 
 
-def _mixed(case: Case, decision: Decision) -> str:
+def _mixed(case: BoundCase, decision: Decision) -> str:
     first, second = decision.mixed_of or ("unknown", "unknown")
     both = f"{SHORT_LABEL[first]} and {SHORT_LABEL[second]} cost about the same"
     return f"{both}; the GPU is busy {_busy_share(case)} of the time"
 
 
-def _unknown(case: Case, _: Decision) -> str:
+def _unknown(case: BoundCase, _: Decision) -> str:
     rest = max(FIXED, key=lambda cause: (case.time[cause], -cause))
     if case.share(rest) >= MUCH_FIXED:
         fixed = f"{SHORT_LABEL[rest.key]} {percent(case.share(rest))}"
@@ -166,7 +166,7 @@ def _unknown(case: Case, _: Decision) -> str:
     return f"the GPU is busy {_busy_share(case)} of the time, and removing no single cause saves 1 % of it"
 
 
-_CLAUSES: Mapping[str, Callable[[Case, Decision], str]] = {
+_CLAUSES: Mapping[str, Callable[[BoundCase, Decision], str]] = {
     "hidden": _hidden,
     "gpu_compute": _gpu,
     "gpu_comm": _gpu,
@@ -181,7 +181,7 @@ _CLAUSES: Mapping[str, Callable[[Case, Decision], str]] = {
 }
 
 
-def _host(case: Case) -> str:
+def _host(case: BoundCase) -> str:
     """The clause for host time: on-CPU, asleep (and on what), unknown."""
     if case.window_ns == 0:
         return "no time of its own"

@@ -52,7 +52,7 @@ class Otherwise(Struct, frozen=True):
     replayed: Mapping[str, int] | None
 
 
-class Missing(Struct, frozen=True, kw_only=True):
+class MissingRecords(Struct, frozen=True, kw_only=True):
     """What is not on record, and where it may have been."""
 
     work: Mapping[Cause, int] = field(default_factory=dict)  # of ``unattributed``: work may have been lost there
@@ -73,7 +73,7 @@ class Missing(Struct, frozen=True, kw_only=True):
     opaque_ns: int = 0  # of ``gpu_compute``: graphs that were recorded as one operation each
 
 
-class Records(Struct, frozen=True, kw_only=True):
+class CaseRecords(Struct, frozen=True, kw_only=True):
     """What the records are worth."""
 
     captured: Captured = field(default_factory=Captured)
@@ -138,7 +138,7 @@ class Replay(Struct, frozen=True, kw_only=True):
         return 0 if item is None else sum(one.high_ns for one in item.uncertainties if one.kind == OUTSIDE)
 
 
-class Case(Struct, frozen=True, kw_only=True, dict=True):
+class BoundCase(Struct, frozen=True, kw_only=True, dict=True):
     """What one verdict is read off: all that is known of a device, a region or a thread. Times are nanoseconds."""
 
     time: Mapping[Cause, int]  # the account
@@ -149,7 +149,7 @@ class Case(Struct, frozen=True, kw_only=True, dict=True):
     api: ApiCalls = NO_CALLS
     sync: Syncs = NO_SYNCS
     memcpy: Mapping[str, Copies] = field(default_factory=dict)
-    records: Records = Records()
+    records: CaseRecords = CaseRecords()
     has_gpu_work: bool = True  # False: the account is of host threads
     is_part: bool = False  # a region of the program, not a whole device
     is_thread: bool = False  # what a thread alone would save says nothing about what waits for it
@@ -160,7 +160,7 @@ class Case(Struct, frozen=True, kw_only=True, dict=True):
     most: Mapping[str, int] | None = None  # bounds of savings: what lies inside something saves no more than that does
     is_saturated: bool | None = None  # whether the devices are; None: judged by this account
     beside_ns: int = 0  # of the device's work: others ran at the same time, which own the account's time
-    missing: Missing = Missing()
+    missing: MissingRecords = MissingRecords()
 
     @cached_property
     def window_ns(self) -> int:
@@ -194,7 +194,7 @@ class Decision(Struct, frozen=True):
     why_not: str | None = None  # of ``unknown``: why nothing can be said, and what would tell
 
 
-def decide(case: Case) -> Decision:
+def decide(case: BoundCase) -> Decision:
     """What it is bound by.
 
     Savings are those of the replay, else of the account: an idle cause saves its share; GPU causes save the headroom,
@@ -222,7 +222,7 @@ def decide(case: Case) -> Decision:
     return Decision(best.cause, savings, bound_next=_next(case.time, best.cause, case.host.active_ns))
 
 
-def _are_alike(case: Case, best: Saving, second: Saving) -> bool:
+def _are_alike(case: BoundCase, best: Saving, second: Saving) -> bool:
     """Whether two savings are not told apart: hardly any time is between them, or little, and a device's account has
     more of the second."""
     lead_ns, first_ns, second_ns = best.saving_ns - second.saving_ns, *(_idle_ns(case, one) for one in (best, second))
@@ -230,12 +230,12 @@ def _are_alike(case: Case, best: Saving, second: Saving) -> bool:
     return lead_ns < (CLOSE if is_open else MIXED_WITHIN) * case.window_ns
 
 
-def _idle_ns(case: Case, saving: Saving) -> int:
+def _idle_ns(case: BoundCase, saving: Saving) -> int:
     """The idle time that the account gives a cause of the host by itself; 0: it is none."""
     return case.time[Cause[saving.cause.upper()]] if saving.cause in _HOST_KEYS else 0
 
 
-def _savings_of(case: Case) -> tuple[Saving, ...]:
+def _savings_of(case: BoundCase) -> tuple[Saving, ...]:
     """What removing each cause would save, most first: by the replay, else by the account."""
     if case.replayed is not None:
         return _ranked(case.replayed)
@@ -248,7 +248,7 @@ def _savings_of(case: Case) -> tuple[Saving, ...]:
     return _ranked(_bounded(savings, case.most))
 
 
-def _shown(case: Case, savings: tuple[Saving, ...]) -> tuple[Saving, ...]:
+def _shown(case: BoundCase, savings: tuple[Saving, ...]) -> tuple[Saving, ...]:
     """Of a device's savings those of causes that its account shows."""
     if case.replayed is None or case.is_part:
         return savings
@@ -261,7 +261,7 @@ def _shown(case: Case, savings: tuple[Saving, ...]) -> tuple[Saving, ...]:
     return tuple(saving for saving in savings if own[saving.cause] >= LEAST_SHARE * case.window_ns)
 
 
-def shown_most_ns(case: Case, cause: Cause) -> int:
+def shown_most_ns(case: BoundCase, cause: Cause) -> int:
     """What a cause of the host may save as far as the account shows it: its idle time and that of waits, and all work
     of the device, which it might hide behind; with launches goes their latency, and while one thread sleeps, another
     may work for it."""
@@ -270,7 +270,7 @@ def shown_most_ns(case: Case, cause: Cause) -> int:
     return case.time[cause] + case.time[Cause.SYNC] + sum([case.time[one] for one in BUSY_CAUSES]) + with_it_ns
 
 
-def as_accounted(case: Case) -> Case:
+def as_accounted(case: BoundCase) -> BoundCase:
     """The same, to be decided by the account alone where that contradicts the replay of a device: one cause of the host
     has most of the window, and the replay names another, or another beside it; or a cause of the host would save more
     than all of its idle time and all of the device's work, which it might hide behind."""
@@ -300,7 +300,7 @@ def as_accounted(case: Case) -> Case:
     )
 
 
-def host_together_ns(case: Case, decision: Decision) -> int | None:
+def host_together_ns(case: BoundCase, decision: Decision) -> int | None:
     """What all causes of the host would save at once, where that is more than the device's work that the verdict names:
     each of them loses alone."""
     named = decision.mixed_of or (decision.bound,)
@@ -317,7 +317,7 @@ def is_saturated(time: Mapping[Cause, int], replayed: Mapping[str, int] | None =
     return busy >= SATURATED * window and max(idle) < IDLE_WORTH * window
 
 
-def _decide_saturated(case: Case, savings: tuple[Saving, ...]) -> Decision:
+def _decide_saturated(case: BoundCase, savings: tuple[Saving, ...]) -> Decision:
     """Only the device's own work competes: what saves most, or the busiest class where none saves much."""
     own = tuple(saving for saving in savings if saving.cause in BUSY_KEYS)
     is_worth = bool(own) and own[0].saving_ns >= IDLE_WORTH * case.window_ns
@@ -328,7 +328,7 @@ def _decide_saturated(case: Case, savings: tuple[Saving, ...]) -> Decision:
     return Decision(bound, savings, None, _worth_naming(others, case.window_ns), min(limit, 1.0))
 
 
-def _decide_host(case: Case) -> Decision:
+def _decide_host(case: BoundCase) -> Decision:
     """For what launches nothing and overlaps no idle time: what its host interval was spent on."""
     calling = max(case.api.total_ns - case.sync.blocked_ns, 0)
     parts = {

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from boundby.claims.because import LEAST_TOLD
-from boundby.claims.bound import LEAST_SAVING, Case, busiest
+from boundby.claims.bound import LEAST_SAVING, BoundCase, busiest
 from boundby.model.causes import BUSY_CAUSES, Cause
 from boundby.model.scale import HALF, MANY, MOST, NEARLY_ALL, NOTABLE, QUARTER
 from boundby.model.units import bandwidth, duration, percent, plural
@@ -29,7 +29,7 @@ WORTH_BESIDE = QUARTER  # of two ways of waiting, the lesser is told from a quar
 class Signs(Struct, frozen=True):
     """What the checklist is read off, beside the case of the verdict."""
 
-    case: Case
+    case: BoundCase
     gaps: Gaps
     cpu_utilization: float | None
     staging_ns: int = 0  # host time in calls that copy pageable memory, beyond the time blocked in syncs
@@ -142,7 +142,7 @@ _OTHERWISE = {
 }
 
 
-def _agreeing(check: Check, bounds: Sequence[str], case: Case) -> Check:
+def _agreeing(check: Check, bounds: Sequence[str], case: BoundCase) -> Check:
     """The check, with no pointer to what the verdict does not name: what speaks for that is told with its cost."""
     if check.points_to is None or check.points_to in bounds:
         return check

@@ -12,7 +12,7 @@ from boundby.claims.bound import (
     IDLE_WORTH,
     LEAST_SAVING,
     LEAST_SHARE,
-    Case,
+    BoundCase,
     Decision,
     host_together_ns,
     shown_most_ns,
@@ -44,7 +44,7 @@ def _open(kind: str, keys: Sequence[str], less_ns: int, more_ns: int, sentence: 
     return uncertainty(kind, less_ns, more_ns, steps, where=keys, sentence=sentence)
 
 
-def confidence(case: Case, decision: Decision) -> tuple[str, tuple[Uncertainty, ...]]:
+def confidence(case: BoundCase, decision: Decision) -> tuple[str, tuple[Uncertainty, ...]]:
     """Level, and what is uncertain, in order of weight. What it leaves open counts as far as it may turn the verdict;
     what neither turns it nor lowers the confidence whatever it leaves open is not uncertain."""
     if not case.has_gpu_work:
@@ -57,7 +57,7 @@ def confidence(case: Case, decision: Decision) -> tuple[str, tuple[Uncertainty, 
     return level(summed(0, told)[2]), told
 
 
-def _turned(case: Case, decision: Decision, doubts: Iterable[Uncertainty]) -> Iterator[Uncertainty]:
+def _turned(case: BoundCase, decision: Decision, doubts: Iterable[Uncertainty]) -> Iterator[Uncertainty]:
     """What all doubts together make of the lead: whether another cause may save as much, or is close behind."""
     named = decision.mixed_of or (decision.bound,)
     ends = {key: summed(0, [doubt for doubt in doubts if key in doubt.where]) for key in _KEYS}
@@ -81,7 +81,7 @@ def _turned(case: Case, decision: Decision, doubts: Iterable[Uncertainty]) -> It
         yield uncertainty("close", steps=1, where=(rival,), sentence=f"{SHORT_LABEL[rival]} is close behind")
 
 
-def _least_ns(case: Case, key: str, saved_ns: int, rival: str) -> int:
+def _least_ns(case: BoundCase, key: str, saved_ns: int, rival: str) -> int:
     """What removing a cause saves at least by the replay: no less than the idle time that the account shows of it. What
     is waited for outside of the trace holds every removal up alike, but for that of the wait."""
     least_ns = saved_ns - case.replay.open_ns(key)[0]
@@ -90,7 +90,7 @@ def _least_ns(case: Case, key: str, saved_ns: int, rival: str) -> int:
     return least_ns if cause in BUSY_CAUSES else max(least_ns, min(saved_ns, case.time[cause]))
 
 
-def _most_ns(case: Case, decision: Decision, key: str, saved_ns: int) -> int:
+def _most_ns(case: BoundCase, decision: Decision, key: str, saved_ns: int) -> int:
     """What removing a cause saves at most: by the replay no more than the account can hold of it (`shown_most_ns`); by
     the account alone as much of the device's work as there is, but for kernels no more than the time in which the host
     is not at work: that takes as long without them. A cause that the account does not show is no rival, nor
@@ -110,7 +110,7 @@ def _most_ns(case: Case, decision: Decision, key: str, saved_ns: int) -> int:
     return saved_ns if own_ns < LEAST_SHARE * case.window_ns else min(more_ns, shown_most_ns(case, cause))
 
 
-def _doubts(case: Case, decision: Decision) -> Iterator[Uncertainty]:
+def _doubts(case: BoundCase, decision: Decision) -> Iterator[Uncertainty]:
     named = {decision.bound, *(decision.mixed_of or ())}
     is_saturated = decision.host_limit_fraction is not None
     yield from _doubts_of_rows(case)
@@ -121,7 +121,7 @@ def _doubts(case: Case, decision: Decision) -> Iterator[Uncertainty]:
     yield from _doubts_of_savings(case, decision, is_saturated=is_saturated)
 
 
-def _doubts_of_rows(case: Case) -> Iterator[Uncertainty]:
+def _doubts_of_rows(case: BoundCase) -> Iterator[Uncertainty]:
     """Rows that cannot be believed, and time of which none tells."""
     if not case.records.captured.cuda_api:
         yield uncertainty("no-calls", steps=2)
@@ -145,7 +145,7 @@ def _doubts_of_rows(case: Case) -> Iterator[Uncertainty]:
 
 
 def _doubts_of_device(
-    case: Case, decision: Decision, named: Collection[str], *, is_saturated: bool
+    case: BoundCase, decision: Decision, named: Collection[str], *, is_saturated: bool
 ) -> Iterator[Uncertainty]:
     """What the device did that is not on record, or not as it was."""
     if Cause.GPU_COMPUTE.key in named and case.missing.opaque_ns >= UNEXPLAINED_MUCH * case.window_ns:
@@ -171,7 +171,7 @@ def _doubts_of_device(
         yield uncertainty("silent", steps=1, sentence=sentence)
 
 
-def _doubts_of_savings(case: Case, decision: Decision, *, is_saturated: bool) -> Iterator[Uncertainty]:
+def _doubts_of_savings(case: BoundCase, decision: Decision, *, is_saturated: bool) -> Iterator[Uncertainty]:
     """Where account and replay, or one cause and several, say different things."""
     if (unshown := _unshown(case, decision)) is not None:
         label = SHORT_LABEL[unshown.key]
@@ -201,7 +201,7 @@ def _doubts_of_savings(case: Case, decision: Decision, *, is_saturated: bool) ->
             yield uncertainty("waits-stay", steps=1, sentence=sentence)
 
 
-def _doubts_of_sleep(case: Case, named: Collection[str], *, is_saturated: bool) -> Iterator[Uncertainty]:
+def _doubts_of_sleep(case: BoundCase, named: Collection[str], *, is_saturated: bool) -> Iterator[Uncertainty]:
     """Whether the host was on a CPU, asleep, or waited for a thread that is not on record."""
     is_host = any(key in named for key in _ON_CPU_OR_NOT)
     if not case.records.has_cpu_evidence and is_host:
@@ -223,7 +223,7 @@ def _doubts_of_sleep(case: Case, named: Collection[str], *, is_saturated: bool) 
         yield uncertainty("thinned", steps=2)
 
 
-def _doubts_of_replay(case: Case, decision: Decision) -> Iterator[Uncertainty]:
+def _doubts_of_replay(case: BoundCase, decision: Decision) -> Iterator[Uncertainty]:
     """Nothing then shows how far host and device hide behind each other, nor what lost calls waited for."""
     sentence, limit = f"the trace cannot be replayed reliably: {case.replay.unreliable}", decision.host_limit_fraction
     is_lost = (
@@ -236,7 +236,7 @@ def _doubts_of_replay(case: Case, decision: Decision) -> Iterator[Uncertainty]:
     yield _open("unreplayed", _OF_LAUNCHED, 0, waiting_ns, sentence, 2 if is_open else 1)
 
 
-def _may_lead(case: Case, decision: Decision) -> bool:
+def _may_lead(case: BoundCase, decision: Decision) -> bool:
     """Work lost before the window, as long as it may have been, would have another of the device's causes lead; or the
     window, which begins with that work, holds as much more as removing what is named would save."""
     named = decision.mixed_of or (decision.bound,)
@@ -248,7 +248,7 @@ def _may_lead(case: Case, decision: Decision) -> bool:
     return any(saved.get(key, 0) and saved[key] + case.missing.lost_before_ns > best for key in others)
 
 
-def _unshown(case: Case, decision: Decision) -> Cause | None:
+def _unshown(case: BoundCase, decision: Decision) -> Cause | None:
     """A cause of the host that is named although hardly any time of its own shows it."""
     saved = {saving.cause: saving.saving_ns for saving in decision.savings}
     for cause in _HOST:
@@ -259,7 +259,7 @@ def _unshown(case: Case, decision: Decision) -> Cause | None:
     return None
 
 
-def _unsaved(case: Case, decision: Decision) -> Cause | None:
+def _unsaved(case: BoundCase, decision: Decision) -> Cause | None:
     """A cause of the host for which a device idles longer than any removal would save by the replay, its own included:
     something that the account does not show would take as long."""
     if case.replayed is None or case.is_part:
@@ -271,7 +271,7 @@ def _unsaved(case: Case, decision: Decision) -> Cause | None:
     return most if case.time[most] > best_ns and saved_ns < MOST_OF_IT * case.time[most] else None
 
 
-def _more_alone(case: Case, decision: Decision) -> str | None:
+def _more_alone(case: BoundCase, decision: Decision) -> str | None:
     """What else, beside waits, saves more from the program as it ran; the verdict is of one that no longer waits."""
     alone = {key: one.predicted_ns for key, one in sorted(case.replay.alone.items()) if key != Cause.SYNC.key}
     if decision.bound not in alone:
@@ -280,7 +280,7 @@ def _more_alone(case: Case, decision: Decision) -> str | None:
     return best if alone[decision.bound] - alone[best] > LEAST_SAVING * case.window_ns else None
 
 
-def _doubts_of_host(case: Case) -> Iterator[Uncertainty]:
+def _doubts_of_host(case: BoundCase) -> Iterator[Uncertainty]:
     """Of a verdict on host time alone: it is never sure, since it is not what a GPU waits for."""
     yield uncertainty("no-gpu", steps=1) if case.records.no_verdict is None else uncertainty("no-verdict", steps=2)
     if not case.records.has_cpu_evidence:

@@ -19,12 +19,12 @@ from boundby.model.causes import BOUND_LABEL, Cause
 from boundby.model.gpus import Gpu, all_gpus, find_gpu
 from boundby.model.scale import HALF, QUARTER, SMALL
 from boundby.model.units import count, duration, percent, size
-from boundby.replay.predictor import Step
+from boundby.replay.predictor import ReplayStep
 from boundby.replay.removals import Faster
 from boundby.results.report import DeviceReport
 from boundby.rules import remedies
 from boundby.trace.tables import OpKind
-from boundby.trace.vocabulary.kernels import ATTENTIONS, MATMULS, KernelKind, kernel_label
+from boundby.trace.vocabulary.kernel_names import ATTENTIONS, MATMULS, KernelKind, kernel_label
 
 # A kernel made faster by hand: a quarter is often found, twice as fast sometimes.
 KERNEL_LEAST, KERNEL_MOST = 1 + QUARTER, 1 / HALF
@@ -127,10 +127,10 @@ def _on_another(subject: Subject, today: Gpu, bigger: Gpu, precision: str) -> To
     filling[kernels[(blocks == 0) | (blocks >= filled)]] = True
     matrix[work.kernels_of((*MATMULS, *ATTENTIONS))] = True
     least = min(memory, arithmetic)
-    slow = [Step(Faster(filling | graphs, least), predictor.everywhere)]
+    slow = [ReplayStep(Faster(filling | graphs, least), predictor.everywhere)]
     fast = [
-        Step(Faster((subject.kernels | graphs) & ~matrix, max(memory, 1.0)), predictor.everywhere),
-        Step(Faster(matrix, max(arithmetic, memory)), predictor.everywhere),
+        ReplayStep(Faster((subject.kernels | graphs) & ~matrix, max(memory, 1.0)), predictor.everywhere),
+        ReplayStep(Faster(matrix, max(arithmetic, memory)), predictor.everywhere),
     ]
     measured = predictor.measured_ns[subject.device]
     after = [predictor.windows(*steps)[subject.device] for steps in (slow, fast)]

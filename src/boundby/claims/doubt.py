@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
-from boundby.claims.bound import BUSY_KEYS, LEAST_SAVING, Case, Decision, decide
+from boundby.claims.bound import BUSY_KEYS, LEAST_SAVING, BoundCase, Decision, decide
 from boundby.model.causes import SHORT_LABEL, Cause
 from boundby.model.scale import HABIT, NOTABLE, QUARTER, SMALL
 from boundby.model.units import duration, percent
 from boundby.replay.counterfactuals import MOST_OF_IT
-from boundby.replay.uncertainty import Range
+from boundby.replay.uncertainty import OpenRange
 from boundby.rules.builtin.trace_quality import CAPTURE_AGAIN
 
 # Calls that left no other record are lost as often as those that did; more often by chance, up to so many times.
@@ -32,7 +32,7 @@ _HOST = (Cause.CPU, Cause.SYNC, Cause.CUDA_API)
 Time = Mapping[Cause, int]
 
 
-def settled(case: Case) -> Case:
+def settled(case: BoundCase) -> BoundCase:
     """Where hardly any time can hold the lost work, the replay of the trace with the work in it: what was launched did
     run, and waits for it are explained. Where nothing but delays is in doubt, the replay as well, if its verdict is the
     same whether they stay or go, and the delays are less than what it would save. That nothing saves anything, such a
@@ -61,13 +61,13 @@ def settled(case: Case) -> Case:
     )
 
 
-def _of_own_time(case: Case, saved: Mapping[str, int]) -> Mapping[str, int]:
+def _of_own_time(case: BoundCase, saved: Mapping[str, int]) -> Mapping[str, int]:
     """Savings of which the device's work has no more than its own time: delays that nothing explains, which are
     removed with it, may be anybody's."""
     return {key: min(ns, case.time[Cause[key.upper()]]) if key in BUSY_KEYS else ns for key, ns in saved.items()}
 
 
-def saving_range(case: Case, decision: Decision) -> tuple[int, int] | None:
+def saving_range(case: BoundCase, decision: Decision) -> tuple[int, int] | None:
     """What removing the bound saves at least and at most, whatever the missing records would have said and what the
     trace leaves open turns out to be; None: it is all there.
 
@@ -77,7 +77,7 @@ def saving_range(case: Case, decision: Decision) -> tuple[int, int] | None:
     saved = {item.cause: item.saving_ns for item in decision.savings}
     if named not in saved:
         return None
-    found, (less, more) = Range(saved[named]), case.replay.open_ns(named)
+    found, (less, more) = OpenRange(saved[named]), case.replay.open_ns(named)
     if case.replayed is None and named in BUSY_KEYS:
         found = found.reaching("unreplayed", 0, case.time[Cause[named.upper()]])
         return found.low_ns, found.high_ns
@@ -91,7 +91,7 @@ def saving_range(case: Case, decision: Decision) -> tuple[int, int] | None:
     return min(found.low_ns, whole_ns), min(found.high_ns, whole_ns)
 
 
-def why_not(case: Case, decision: Decision) -> str | None:
+def why_not(case: BoundCase, decision: Decision) -> str | None:
     """Why nothing can be said, with the capture that would tell; None: the verdict stands."""
     if not case.has_gpu_work:
         return _no_device(case)
@@ -104,7 +104,7 @@ def why_not(case: Case, decision: Decision) -> str | None:
     return _lost(case, decision) or _undecided(case, decision)
 
 
-def _lost(case: Case, decision: Decision) -> str | None:
+def _lost(case: BoundCase, decision: Decision) -> str | None:
     """So much is not on record that the rest decides nothing."""
     unknown = case.share(Cause.UNATTRIBUTED)
     if unknown > MOST_OF_IT and not case.missing.lost:
@@ -120,7 +120,7 @@ def _lost(case: Case, decision: Decision) -> str | None:
     return None
 
 
-def _undecided(case: Case, decision: Decision) -> str | None:
+def _undecided(case: BoundCase, decision: Decision) -> str | None:
     """The device waits for what is not on record, or the verdict would be another one, had it been."""
     if (case.replay.unreliable is not None or not case.is_part) and (waits := _waiting(case, decision)) is not None:
         return waits
@@ -134,7 +134,7 @@ def _lead_ns(decision: Decision) -> int:
     return decision.savings[0].saving_ns - max((saving.saving_ns for saving in rest), default=0)
 
 
-def _waiting(case: Case, decision: Decision) -> str | None:
+def _waiting(case: BoundCase, decision: Decision) -> str | None:
     """Nothing replays, and the device waits for nothing on record for longer than any cause could save."""
     if case.replayed is not None or not _waits_most(case, decision):
         return None
@@ -142,7 +142,7 @@ def _waiting(case: Case, decision: Decision) -> str | None:
     return f"{waiting} of the time the device waits for what the trace does not show. {CLOCKS}"
 
 
-def _waits_most(case: Case, decision: Decision) -> bool:
+def _waits_most(case: BoundCase, decision: Decision) -> bool:
     waiting_ns = case.time[Cause.DEVICE_WAIT]
     best_ns = max((item.saving_ns for item in decision.savings), default=0)
     return waiting_ns >= MUCH_WAITING * case.window_ns and waiting_ns > best_ns
@@ -153,7 +153,7 @@ def _agree(one: Decision, other: Decision) -> bool:
     return bool({one.bound, *(one.mixed_of or ())} & {other.bound, *(other.mixed_of or ())})
 
 
-def _alternatives(case: Case) -> Iterator[Decision]:
+def _alternatives(case: BoundCase) -> Iterator[Decision]:
     """What would be decided, had the missing records said otherwise."""
     work, calls = sum(case.missing.work.values()), sum(case.missing.calls.values())
     ways_of_work: list[Time] = [case.missing.work, *({kind: work} for kind in case.missing.kinds)] if work else [{}]
@@ -184,7 +184,7 @@ def _alternatives(case: Case) -> Iterator[Decision]:
                 yield decide(replace(case, replayed={**case.replayed, key: max(ns, 0)}, following=None))
 
 
-def _other_sleep(case: Case) -> Iterator[Decision]:
+def _other_sleep(case: BoundCase) -> Iterator[Decision]:
     """Had the host been on a CPU all the time, or asleep."""
     for one, other in ((Cause.CPU, Cause.HOST_BLOCKED), (Cause.HOST_BLOCKED, Cause.CPU)):
         time = {**case.time, one: case.time[one] + case.time[other], other: 0}
@@ -194,7 +194,7 @@ def _other_sleep(case: Case) -> Iterator[Decision]:
         yield decide(replace(case, time=time, replayed=replayed, following=None))
 
 
-def _unseen_calls(case: Case) -> int:
+def _unseen_calls(case: BoundCase) -> int:
     """Of the host's own time: what may have been calls that left no record at all."""
     fraction = case.missing.calls_fraction
     if not fraction:
@@ -203,7 +203,7 @@ def _unseen_calls(case: Case) -> int:
     return min(case.time[Cause.CPU], round(CHANCE * fraction / max(1 - fraction, 0.01) * called))
 
 
-def _with(case: Case, unknown_ns: int, *added: Time) -> Case:
+def _with(case: BoundCase, unknown_ns: int, *added: Time) -> BoundCase:
     time = dict(case.time)
     time[Cause.UNATTRIBUTED] -= min(unknown_ns, time[Cause.UNATTRIBUTED])
     replayed = None if case.replayed is None else dict(case.replayed)
@@ -218,7 +218,7 @@ def _with(case: Case, unknown_ns: int, *added: Time) -> Case:
 _SEVERAL = {"mixed": "several alike", "unknown": "nothing in particular"}
 
 
-def _told(case: Case, bounds: list[str]) -> str:
+def _told(case: BoundCase, bounds: list[str]) -> str:
     parts = []
     if case.missing.lost:
         parts.append(f"{case.missing.lost:,} of {case.missing.launches:,} launches are on record without their work")
@@ -246,7 +246,7 @@ CLOCKS = (
 )
 
 
-def _no_device(case: Case) -> str | None:
+def _no_device(case: BoundCase) -> str | None:
     if not case.missing.lost:
         unknown_ns = case.time[Cause.UNATTRIBUTED]
         if case.records.no_verdict is None and unknown_ns > MOST_OF_IT * case.window_ns:
@@ -256,7 +256,7 @@ def _no_device(case: Case) -> str | None:
     return f"{lost}. {CAPTURE_AGAIN}"
 
 
-def _hidden(case: Case, decision: Decision) -> str | None:
+def _hidden(case: BoundCase, decision: Decision) -> str | None:
     """Work that is not on record hides behind nothing."""
     if not case.missing.lost or decision.bound not in ("hidden", "unknown", *BUSY_KEYS):
         return None

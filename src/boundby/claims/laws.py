@@ -27,16 +27,16 @@ _REMOVABLE = tuple(cause.key for cause in REMOVABLE)
 Path = tuple[str, ...]
 
 
-class Saving(NamedTuple):
+class ClaimedSaving(NamedTuple):
     """Nanoseconds that a change would save, at least and at most."""
 
     low_ns: int
     high_ns: int
 
-    def within(self, whole: Saving) -> Saving:
+    def within(self, whole: ClaimedSaving) -> ClaimedSaving:
         """As much of it as a part of that may save."""
         high_ns = min(self.high_ns, whole.high_ns)
-        return Saving(min(self.low_ns, whole.low_ns, high_ns), high_ns)
+        return ClaimedSaving(min(self.low_ns, whole.low_ns, high_ns), high_ns)
 
 
 class Claim(Struct, frozen=True):
@@ -44,14 +44,14 @@ class Claim(Struct, frozen=True):
 
     change: str
     causes: frozenset[str]
-    saving: Saving
+    saving: ClaimedSaving
     region: Path | None = None  # where it is made; None: everywhere
 
 
 class Wholes(Struct, frozen=True):
     """What removing each cause everywhere saves, by device."""
 
-    by_device: Mapping[int, Mapping[str, Saving]]
+    by_device: Mapping[int, Mapping[str, ClaimedSaving]]
     explained_ns: Mapping[int, int]  # of each device's window: what is not unattributed
     of_region: Mapping[Path, int]
     is_told: bool = True  # False: no verdict names a cause
@@ -61,25 +61,25 @@ class Wholes(Struct, frozen=True):
         """More than this no change saves."""
         return max(self.explained_ns.values(), default=0)
 
-    def of(self, causes: Collection[str], devices: Iterable[int] | None = None) -> Saving:
+    def of(self, causes: Collection[str], devices: Iterable[int] | None = None) -> ClaimedSaving:
         """What removing all of these saves on the device that it saves most; of no causes: everything."""
         wholes = [self._on(device, causes) for device in (self.by_device if devices is None else devices)]
-        return Saving(*(max((one[end] for one in wholes), default=0) for end in (0, 1)))
+        return ClaimedSaving(*(max((one[end] for one in wholes), default=0) for end in (0, 1)))
 
-    def _on(self, device: int, causes: Collection[str]) -> Saving:
+    def _on(self, device: int, causes: Collection[str]) -> ClaimedSaving:
         most_ns = self.explained_ns[device]
         of_causes = [self.by_device[device][cause] for cause in causes if cause in self.by_device[device]]
         if not of_causes:
-            return Saving(most_ns, most_ns)
+            return ClaimedSaving(most_ns, most_ns)
         high_ns = min(sum(one.high_ns for one in of_causes), most_ns)
-        return Saving(min(max(one.low_ns for one in of_causes), high_ns), high_ns)
+        return ClaimedSaving(min(max(one.low_ns for one in of_causes), high_ns), high_ns)
 
-    def closed(self, claim: Claim, devices: Iterable[int] | None = None) -> Saving:
+    def closed(self, claim: Claim, devices: Iterable[int] | None = None) -> ClaimedSaving:
         """The saving of a claim, narrowed to what its whole saves; and, if it is of one cause, to what its region
         does, which its bound limits."""
         saving = claim.saving.within(self.of(claim.causes, devices))
         most_ns = None if claim.region is None or len(claim.causes) > 1 else self.of_region.get(claim.region)
-        return saving if most_ns is None else saving.within(Saving(most_ns, most_ns))
+        return saving if most_ns is None else saving.within(ClaimedSaving(most_ns, most_ns))
 
     def findings(self, found: Iterable[Finding], rules: Iterable[Rule]) -> tuple[Finding, ...]:
         """Findings as the laws let them stand, best first."""
@@ -88,14 +88,14 @@ class Wholes(Struct, frozen=True):
             if item.saving_ns is None or not self.by_device:
                 kept.append(item)
                 continue
-            claim = Claim(item.id, causes_of.get(item.rule, frozenset()), Saving(*item.saving_ns), item.region)
+            claim = Claim(item.id, causes_of.get(item.rule, frozenset()), ClaimedSaving(*item.saving_ns), item.region)
             saving = self.closed(claim)
             if saving.high_ns < WORTH_SHARE * self.longest_ns <= item.saving_ns[1]:
                 continue  # all that it is a part of is not worth telling
             kept.append(replace(item, saving_ns=(saving.low_ns, saving.high_ns), severity=self._severity(item, saving)))
         return tuple(sorted(kept, key=rank))
 
-    def _severity(self, item: Finding, saving: Saving) -> str:
+    def _severity(self, item: Finding, saving: ClaimedSaving) -> str:
         """That of the finding, or of what is left of its saving; never high where no verdict names a cause."""
         least = severity_of(saving, self.longest_ns) if saving != item.saving_ns else item.severity
         if least == SEVERITIES[0] and not self.is_told:
@@ -106,30 +106,30 @@ class Wholes(Struct, frozen=True):
 def wholes(devices: Sequence[DeviceReport], what_if: Iterable[WhatIf], regions: Iterable[RegionReport]) -> Wholes:
     """By the replay where there is one, as the program ran and once nothing waits; else by the account."""
     predicted = {(item.device, item.scenario): item for item in what_if}
-    by_device: dict[int, dict[str, Saving]] = {}
+    by_device: dict[int, dict[str, ClaimedSaving]] = {}
     for device in devices:
         then_ns = {saving.cause: saving.saving_ns for saving in device.verdict.savings}
         found = by_device[device.id] = {}
         for cause in _REMOVABLE:
             item = predicted.get((device.id, SCENARIO_OF_CAUSE[cause]))
             found[cause] = _of_account(device, cause) if item is None else _of_replay(item, then_ns.get(cause, 0))
-        found["device_wait"] = Saving(0, device.time.get("device_wait", 0))
+        found["device_wait"] = ClaimedSaving(0, device.time.get("device_wait", 0))
     explained_ns = {device.id: device.window_ns - device.time.get("unattributed", 0) for device in devices}
     most_ns = {region.path: region.max_saving_ns for region in regions if region.path}
     is_told = any(device.verdict.bound != "unknown" for device in devices)
     return Wholes(by_device, explained_ns, {path: ns for path, ns in most_ns.items() if ns is not None}, is_told)
 
 
-def _of_replay(item: WhatIf, then_ns: int) -> Saving:
+def _of_replay(item: WhatIf, then_ns: int) -> ClaimedSaving:
     low_ns, high_ns = item.saving_ns
-    return Saving(max(low_ns, 0), max(high_ns, then_ns, 0))
+    return ClaimedSaving(max(low_ns, 0), max(high_ns, then_ns, 0))
 
 
-def _of_account(device: DeviceReport, cause: str) -> Saving:
+def _of_account(device: DeviceReport, cause: str) -> ClaimedSaving:
     """Without a replay nothing shows what hides behind what: between nothing and all of its time. What launches take
     holds their latency, and who sleeps may wait for what another thread works."""
     own_ns = device.time.get(cause, 0)
     if cause == "sync":
         own_ns = max(own_ns, device.exposed_by_waits_ns or 0)
     beside = {"cuda_api": "device_wait", "cpu": "host_blocked", "host_blocked": "cpu"}.get(cause, "")
-    return Saving(0, own_ns + device.time.get(beside, 0))
+    return ClaimedSaving(0, own_ns + device.time.get(beside, 0))

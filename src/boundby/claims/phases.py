@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from boundby.attribution.timeline import DeviceTimeline, Timeline, part_of
 from boundby.attribution.windows import step_region
-from boundby.claims.bound import CLOSE, Case
+from boundby.claims.bound import CLOSE, BoundCase
 from boundby.claims.verdict import judge
 from boundby.model.causes import CAUSES
 from boundby.model.scale import HABIT, HALF, NOTABLE, SLIGHT
@@ -31,13 +31,13 @@ CHANGES, AT_ONCE, NEAR = NOTABLE, HALF, 1 / 16
 LEAST_STEPS = HABIT
 
 Float64Array = npt.NDArray[np.float64]
-Describe = Callable[[Timeline, DeviceTimeline, dict[str, int] | None], Case]
+Describe = Callable[[Timeline, DeviceTimeline, dict[str, int] | None], BoundCase]
 
 
 def find_phases(
     timeline: Timeline,
     device: DeviceTimeline,
-    whole: Case,
+    whole: BoundCase,
     verdict: Verdict,
     predictor: Predictor | None,
     case_of: Describe,
@@ -107,7 +107,7 @@ def _parts(
     cut_ns: int,
     timeline: Timeline,
     device: DeviceTimeline,
-    whole: Case,
+    whole: BoundCase,
     verdict: Verdict,
     predictor: Predictor | None,
     case_of: Describe,
@@ -137,7 +137,7 @@ def _parts(
     return tuple(_phases(device.shift.shift_ns, parts, verdicts))
 
 
-def replayed_case(part: Timeline, case: Case, predictor: Predictor | None, case_of: Describe) -> Case:
+def replayed_case(part: Timeline, case: BoundCase, predictor: Predictor | None, case_of: Describe) -> BoundCase:
     """The case of a part with what its replay says, if that can be trusted; else as it is."""
     if predictor is None:
         return case
@@ -147,7 +147,7 @@ def replayed_case(part: Timeline, case: Case, predictor: Predictor | None, case_
     return case_of(part, device, savings_by_cause(of_part)[device.index])
 
 
-def _most_moved(device: DeviceTimeline, whole: Case, low_ns: int, high_ns: int) -> float:
+def _most_moved(device: DeviceTimeline, whole: BoundCase, low_ns: int, high_ns: int) -> float:
     """How far a cause's share of a part may be from the whole's, at most: the account is the whole's but for a gap at
     either end of the part, which is divided anew."""
     segments, gaps, own_ns = device.segments, device.gaps, high_ns - low_ns

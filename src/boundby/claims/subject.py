@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from boundby.claims.laws import Claim, Saving, Wholes
+from boundby.claims.laws import Claim, ClaimedSaving, Wholes
 from boundby.claims.signs import Part
 from boundby.evidence.context import Bool, RuleContext
 from boundby.evidence.device_work import device_work
@@ -20,7 +20,7 @@ from boundby.results.report import CodeLine, DeviceReport, Finding, RegionReport
 from boundby.rules.builtin import builtin
 from boundby.rules.remedies import Remedy, common_facts
 from boundby.rules.rule import Rule
-from boundby.trace.vocabulary.kernels import KernelKind
+from boundby.trace.vocabulary.kernel_names import KernelKind
 
 SavingNs = tuple[int, int]
 # What is tried first: what a rule has found, then what only a replay says, then what has to be bought.
@@ -75,7 +75,7 @@ class Subject(Struct, frozen=True, kw_only=True, dict=True):
         rule = rules().get(told.rule)
         causes = told.causes or (rule.takes if rule is not None else frozenset()) or frozenset((bound,))
         region = self.part.path if isinstance(self.part, RegionReport) else None
-        claim = Claim(bound, causes, Saving(*told.saving_ns), region)
+        claim = Claim(bound, causes, ClaimedSaving(*told.saving_ns), region)
         saving = self.wholes.closed(claim, None if self.is_part else [self.device_id])
         return told._replace(saving_ns=(saving.low_ns, saving.high_ns))
 

@@ -18,11 +18,11 @@ from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.attribution.windows import region_matches
 from boundby.claims.bound import (
     BUSY_KEYS,
-    Case,
+    BoundCase,
+    CaseRecords,
     Host,
-    Missing,
+    MissingRecords,
     Otherwise,
-    Records,
     Replay,
     is_saturated,
     staying_ns,
@@ -43,7 +43,7 @@ from boundby.model.scale import HALF, NEGLIGIBLE
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.model.units import percent, plural
 from boundby.replay import Answer, Counterfactuals, Predictor
-from boundby.replay.uncertainty import Range
+from boundby.replay.uncertainty import OpenRange
 from boundby.results.report import (
     CONFIDENCES,
     ApiCalls,
@@ -63,7 +63,7 @@ from boundby.results.report import (
     WhatIf,
     Window,
 )
-from boundby.stats.device import (
+from boundby.stats.device_figures import (
     KernelFigures,
     calls_by_name,
     copies_by_region,
@@ -90,10 +90,10 @@ from boundby.stats.host import (
     unwoken,
     waited_in,
 )
-from boundby.stats.instances import Spread
+from boundby.stats.instances import RegionSpread
 from boundby.stats.instances import instances as instances_of
 from boundby.structure.found import is_found
-from boundby.trace.vocabulary.cuda import Work
+from boundby.trace.vocabulary.cuda import CallWork
 
 # A gap of so much of the window, with no more than this part of all operations and of their time on one side of it:
 # these are no part of what the program does.
@@ -151,7 +151,7 @@ def _device(
     savings = None if replayed.unreliable else replayed.device.get(device.index)
     told = _predictions(timeline, replayed, device) if savings else {}
     knows_host = trace.is_told_by_frames or (thread is not None and timeline.host_state.evidence(thread).is_known)
-    case = Case(
+    case = BoundCase(
         time=_time(device.segments.by_cause()),
         operations=count,
         api=activity["api"],
@@ -233,11 +233,11 @@ def _host_of(timeline: Timeline, figures: Figures, device: DeviceTimeline, threa
     )
 
 
-def _records_of(timeline: Timeline, device: DeviceTimeline, *, knows_host: bool) -> Records:
+def _records_of(timeline: Timeline, device: DeviceTimeline, *, knows_host: bool) -> CaseRecords:
     """What the records of a device's window are worth."""
     trace, is_whole = timeline.trace, timeline.window.kind == "gpu" and not timeline.window.skip_first
     begins_ns, ends_ns = trace.confirmed_ns
-    return Records(
+    return CaseRecords(
         captured=trace.captured,
         has_cpu_evidence=knows_host,
         is_damaged=trace.is_damaged,
@@ -261,7 +261,7 @@ def _replay_of(replayed: Counterfactuals, device: DeviceTimeline, told: Mapping[
 
 def _missing_of(
     timeline: Timeline, figures: Figures, device: DeviceTimeline, replayed: Counterfactuals, activity: _Activity
-) -> Missing:
+) -> MissingRecords:
     """What is not on record of a device's work, of the calls for it, and of who made them."""
     losses, filled, number = timeline.losses, replayed.filled, device.index
     missing, processes = losses.of_device(number), unique(device.operations.table.process)
@@ -270,7 +270,7 @@ def _missing_of(
     otherwise = None
     if filled is not None and number in filled.device_ns:
         otherwise = _filled(replayed, filled.device_ns[number], filled.replayed.device.get(number))
-    return Missing(
+    return MissingRecords(
         opaque_ns=activity["graphs"].total_ns if activity["graphs"] else 0,
         is_cpu_thinned=any(timeline.host_state.evidence(one).is_thinned for one in _told_of(device)),
         work=_time(device.withheld.work.by_cause()),
@@ -298,8 +298,8 @@ def _told_of(device: DeviceTimeline) -> list[int]:
 
 
 def _part_of(
-    case: Case, thread: int | None, half: Timeline, device: DeviceTimeline, saved: dict[str, int] | None
-) -> Case:
+    case: BoundCase, thread: int | None, half: Timeline, device: DeviceTimeline, saved: dict[str, int] | None
+) -> BoundCase:
     """The case of a part of the window: what of the whole's tells only why is left as it was."""
     own, withheld = device.segments.by_cause(), device.withheld
     active = None if thread is None else logical_thread_active(half, thread, device.low_ns, device.high_ns)
@@ -347,15 +347,15 @@ def widened(
 ) -> Answer:
     """The answer to a question that is no named scenario, with what missing records leave open. ``causes``: those that
     are removed."""
-    found = _widened(timeline, replayed, device, Range(answer.predicted_ns, answer.uncertainties), causes)
+    found = _widened(timeline, replayed, device, OpenRange(answer.predicted_ns, answer.uncertainties), causes)
     worst = max(map(CONFIDENCES.index, (answer.confidence, found.confidence_of(answer.baseline_ns))))
     confidence, told = CONFIDENCES[worst], found.told
     return replace(answer, low_ns=found.least_ns, high_ns=found.high_ns, confidence=confidence, uncertainties=told)
 
 
 def _widened(
-    timeline: Timeline, replayed: Counterfactuals, device: DeviceTimeline, found: Range, causes: AbstractSet[str]
-) -> Range:
+    timeline: Timeline, replayed: Counterfactuals, device: DeviceTimeline, found: OpenRange, causes: AbstractSet[str]
+) -> OpenRange:
     """The range of a prediction with what is not on record: calls, work, who woke whom."""
     length, unknown = device.high_ns - device.low_ns, device.withheld.unsure_ns
     if found.told_ns < length and (weight := _lost_weight(timeline, device)):
@@ -426,7 +426,7 @@ def _silent_ns(timeline: Timeline, processes: npt.NDArray[np.int32]) -> int:
     return max((timeline.trace.span_ns[1] - since for since in silent if since is not None), default=0)
 
 
-def _coverage(case: Case) -> Coverage:
+def _coverage(case: BoundCase) -> Coverage:
     idle = case.window_ns - sum(case.time[cause] for cause in BUSY_CAUSES)
     return Coverage(
         1 - case.missing.lost / case.missing.launches if case.missing.launches else None,
@@ -443,7 +443,7 @@ def _coverage(case: Case) -> Coverage:
 
 def _lost_kinds(timeline: Timeline, rows: npt.NDArray[np.intp]) -> tuple[Cause, ...]:
     """What the work of these lost launches may have been."""
-    is_copy = timeline.losses.work[rows] >= Work.COPY
+    is_copy = timeline.losses.work[rows] >= CallWork.COPY
     kinds = [Cause.GPU_COPY] if is_copy.any() else []
     if not is_copy.all():
         kinds += [Cause.GPU_COMPUTE, *([Cause.GPU_COMM] if timeline.trace.operations.is_communication.any() else [])]
@@ -505,7 +505,7 @@ def threads(timeline: Timeline, no_verdict: str | None = None) -> tuple[ThreadRe
 def _thread(timeline: Timeline, account: ThreadAccount, no_verdict: str | None) -> ThreadReport:
     record = timeline.trace.threads[account.thread]
     cpu = cpu_time_inside(timeline, account.thread, account.covered)
-    case = Case(
+    case = BoundCase(
         time=_time(account.segments.by_cause()),
         has_gpu_work=False,
         is_thread=True,
@@ -514,11 +514,11 @@ def _thread(timeline: Timeline, account: ThreadAccount, no_verdict: str | None) 
             waited_in=waited_in(timeline, account.segments),
             preempted_ns=int(preempted(timeline, account.segments).sum()),
         ),
-        records=Records(
+        records=CaseRecords(
             has_cpu_evidence=timeline.host_state.evidence(account.thread).is_known or cpu is not None,
             no_verdict=no_verdict,
         ),
-        missing=Missing(
+        missing=MissingRecords(
             lost=int(timeline.losses.lost.sum()),
         ),
     )
@@ -725,7 +725,7 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         tops=(figures.top_kernels[region], figures.top_calls[region]),
     )
     blocked, savings = _by_size(host.os_blocked_ns, region), shared.savings(region)
-    case = Case(
+    case = BoundCase(
         time=_time(figures.inclusive[region]),
         instances=1 if is_root else int(figures.host_spread.count[region]),
         devices_each=float(shared.devices_each[region]),
@@ -748,7 +748,7 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
             preempted_ns=int(figures.preempted_ns[region]),
             unwoken_ns=int(figures.unwoken_ns[region]),
         ),
-        records=Records(
+        records=CaseRecords(
             captured=timeline.trace.captured,
             has_cpu_evidence=bool(host.cpu_of_ns[region])
             or timeline.trace.captured.osrt
@@ -800,11 +800,11 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
     )
 
 
-def _missing_in(shared: _Shared, region: int) -> Missing:
+def _missing_in(shared: _Shared, region: int) -> MissingRecords:
     """What is not on record of a region's work, and of the calls in it."""
     missing = shared.figures.missing
     is_lacking = bool(missing.lost[region]) or bool(missing.work_ns[region].any())
-    return Missing(
+    return MissingRecords(
         is_cpu_thinned=shared.is_cpu_thinned,
         work=_time(missing.work_ns[region]) if shared.is_some_lost else _NOTHING,
         calls=_time(missing.calls_ns[region]) if shared.is_some_lost else _NOTHING,
@@ -887,7 +887,7 @@ def _whole(total_ns: int) -> Distribution:
     return Distribution(1, total_ns, float(total_ns), float(total_ns), float(total_ns), total_ns)
 
 
-def _distribution(values: Spread, region: int) -> Distribution:
+def _distribution(values: RegionSpread, region: int) -> Distribution:
     count, total = int(values.count[region]), int(values.total[region])
     if count == 0:
         return Distribution(0, 0, 0.0, 0.0, 0.0, 0)

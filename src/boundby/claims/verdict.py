@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from boundby.claims.because import because, is_for_ranks
-from boundby.claims.bound import BUSY_KEYS, Case, Decision, as_accounted, decide, host_together_ns
+from boundby.claims.bound import BUSY_KEYS, BoundCase, Decision, as_accounted, decide, host_together_ns
 from boundby.claims.confidence import confidence
 from boundby.claims.doubt import saving_range, settled, why_not
 from boundby.results.report import Saving, Verdict
 
 
-def judge(case: Case) -> Verdict:
+def judge(case: BoundCase) -> Verdict:
     """The verdict."""
     case = as_accounted(settled(case))
     decision = decide(case)
@@ -42,14 +42,14 @@ def judge(case: Case) -> Verdict:
     )
 
 
-def _told(case: Case, decision: Decision) -> tuple[Saving, ...]:
+def _told(case: BoundCase, decision: Decision) -> tuple[Saving, ...]:
     """The savings that are told as numbers: nothing but a replay shows how far the host's work hides behind the
     device's, and what a thread alone would save says nothing about what waits for it."""
     told = () if case.is_thread else decision.savings
     return tuple(saving for saving in told if case.replayed is not None or saving.cause not in BUSY_KEYS)
 
 
-def _second(case: Case, decision: Decision, named: str) -> Saving | None:
+def _second(case: BoundCase, decision: Decision, named: str) -> Saving | None:
     """The best of what else would save time, where the verdict names a cause."""
     if case.is_thread or decision.bound in ("hidden", "unknown"):
         return None

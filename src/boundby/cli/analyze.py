@@ -14,8 +14,15 @@ from msgspec import Struct
 
 from boundby.cli import console, outcome
 from boundby.cli.console import View
-from boundby.cli.options import FILE, WINDOW_HELP, analysis_options, output_option, view_options, with_rule_config
 from boundby.cli.outcome import Exit
+from boundby.cli.shared_options import (
+    FILE,
+    WINDOW_HELP,
+    analysis_options,
+    output_option,
+    view_options,
+    with_rule_config,
+)
 from boundby.model import door
 from boundby.options import AnalysisOptions
 from boundby.render.formats import BY_SUFFIX, FORMATS, Format, format_of
@@ -25,7 +32,7 @@ if TYPE_CHECKING:
     from boundby.results.report import Report
 
 
-class Target(Struct, frozen=True):
+class OutputTarget(Struct, frozen=True):
     """Where the results go, and in which format."""
 
     format: Format
@@ -77,7 +84,7 @@ def analyze(
         output = _page(output, reports)
     if output is not None and len(reports) > 1 and not output.suffix and not output.exists():
         output.mkdir(parents=True)  # a new folder for the results of several reports
-    target = Target(_format(format_name, output, reports), output, save, reports)
+    target = OutputTarget(_format(format_name, output, reports), output, save, reports)
     if output is not None and not output.is_dir() and not view.quiet:
         _tell_format(target.format, output)
     _check(target)
@@ -128,7 +135,7 @@ def _tell_format(chosen: Format, output: Path) -> None:
         click.echo(text, err=True)
 
 
-def _check(target: Target) -> None:
+def _check(target: OutputTarget) -> None:
     """Whatever would fail after the hard work fails before it."""
     from boundby.results import write
 
@@ -149,7 +156,7 @@ def _check(target: Target) -> None:
         store.check(target.save)
 
 
-def _run(options: AnalysisOptions, target: Target, view: View) -> int:
+def _run(options: AnalysisOptions, target: OutputTarget, view: View) -> int:
     """Each report for itself: one that cannot be analysed does not keep the others from it."""
     several = len(target.inputs) > 1
     render_many = target.format.render_many if several and target.output is None else None
@@ -176,7 +183,12 @@ def _attempt(work: Callable[[], int]) -> int:
 
 
 def _one(
-    number: int, options: AnalysisOptions, target: Target, file: Path | None, view: View, together: list[Report] | None
+    number: int,
+    options: AnalysisOptions,
+    target: OutputTarget,
+    file: Path | None,
+    view: View,
+    together: list[Report] | None,
 ) -> int:
     """Analyse one report and show, or gather, the result."""
     from boundby import api
@@ -195,7 +207,7 @@ def _one(
     return Exit.OK
 
 
-def _show(analysis: Analysis, target: Target, file: Path | None, view: View, *, is_first: bool) -> None:
+def _show(analysis: Analysis, target: OutputTarget, file: Path | None, view: View, *, is_first: bool) -> None:
     from boundby.results import write
 
     form, text = target.format, ""
@@ -214,7 +226,7 @@ def _show(analysis: Analysis, target: Target, file: Path | None, view: View, *, 
     view.note(f"wrote {file}{f': {form.hint}' if form.hint else ''}")
 
 
-def _file_names(target: Target) -> list[Path | None]:
+def _file_names(target: OutputTarget) -> list[Path | None]:
     """Where each result goes: the file, or one file a report in the folder, told apart where names are alike."""
     if target.output is None:
         return [None] * len(target.inputs)

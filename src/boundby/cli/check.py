@@ -8,7 +8,8 @@ import click
 
 from boundby.cli import console, outcome
 from boundby.cli.console import View
-from boundby.cli.options import (
+from boundby.cli.outcome import Exit
+from boundby.cli.shared_options import (
     FILE,
     PLAIN,
     Places,
@@ -20,7 +21,6 @@ from boundby.cli.options import (
     steps_option,
     view_options,
 )
-from boundby.cli.outcome import Exit
 from boundby.options import AnalysisOptions
 
 

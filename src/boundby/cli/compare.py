@@ -9,7 +9,7 @@ import click
 
 from boundby.cli import console, outcome
 from boundby.cli.console import View
-from boundby.cli.options import (
+from boundby.cli.shared_options import (
     FILE,
     PLAIN,
     Places,

@@ -10,14 +10,14 @@ import click
 
 from boundby.cli import console
 from boundby.cli.console import View
-from boundby.cli.options import FILE, PLAIN, output_option, view_options
 from boundby.cli.outcome import Exit
+from boundby.cli.shared_options import FILE, PLAIN, output_option, view_options
 from boundby.render.formats import Surface
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from boundby.capture.doctor import Checkup, Examination
+    from boundby.capture.checkup import Checkup, Examination
 
 FORMATS = ("terminal", "json")
 FORMAT_VERSION = 1
@@ -65,7 +65,7 @@ def doctor(
         told = _numbers_json() if is_json else _numbers(view.surface() if output is None else view.plain())
         console.deliver(told, output, view, utf8=is_json)
         return Exit.OK
-    from boundby.capture.doctor import Checkup, examine
+    from boundby.capture.checkup import Checkup, examine
 
     with view.progress() as update:
         checks = []

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from boundby.cli import console, outcome
 from boundby.cli.console import View
-from boundby.cli.options import FILE, PLAIN, analysis_options, output_option, view_options, with_rule_config
 from boundby.cli.outcome import Exit
+from boundby.cli.shared_options import FILE, PLAIN, analysis_options, output_option, view_options, with_rule_config
 from boundby.model.errors import UserError
 from boundby.model.expressions import expression
 from boundby.model.inputs import split_suffix
@@ -23,9 +23,9 @@ from boundby.options import AnalysisOptions
 from boundby.render.formats import BY_SUFFIX, Surface
 
 if TYPE_CHECKING:
-    from boundby.jobs.gather import Answer
+    from boundby.jobs.gather import Gathered
     from boundby.opening import Progress
-    from boundby.results.job import JobReport
+    from boundby.results.job_report import JobReport
 
 #: Ranks that get a page of their own where they have none.
 PAGES = ("named", "all", "none")
@@ -80,7 +80,7 @@ def job(
     boundby job traces/ --scheduler tcp://head:8786 --format json -o job.json
     """
     from boundby import api
-    from boundby.jobs import perfetto
+    from boundby.jobs import job_perfetto
     from boundby.jobs.merge import merge
     from boundby.results import write
 
@@ -99,7 +99,7 @@ def job(
         found = merge(ranks, name, left_out)
     if kind == "perfetto" and output is not None:
         with write.open_whole(output, inputs=files) as file:
-            perfetto.write(file, ranks, found)
+            job_perfetto.write(file, ranks, found)
         view.note(f"wrote {output}; open it at https://ui.perfetto.dev")
         return Exit.OK
     linked: Sequence[str | None] = ()
@@ -188,10 +188,10 @@ def add_pages(
 _PART = expression(r" process (\d+)(?: GPU (\d+))?$")
 
 
-def write_page(name: str, path: Path, options: AnalysisOptions, *, targets: Mapping[str, Path]) -> Answer:
+def write_page(name: str, path: Path, options: AnalysisOptions, *, targets: Mapping[str, Path]) -> Gathered:
     """One rank's own page, made by a worker."""
     from boundby import api
-    from boundby.jobs.gather import Answer
+    from boundby.jobs.gather import Gathered
     from boundby.render import page
     from boundby.results import write
 
@@ -202,18 +202,18 @@ def write_page(name: str, path: Path, options: AnalysisOptions, *, targets: Mapp
         analysis = api.examine(path, options)
         write.write_text(targets[name], page.of(analysis))
     except UserError as error:
-        return Answer(name, problem=f"{name} has no page: {error.message}")
+        return Gathered(name, problem=f"{name} has no page: {error.message}")
     except Exception as error:
-        return Answer(name, problem=f"{name} has no page ({type(error).__name__}: {error}).")
-    return Answer(name)
+        return Gathered(name, problem=f"{name} has no page ({type(error).__name__}: {error}).")
+    return Gathered(name)
 
 
 def render(found: JobReport, kind: str, surface: Surface, links: Sequence[str | None] = (), sort: str = "rank") -> str:
     """The job in one of the formats that are text."""
-    from boundby.document.job_document import Look, document
+    from boundby.document.job_document import JobLook, document
     from boundby.render import formats
     from boundby.results import saved
 
     if kind == "json":
         return saved.render(found)
-    return formats.drawn(document(found, Look(sort, surface.top, surface.full), links), kind, surface)
+    return formats.drawn(document(found, JobLook(sort, surface.top, surface.full), links), kind, surface)

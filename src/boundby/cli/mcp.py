@@ -194,7 +194,7 @@ def instances(report: str, path: str) -> str:
 
 def serving(report: str) -> str:
     """What the steps of a server (vLLM, SGLang, TensorRT-LLM) take, by kind and size: prefill, decode, mixed (JSON)."""
-    from boundby.claims.serving import serving_report
+    from boundby.claims.serving_steps import serving_report
     from boundby.render import brief
 
     analysis = _examined(report)

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from boundby.cli import console, outcome
 from boundby.cli.console import View
-from boundby.cli.options import FILE, PLAIN, Command, json_option, output_option, view_options
+from boundby.cli.shared_options import FILE, PLAIN, Command, json_option, output_option, view_options
 
 if TYPE_CHECKING:
     from boundby.measure.latencies import Measurable
@@ -75,9 +75,9 @@ class Show(Struct, frozen=True):
         if self.output is not None:
             write.check(self.output)
         if self.figure is not None:
-            from boundby.measure import figures
+            from boundby.measure import charts
 
-            figures.check_name(self.figure)
+            charts.check_name(self.figure)
 
     def result(self, result: Result) -> None:
         """Save, draw and print."""
@@ -93,10 +93,10 @@ class Show(Struct, frozen=True):
 
             console.put(render(result), utf8=True)
             return
-        from boundby.measure import tables
+        from boundby.measure import shown
 
         surface = self.view.surface()
-        console.put(tables.render(result, width=surface.width, color_system=surface.color_system))
+        console.put(shown.render(result, width=surface.width, color_system=surface.color_system))
 
 
 def _shown(command: Command) -> Command:
@@ -239,7 +239,7 @@ def throughput(
     TARGET returns a callable and the inputs of one batch, whose first dimension is repeated to make other sizes, or a
     callable and a function from a batch size to inputs.
     """
-    from boundby.measure.batches import throughput as search
+    from boundby.measure.batch_sizes import throughput as search
 
     show.ready()
     found = _factory(target, device)

@@ -10,14 +10,14 @@ from msgspec.structs import replace
 
 from boundby.cli import outcome
 from boundby.cli.console import View
-from boundby.cli.options import FILE, analysis_options, output_option, view_options
 from boundby.cli.outcome import Exit
+from boundby.cli.shared_options import FILE, analysis_options, output_option, view_options
 from boundby.model.errors import InputError
 from boundby.options import AnalysisOptions
 from boundby.render.formats import FIGURES, FIGURES_OF_A_REPORT
 
 if TYPE_CHECKING:
-    from boundby.render.figures import Examined
+    from boundby.render.formats import Examined
     from boundby.results.report import Report
 
 SIZES = ("paper", "column", "slide")

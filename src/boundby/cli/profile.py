@@ -13,14 +13,21 @@ from msgspec.structs import replace
 
 from boundby.cli import console, outcome
 from boundby.cli.console import View
-from boundby.cli.options import FILE, WINDOW_HELP, analysis_options, output_option, view_options, with_rule_config
+from boundby.cli.shared_options import (
+    FILE,
+    WINDOW_HELP,
+    analysis_options,
+    output_option,
+    view_options,
+    with_rule_config,
+)
 from boundby.model.errors import InputError
 from boundby.options import AnalysisOptions
 from boundby.render.formats import BY_SUFFIX, FORMATS
 
 if TYPE_CHECKING:
     from boundby.api import Analysis
-    from boundby.capture.profile import Request, Rhythm
+    from boundby.capture.recording import Request, Rhythm
 
 SHOWN = (*(form.name for form in FORMATS.values() if form.after_profile), "none")
 
@@ -147,10 +154,10 @@ def profile(
     torchrun, mpirun and srun leave one such folder a rank, and one answer for the job: "boundby job FOLDER".
     """
     from boundby.attribution.windows import parse_window
-    from boundby.capture import ranks
-    from boundby.capture.flags import Options
+    from boundby.capture import launched_ranks
+    from boundby.capture.flags import CaptureOptions
     from boundby.capture.folder import release
-    from boundby.capture.profile import Request
+    from boundby.capture.recording import Request
     from boundby.model.library import required
     from boundby.trace.facts import JobPlace
 
@@ -159,7 +166,7 @@ def profile(
     required()
     _check_range(capture_range)
     parse_window(options.window, options.skip_first)
-    wanted = Options(
+    wanted = CaptureOptions(
         trace=tuple(part.strip() for part in (trace or "").split(",") if part.strip()),
         delay_s=delay,
         duration_s=duration,
@@ -176,7 +183,7 @@ def profile(
         return _run_with_torch(
             program, output, _rhythm(torch_steps, torch_record), options, format_name, view, force=force
         )
-    if ranks.is_launcher(program) and not in_job:
+    if launched_ranks.is_launcher(program) and not in_job:
         words = [f"{name}={value}" for name, value in given.items() if value is not None]
         words += ["--torch-ops"] * torch_ops + ["--no-lines"] * no_lines + ["--metrics"] * metrics + ["--force"] * force
         return _run_job(Request(program, wanted, output, force, nsys), words, options, format_name, view)
@@ -185,7 +192,7 @@ def profile(
         place = JobPlace(0, 1)
     if place.rank is None:
         return _run(Request(program, wanted, output, force, nsys, torch_ops), options, format_name, view)
-    chosen = ranks.folder_of(place.rank, output, program)
+    chosen = launched_ranks.folder_of(place.rank, output, program)
     if in_job and output is not None:
         chosen = output / f"rank_{place.rank}"
     wanted = replace(wanted, is_rank=True)
@@ -198,9 +205,9 @@ def _run_job(request: Request, words: list[str], options: AnalysisOptions, forma
     """A launcher: every rank records itself below one folder, then all are joined."""
     from datetime import datetime
 
-    from boundby.capture import folder, ranks
+    from boundby.capture import folder, launched_ranks
     from boundby.capture.locate import find_nsys
-    from boundby.capture.profile import check_program
+    from boundby.capture.recording import check_program
     from boundby.trace.facts import JobPlace
 
     check_program(request.program)
@@ -213,12 +220,12 @@ def _run_job(request: Request, words: list[str], options: AnalysisOptions, forma
     else:
         place = folder.make_folder(request.folder, request.program, now, force=request.force).path
     if request.force:
-        ranks.clear(place)
+        launched_ranks.clear(place)
     if not view.quiet:
         _say(f"recording each rank with nsys {nsys.release} into {place}")
-    started = ranks.launch(request.program, words, place)
-    code = ranks.run(started)
-    ranks.tidy(place)
+    started = launched_ranks.launch(request.program, words, place)
+    code = launched_ranks.run(started)
+    launched_ranks.tidy(place)
     if code:
         _say(f"{request.program[0]} ended with {_ending(code)}; this is what the ranks did until then")
     if shared:
@@ -241,9 +248,9 @@ def _finish(code: int, tell: Callable[[], None]) -> int:
 
 def _join(place: Path, options: AnalysisOptions, format_name: str, view: View) -> None:
     """The job's report, its files, and what is shown of it; of a job of one rank, that rank's."""
-    from boundby.capture import ranks
+    from boundby.capture import launched_ranks
 
-    found = ranks.recorded(place)
+    found = launched_ranks.recorded(place)
     if not found:
         raise InputError(
             f"No rank left a recording in {place}.", "Does the program start? boundby doctor checks the rest."
@@ -263,24 +270,24 @@ def _join(place: Path, options: AnalysisOptions, format_name: str, view: View) -
 def _tell_job(place: Path, options: AnalysisOptions, format_name: str, view: View) -> str:
     """Join the reports in a folder, write the answer beside them, show it; where to look further."""
     from boundby import api
-    from boundby.capture import ranks
+    from boundby.capture import launched_ranks
     from boundby.cli import job as jobs
     from boundby.results import write
 
     with view.progress() as progress:
         report = api.job(place, options, progress=progress)
-        report, links = jobs.add_pages(report, [place], place / ranks.JOB_HTML, options, progress=progress)
-    for name in (ranks.JOB_ANALYSIS, ranks.JOB_HTML, ranks.JOB_PAGE):
+        report, links = jobs.add_pages(report, [place], place / launched_ranks.JOB_HTML, options, progress=progress)
+    for name in (launched_ranks.JOB_ANALYSIS, launched_ranks.JOB_HTML, launched_ranks.JOB_PAGE):
         kind = BY_SUFFIX[Path(name).suffix]
         write.write_text(place / name, jobs.render(report, kind, view.plain(), links))
     if format_name in jobs.FORMATS:
         console.put(jobs.render(report, format_name, view.surface(), links), utf8=format_name != "terminal")
-    return f"open {place / ranks.JOB_HTML}, or: boundby job {place}"
+    return f"open {place / launched_ranks.JOB_HTML}, or: boundby job {place}"
 
 
 def _run(request: Request, options: AnalysisOptions, format_name: str, view: View) -> int:
     from boundby import api
-    from boundby.capture import profile as capture
+    from boundby.capture import recording as capture
     from boundby.capture.session import GaveUpError
 
     def say(text: str) -> None:
@@ -313,7 +320,7 @@ def _run(request: Request, options: AnalysisOptions, format_name: str, view: Vie
 
 
 def _rhythm(steps: str, record: str) -> Rhythm:
-    from boundby.capture.profile import Rhythm
+    from boundby.capture.recording import Rhythm
 
     kinds = {kind.strip() for kind in record.split(",") if kind.strip()} - {"none"}
     if wrong := kinds - {"stacks", "shapes", "memory"}:
@@ -340,13 +347,13 @@ def _run_with_torch(
     force: bool,
 ) -> int:
     from boundby import api
-    from boundby.capture import profile
+    from boundby.capture import recording as capture
 
     def say(text: str) -> None:
         if not view.quiet:
             _say(text)
 
-    recording = profile.record_with_torch(program, output, rhythm, force=force, say=say)
+    recording = capture.record_with_torch(program, output, rhythm, force=force, say=say)
     code, folder = recording.exit_code, recording.folder.path
     if code:
         say(f"the program ended with {_ending(code)}; this is what it did until then")
@@ -355,7 +362,7 @@ def _run_with_torch(
         if len(recording.traces) > 1:  # one a rank
             say(f"all of it is in {folder}: {_tell_job(folder, options, format_name, view)}")
             return
-        trace = profile.check(recording)
+        trace = capture.check(recording)
         with view.progress() as progress:
             analysis = api.examine(trace, options, progress=progress)
         _answer(analysis, folder, options, format_name, view)

@@ -10,7 +10,7 @@ import click
 
 from boundby.cli import console, outcome
 from boundby.cli.console import View
-from boundby.cli.options import FILE, PLAIN, json_option, output_option, view_options
+from boundby.cli.shared_options import FILE, PLAIN, json_option, output_option, view_options
 
 if TYPE_CHECKING:
     from boundby.results.proof import Removal

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from boundby.cli import console, outcome
 from boundby.cli.console import View
-from boundby.cli.options import PLAIN, json_option, output_option, view_options
 from boundby.cli.outcome import Exit
+from boundby.cli.shared_options import PLAIN, json_option, output_option, view_options
 from boundby.render.formats import Surface
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ def rules(group: str | None, as_json: bool, output: Path | None, view: View) -> 
     """
     from boundby.model.errors import SelectionError
     from boundby.rules import builtin as registry
-    from boundby.rules.pages import by_group
     from boundby.rules.rule import GROUPS
+    from boundby.rules.rule_pages import by_group
 
     installed, broken = registry.third_party()
     found = (*registry.builtin(), *installed)
@@ -91,7 +91,7 @@ def explained(word: str, *, linked: bool) -> tuple[str, str, str]:
     """Of a pattern or a rule: which of the two it is, its id, its page. Raises SelectionError for any other word."""
     from boundby.claims.patterns import ALIASES, PAGES, named
     from boundby.rules import builtin as registry
-    from boundby.rules.pages import page, pattern_page
+    from boundby.rules.rule_pages import page, pattern_page
     from boundby.rules.settings import find_rule
 
     every = registry.every()

@@ -8,8 +8,8 @@ import click
 
 from boundby.cli import console, outcome
 from boundby.cli.console import View
-from boundby.cli.options import FILE, PLAIN, analysis_options, output_option, view_options
 from boundby.cli.outcome import Exit
+from boundby.cli.shared_options import FILE, PLAIN, analysis_options, output_option, view_options
 from boundby.options import AnalysisOptions
 from boundby.render.formats import BY_SUFFIX
 

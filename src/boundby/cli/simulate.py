@@ -12,7 +12,7 @@ import click
 
 from boundby.cli import outcome
 from boundby.cli.console import View
-from boundby.cli.options import json_option, output_option, view_options
+from boundby.cli.shared_options import json_option, output_option, view_options
 from boundby.model.errors import InputError, SelectionError
 
 if TYPE_CHECKING:
@@ -138,8 +138,8 @@ def _pattern(name: str, seed: int, steps: int) -> Case:
 def _load(place: str, seed: int) -> Case:
     """Run a file of the user's and call the function in it."""
     from boundby.simulate.case import Case
+    from boundby.simulate.instructions import Program
     from boundby.simulate.machine import Machine
-    from boundby.simulate.program import Program
 
     file, _, name = place.rpartition(":")
     if not file:
@@ -155,5 +155,5 @@ def _load(place: str, seed: int) -> Case:
         return Case(name, made, Machine(), seed)
     if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], Program) and isinstance(made[1], Machine):
         return Case(name, *made, seed)
-    hint = "The function takes nothing and returns a boundby.simulate.program.Program, or that and a Machine."
+    hint = "The function takes nothing and returns a boundby.simulate.instructions.Program, or that and a Machine."
     raise InputError(f"{place} returns no program.", hint)

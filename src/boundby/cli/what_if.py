@@ -13,8 +13,8 @@ from msgspec import to_builtins
 
 from boundby.cli import console, outcome
 from boundby.cli.console import View
-from boundby.cli.options import FILE, PLAIN, analysis_options, json_option, output_option, view_options
 from boundby.cli.outcome import Exit
+from boundby.cli.shared_options import FILE, PLAIN, analysis_options, json_option, output_option, view_options
 from boundby.model.scale import HARDLY
 from boundby.options import AnalysisOptions
 

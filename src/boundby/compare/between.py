@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from boundby.compare.gate import OPEN
-from boundby.compare.matching import Match, Part, finding_changes, match, steps_of, tree
+from boundby.compare.matching import RegionMatch, TreePart, finding_changes, match, steps_of, tree
 from boundby.model import stage
 from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS
 from boundby.model.errors import SelectionError
@@ -198,7 +198,7 @@ _DECIDES = ("cuda_api", "osrt", "cpu_scheduling", "cpu_samples")
 _TELLING = ("clock-skew", "graph-level", *OPEN)
 
 
-def doubts(before: Report, after: Report, steps: tuple[Part, Part] | None, matched: bool = True) -> list[Doubt]:
+def doubts(before: Report, after: Report, steps: tuple[TreePart, TreePart] | None, matched: bool = True) -> list[Doubt]:
     """Everything that differs beside the program itself, in the order of how much it spoils. ``matched``: some region
     of the one is in the other."""
     return [
@@ -299,7 +299,7 @@ def _has(captured: Captured, key: str) -> bool:
     return bool(getattr(captured, key))
 
 
-def _steps(steps: tuple[Part, Part] | None) -> Iterator[Doubt]:
+def _steps(steps: tuple[TreePart, TreePart] | None) -> Iterator[Doubt]:
     if steps is None or steps[0].instances == steps[1].instances:
         return
     name = "/".join(steps[1].path)
@@ -428,7 +428,7 @@ def compare(before: Report, after: Report, *, steps: str | None = None) -> Compa
     )
 
 
-def _step_pair(matches: Sequence[Match], glob: str | None) -> tuple[Part, Part] | None:
+def _step_pair(matches: Sequence[RegionMatch], glob: str | None) -> tuple[TreePart, TreePart] | None:
     pairs = [(item.before, item.after) for item in matches if item.before is not None and item.after is not None]
     if glob is not None:
         for one, other in pairs:
@@ -440,7 +440,7 @@ def _step_pair(matches: Sequence[Match], glob: str | None) -> tuple[Part, Part] 
         raise SelectionError(f"No region that both reports have matches {glob!r}.", "Choose another with --steps.")
     partner = {id(other): one for one, other in pairs}
     # What repeats before must be matched; how often it repeats after is free.
-    whole = next((other for _, other in pairs if not other.path), Part((), ""))
+    whole = next((other for _, other in pairs if not other.path), TreePart((), ""))
     found = steps_of([other for one, other in pairs if one.instances > 1], whole)
     if found is None:
         return None
@@ -460,7 +460,7 @@ def _side(report: Report) -> Side:
     )
 
 
-def _device_changes(before: Report, after: Report, steps: tuple[Part, Part] | None) -> list[DeviceChange]:
+def _device_changes(before: Report, after: Report, steps: tuple[TreePart, TreePart] | None) -> list[DeviceChange]:
     """Devices by id where both have the same ones, else in order; without GPU work the threads together."""
     runs = _runs(steps)
     is_per_step = runs != (1, 1)
@@ -484,7 +484,7 @@ def _device_changes(before: Report, after: Report, steps: tuple[Part, Part] | No
     return result
 
 
-def _runs(steps: tuple[Part, Part] | None) -> tuple[int, int]:
+def _runs(steps: tuple[TreePart, TreePart] | None) -> tuple[int, int]:
     """How many steps each run took, where that differs; else each is one run."""
     if steps is not None and steps[0].instances != steps[1].instances and min(part.instances for part in steps):
         return steps[0].instances, steps[1].instances
@@ -548,13 +548,13 @@ def _host(report: Report, runs: int) -> Account | None:
     return Account(name="Host", instances=runs, total_ns=total, time=time, verdict=longest.verdict)
 
 
-def _regions(matches: Sequence[Match]) -> list[RegionChange]:
+def _regions(matches: Sequence[RegionMatch]) -> list[RegionChange]:
     tested = [_significance(item) for item in matches]
     return [
         RegionChange(
             before=item.before.account() if item.before is not None else None,
             after=item.after.account() if item.after is not None else None,
-            domain=(item.after or item.before or Part((), "")).domain,
+            domain=(item.after or item.before or TreePart((), "")).domain,
             matched_by=item.how or None,
             similarity=item.score,
             significance=decided,
@@ -564,12 +564,12 @@ def _regions(matches: Sequence[Match]) -> list[RegionChange]:
     ]
 
 
-def _missing_of(one: Part, other: Part) -> str | None:
+def _missing_of(one: TreePart, other: TreePart) -> str | None:
     before, after = ([member.coverage for member in part.members] for part in (one, other))
     return _missing(before, after, min(one.total_ns, other.total_ns))
 
 
-def _significance(item: Match) -> tuple[Significance, float | None]:
+def _significance(item: RegionMatch) -> tuple[Significance, float | None]:
     stage.check()
     one, other = item.before, item.after
     if one is None or other is None or not other.path:
@@ -580,7 +580,7 @@ def _significance(item: Match) -> tuple[Significance, float | None]:
     return significance(one.series(kind), other.series(kind), kind)
 
 
-def _series(one: Part, other: Part) -> str:
+def _series(one: TreePart, other: TreePart) -> str:
     """Which durations stand for the region: those whose mean lies nearer to its account per instance.
 
     Where the host runs ahead of the device, how long it stays in a range says nothing of how long its work takes; where
@@ -595,7 +595,7 @@ def _series(one: Part, other: Part) -> str:
     return "host" if off["host"] < off["projected"] else "projected"
 
 
-def _distance(part: Part, kind: str) -> float:
+def _distance(part: TreePart, kind: str) -> float:
     values = part.series(kind)
     each = part.total_ns / part.instances if part.instances else 0.0
     mean = sum(values) / len(values)

@@ -27,7 +27,7 @@ from boundby.model import door, units
 from boundby.model.errors import InputError, UserError, did_you_mean
 from boundby.model.scale import NOTABLE
 from boundby.results.comparison import Comparison, GateResult, LimitResult, Measured, RegionChange
-from boundby.results.job import JobComparison, JobReport
+from boundby.results.job_report import JobComparison, JobReport
 from boundby.results.report import RegionReport, Report
 from boundby.structure.steps import find_steps, likely_steps
 from boundby.trace.facts import END_UNKNOWN, EXPORT_INCOMPLETE, UNBELIEVABLE, ProgramEnd

@@ -11,7 +11,15 @@ from boundby.compare.between import adjust, significance
 from boundby.model import units
 from boundby.model.causes import CAUSE_KEYS
 from boundby.results.comparison import Significance
-from boundby.results.job import JobComparison, JobReport, JobSide, RankChange, RankReport, Straggler, StragglerChange
+from boundby.results.job_report import (
+    JobComparison,
+    JobReport,
+    JobSide,
+    RankChange,
+    RankReport,
+    Straggler,
+    StragglerChange,
+)
 
 #: Steps are the unit where both jobs have so many.
 LEAST_STEPS = 2
@@ -109,6 +117,3 @@ def _notes(before: JobReport, after: JobReport) -> Sequence[str]:
             lacking = units.plural(len(job.missing) + len(job.left_out), "rank")
             notes.append(f"Of the {which} job {lacking} could not be used.")
     return notes
-
-
-__all__ = ["compare"]

@@ -21,18 +21,18 @@ from boundby.model.scale import MOST
 from boundby.results.comparison import Account, FindingChange, RegionChange
 from boundby.results.report import Finding, RegionReport, Report, Verdict
 from boundby.structure.steps import Candidate, find_steps
-from boundby.trace.vocabulary.ranges import fold_name
+from boundby.trace.vocabulary.range_names import fold_name
 
 Path = tuple[str, ...]
 
 
-class Part(Struct, eq=False, dict=True):
+class TreePart(Struct, eq=False, dict=True):
     """A region, or those that share its folded path; with the parts that lie in it, in the report's order."""
 
     path: Path
     domain: str
     members: list[RegionReport] = field(default_factory=list)
-    children: list[Part] = field(default_factory=list)
+    children: list[TreePart] = field(default_factory=list)
 
     @property
     def label(self) -> str:
@@ -86,7 +86,7 @@ class Part(Struct, eq=False, dict=True):
             found += member.instance_ns.host_ns if kind == "host" else member.instance_ns.projected_ns
         return tuple(found)
 
-    def walk(self) -> Iterator[Part]:
+    def walk(self) -> Iterator[TreePart]:
         """Itself and all that lies in it, depth first."""
         yield self
         for child in self.children:
@@ -104,28 +104,28 @@ def step_candidate(path: Path, regions: Sequence[RegionReport]) -> Candidate:
     )
 
 
-def tree(report: Report) -> Part:
+def tree(report: Report) -> TreePart:
     """The root, which holds all others. A parent that the report left out (``--min-share``) stands there empty."""
-    root = Part((), "")
-    known: dict[tuple[str, Path], Part] = {("", ()): root}
+    root = TreePart((), "")
+    known: dict[tuple[str, Path], TreePart] = {("", ()): root}
     for region in report.regions:
         path = tuple(fold_name(name) for name in region.path)
         _place(known, root, path, region.domain).members.append(region)
     return root
 
 
-def _place(known: dict[tuple[str, Path], Part], root: Part, path: Path, domain: str) -> Part:
+def _place(known: dict[tuple[str, Path], TreePart], root: TreePart, path: Path, domain: str) -> TreePart:
     if not path:
         return root
     part = known.get((domain, path))
     if part is None:
-        part = Part(path, domain)
+        part = TreePart(path, domain)
         known[domain, path] = part
         _parent(known, root, path, domain).children.append(part)
     return part
 
 
-def _parent(known: dict[tuple[str, Path], Part], root: Part, path: Path, domain: str) -> Part:
+def _parent(known: dict[tuple[str, Path], TreePart], root: TreePart, path: Path, domain: str) -> TreePart:
     """Ranges nest across domains, so the parent may be of another one."""
     above = path[:-1]
     if not above:
@@ -135,7 +135,7 @@ def _parent(known: dict[tuple[str, Path], Part], root: Part, path: Path, domain:
     return same or (others[-1] if others else _place(known, root, above, domain))
 
 
-def steps_of(parts: Sequence[Part], whole: Part) -> Part | None:
+def steps_of(parts: Sequence[TreePart], whole: TreePart) -> TreePart | None:
     """What is plainly the step of the program that ``whole`` is the root of."""
     steps = find_steps([part.candidate for part in parts], whole.candidate)
     return None if steps is None else parts[steps]
@@ -151,40 +151,40 @@ MAX_PAIRS = 10_000  # of siblings to compare: where hundreds are new, likeness o
 _WORDS = re.compile(r"[A-Za-z][a-z]*|\d+|\*")
 
 
-class Match(Struct, frozen=True):
+class RegionMatch(Struct, frozen=True):
     """A pair, or a part that only one report has. ``score`` is 1 where nothing was renamed on the way."""
 
-    before: Part | None
-    after: Part | None
+    before: TreePart | None
+    after: TreePart | None
     how: str
     score: float
 
 
-def match(before: Part, after: Part) -> list[Match]:
+def match(before: TreePart, after: TreePart) -> list[RegionMatch]:
     """All parts of both trees, each in one match: in the later tree's order, what is gone last."""
-    found: dict[int, tuple[Part, float]] = {}  # id of the later part: (earlier part, score)
+    found: dict[int, tuple[TreePart, float]] = {}  # id of the later part: (earlier part, score)
     _match_children(before, after, 1.0, found)
     _match_moved(before, after, found)
     taken = {id(part) for part, _ in found.values()}
-    result = [Match(before, after, "path", 1.0)]
+    result = [RegionMatch(before, after, "path", 1.0)]
     for part in after.walk():
         if part is after:
             continue
         pair = found.get(id(part))
         if pair is None:
-            result.append(Match(None, part, "", 0.0))
+            result.append(RegionMatch(None, part, "", 0.0))
         else:
             same = pair[0].path == part.path and pair[0].domain == part.domain
-            result.append(Match(pair[0], part, "path" if same else "similar", pair[1]))
+            result.append(RegionMatch(pair[0], part, "path" if same else "similar", pair[1]))
     gone = [part for part in before.walk() if part is not before and id(part) not in taken]
-    return result + [Match(part, None, "", 0.0) for part in gone]
+    return result + [RegionMatch(part, None, "", 0.0) for part in gone]
 
 
-def _match_children(before: Part, after: Part, score: float, found: dict[int, tuple[Part, float]]) -> None:
+def _match_children(before: TreePart, after: TreePart, score: float, found: dict[int, tuple[TreePart, float]]) -> None:
     """Pair the children of a pair, and so on inwards."""
     left = list(before.children)
-    right: list[Part] = []
-    pairs: list[tuple[Part, Part, float]] = []
+    right: list[TreePart] = []
+    pairs: list[tuple[TreePart, TreePart, float]] = []
     by_name = {(part.domain, part.label): part for part in left}
     for part in after.children:
         same = by_name.pop((part.domain, part.label), None)
@@ -199,11 +199,11 @@ def _match_children(before: Part, after: Part, score: float, found: dict[int, tu
         _match_children(one, other, min(score, likeness), found)
 
 
-def _match_moved(before: Part, after: Part, found: dict[int, tuple[Part, float]]) -> None:
+def _match_moved(before: TreePart, after: TreePart, found: dict[int, tuple[TreePart, float]]) -> None:
     """Parts under another parent: a level was put around them, or taken away."""
     taken = {id(part) for part, _ in found.values()}
-    left: dict[str, list[Part]] = {}
-    right: dict[str, list[Part]] = {}
+    left: dict[str, list[TreePart]] = {}
+    right: dict[str, list[TreePart]] = {}
     for part in before.walk():
         if part is not before and id(part) not in taken:
             left.setdefault(part.label, []).append(part)
@@ -220,7 +220,7 @@ def _match_moved(before: Part, after: Part, found: dict[int, tuple[Part, float]]
 
 
 def _match_free_children(
-    one: Part, other: Part, score: float, found: dict[int, tuple[Part, float]], taken: set[int]
+    one: TreePart, other: TreePart, score: float, found: dict[int, tuple[TreePart, float]], taken: set[int]
 ) -> None:
     names = {(part.domain, part.label): part for part in one.children if id(part) not in taken}
     for part in other.children:
@@ -231,7 +231,7 @@ def _match_free_children(
             _match_free_children(same, part, score, found, taken)
 
 
-def _alike(left: list[Part], right: list[Part], least: float) -> list[tuple[Part, Part, float]]:
+def _alike(left: list[TreePart], right: list[TreePart], least: float) -> list[tuple[TreePart, TreePart, float]]:
     """The best pairs first, each part once."""
     if len(left) * len(right) > MAX_PAIRS:
         return []
@@ -249,7 +249,7 @@ def _alike(left: list[Part], right: list[Part], least: float) -> list[tuple[Part
     return pairs
 
 
-def likeness(one: Part, other: Part) -> float:
+def likeness(one: TreePart, other: TreePart) -> float:
     """0 to 1: by name, by the names of what lies inside, and by how often they run.
 
     Where neither holds anything, the name must carry more.

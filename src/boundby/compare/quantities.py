@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from boundby.model.causes import CAUSE_KEYS
 from boundby.results.comparison import Comparison, RegionChange
-from boundby.results.job import JobReport
+from boundby.results.job_report import JobReport
 from boundby.results.report import SEVERITIES, Coverage, DeviceReport, Finding, Meanwhile, RegionReport, Report
 from boundby.trace.facts import Captured
 
@@ -322,7 +322,7 @@ class Known(NamedTuple):
         return self.low == self.high
 
 
-class Records(NamedTuple):
+class KnownRecords(NamedTuple):
     """What is on record of a region or device that a limit is held against."""
 
     coverage: Coverage
@@ -345,13 +345,13 @@ class Records(NamedTuple):
         return f"by what is on record, but {lost if self.coverage.launches_lost else 'CUDA calls are missing'}"
 
 
-def records_of(report: Report) -> dict[str, Records]:
+def records_of(report: Report) -> dict[str, KnownRecords]:
     """By what a limit calls them."""
     devices = [item.coverage for item in report.devices]
     uncalled = sum(item.uncalled for item in devices)
     before_ns = max((item.before_ns for item in devices), default=0)
     found = {
-        "/".join(region.path): Records(
+        "/".join(region.path): KnownRecords(
             replace(region.coverage, uncalled=uncalled, before_ns=before_ns),
             region.total_ns,
             region.instances,
@@ -363,11 +363,11 @@ def records_of(report: Report) -> dict[str, Records]:
     return found | {f"GPU {item.id}": _of_device(item) for item in report.devices}
 
 
-def _of_device(device: DeviceReport) -> Records:
-    return Records(device.coverage, device.window_ns, 1, device.time, device.api.calls, is_device=True)
+def _of_device(device: DeviceReport) -> KnownRecords:
+    return KnownRecords(device.coverage, device.window_ns, 1, device.time, device.api.calls, is_device=True)
 
 
-def known(quantity: str, value: Number, records: Records | None, captured: Captured) -> Known | None:
+def known(quantity: str, value: Number, records: KnownRecords | None, captured: Captured) -> Known | None:
     """What is known of a measured quantity; None: it was not recorded."""
     if value is None or not _is_captured(quantity, captured):
         return None
@@ -387,7 +387,7 @@ def known(quantity: str, value: Number, records: Records | None, captured: Captu
     return Known(min(low, told[0]), max(high, told[1]), why)
 
 
-def _as_attributed(quantity: str, value: float, records: Records, captured: Captured) -> tuple[float, float]:
+def _as_attributed(quantity: str, value: float, records: KnownRecords, captured: Captured) -> tuple[float, float]:
     """Time that is not attributed may belong to any cause of the host, and what is called one of them may be another
     where the records are missing that tell these two apart: when threads ran, what they called, what ranges say."""
     if quantity not in _OF_HOST:
@@ -423,7 +423,7 @@ def _without_calls(quantity: str, low: float, high: float) -> tuple[float, float
     return low if is_sum else 0.0, ANY
 
 
-def _without_work(quantity: str, value: float, records: Records) -> tuple[float, float]:
+def _without_work(quantity: str, value: float, records: KnownRecords) -> tuple[float, float]:
     """The least and the greatest it can be, whatever the work that is missing, inside the window or before it."""
     coverage, each = records.coverage, max(records.instances, 1)
     lost, before_ns, total_ns = coverage.launches_lost, coverage.before_ns, max(records.total_ns, 1)

@@ -35,7 +35,7 @@ from boundby.model.library import integers, run
 from boundby.model.scale import HABIT, HALF, MANY, NEGLIGIBLE
 from boundby.model.units import percent, plural
 from boundby.trace.facts import TraceWarning
-from boundby.trace.tables import NO_CORRELATION, ApiCalls, OpKind, Trace
+from boundby.trace.tables import NO_CORRELATION, CallTable, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass
 
 # Device clocks that run apart from the host's: detect it, estimate the shift.
@@ -348,7 +348,7 @@ def restored(trace: Trace, calls: Calls) -> Trace:
         "what the profiler wrote of the waits: put back from there."
     )
     warnings = (*trace.warnings, TraceWarning("waits-restored", text))
-    return replace(trace, api=ApiCalls(**api.grown(columns)).sorted(trace.names), warnings=warnings)
+    return replace(trace, api=CallTable(**api.grown(columns)).sorted(trace.names), warnings=warnings)
 
 
 def _threads(
@@ -373,7 +373,7 @@ def _process(trace: Trace, thread: npt.NDArray[np.integer]) -> npt.NDArray[np.in
     return found
 
 
-def _is_free(api: ApiCalls, thread: npt.NDArray[np.int64], start: Int64Array, end: Int64Array) -> BoolArray:
+def _is_free(api: CallTable, thread: npt.NDArray[np.int64], start: Int64Array, end: Int64Array) -> BoolArray:
     """Whether each thread is in none of its recorded calls from start to end."""
     free: BoolArray = thread >= 0
     for each in unique(thread[free]).tolist():

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from boundby.model.arrays import is_in, unique
-from boundby.model.intervals import EMPTY, Coverage, IntervalSet, contains, subtract, union
+from boundby.model.intervals import EMPTY, CoveredTime, IntervalSet, contains, subtract, union
 from boundby.model.scale import MANY, NEGLIGIBLE, NOTABLE, SLIGHT
 from boundby.trace.tables import Schedule, Trace
 from boundby.trace.vocabulary.os import MESSAGES, SLEEPS, WAITING
@@ -115,7 +115,7 @@ def _contradicts(trace: Trace, thread: int, on: IntervalSet, switches: Schedule)
     slept_ns = int((calls.end_ns - calls.start_ns)[sleeps].sum())
     # A call in which the thread was sampled ran.
     sleeps &= np.searchsorted(samples, calls.start_ns) == np.searchsorted(samples, calls.end_ns)
-    slept_on_ns = int(Coverage(on).within(calls.start_ns[sleeps], calls.end_ns[sleeps]).sum())
+    slept_on_ns = int(CoveredTime(on).within(calls.start_ns[sleeps], calls.end_ns[sleeps]).sum())
     return slept_on_ns > max(MOST_SLEPT_ON_CPU * slept_ns, LEAST_SLEPT_ON_CPU * on.total)
 
 

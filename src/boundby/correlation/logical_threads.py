@@ -17,7 +17,7 @@ from boundby.model.intervals import contains, intersect, union
 from boundby.model.scale import NEARLY_ALL, SMALL
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.cuda import CallClass
-from boundby.trace.vocabulary.ranges import BACKWARD
+from boundby.trace.vocabulary.range_names import BACKWARD
 
 # Threads take turns when their calls, merged by time, change hands in at most this fraction of the smaller
 # thread's calls. Independent threads with equal rates change hands at every second call (1.0 of the smaller).

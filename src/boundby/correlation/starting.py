@@ -20,7 +20,7 @@ from boundby.trace.stacks import StackSource, file_name
 from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary.compilers import COMPILERS, hands_over_code, is_compile_range, is_compiler_process
 from boundby.trace.vocabulary.cuda import CallClass, cuda_name, plain_name
-from boundby.trace.vocabulary.ranges import Shapes
+from boundby.trace.vocabulary.range_names import Shapes
 
 # Calls that only the start of a library, and loading of its code, makes.
 _MARK = expression(
@@ -171,7 +171,7 @@ LEAST_COMPILE_NS = 5_000_000
 LEAST_STRETCHES = 2
 
 
-class Compilations:
+class CompilationSpans:
     """The evidence of a whole trace, worked out once; ``of`` asks it for a thread."""
 
     def __init__(self, trace: Trace, calls: Calls) -> None:

@@ -36,7 +36,7 @@ from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, CAUSE_INFO, CAUSE_KEYS, COLORS, JOB_CAUSES, LETTER, NOUN, SHORT_LABEL
 from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, NEGLIGIBLE, SMALL
 from boundby.results.comparison import GateResult
-from boundby.results.job import (
+from boundby.results.job_report import (
     JobComparison,
     JobReport,
     JobSide,
@@ -46,7 +46,7 @@ from boundby.results.job import (
     Straggler,
     StragglerChange,
 )
-from boundby.structure import ranks as mpi_ranks
+from boundby.structure import mpi_ranks
 from boundby.trace.vocabulary.last_words import UNCLEAR
 
 #: Up to so many ranks stand one by one; of more, those that stand out.
@@ -95,7 +95,7 @@ SORTS: dict[str, Callable[[RankReport], int]] = {
 }
 
 
-class Look(Struct, frozen=True):
+class JobLook(Struct, frozen=True):
     """Which ranks are shown one by one, and in what order: those that stand out, where nothing is said."""
 
     sort: str = "rank"
@@ -103,7 +103,7 @@ class Look(Struct, frozen=True):
     full: bool = False
 
 
-STANDING_OUT = Look()
+STANDING_OUT = JobLook()
 
 
 def headline(job: JobReport) -> str:
@@ -247,7 +247,7 @@ def scenario(one: JobWhatIf) -> str:
     return f"no {_noun(one.cause)}{where} on any rank"
 
 
-def shown(job: JobReport, look: Look = STANDING_OUT) -> tuple[list[int], str]:
+def shown(job: JobReport, look: JobLook = STANDING_OUT) -> tuple[list[int], str]:
     """The ranks to show one by one, and what is said of the others."""
     most = len(job.ranks) if look.full else look.top or ONE_BY_ONE
     if len(job.ranks) <= most or look.sort != "rank":
@@ -331,7 +331,7 @@ _WHAT_IF = (
 )
 
 
-def document(job: JobReport, look: Look = STANDING_OUT, links: Sequence[str | None] = ()) -> Document:
+def document(job: JobReport, look: JobLook = STANDING_OUT, links: Sequence[str | None] = ()) -> Document:
     """The job for people. ``links``: a page a rank."""
     lines = [
         _Line(at, name_of(job, at), rank, links[at] if at < len(links) else None) for at, rank in enumerate(job.ranks)

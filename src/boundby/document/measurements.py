@@ -14,7 +14,7 @@ from boundby.document.blocks import clean
 from boundby.model import units
 from boundby.model.scale import LIST, SLIGHT, SMALL
 from boundby.results.report import Counters, DeviceReport, MemoryPoint, RegionReport, Report, Work
-from boundby.trace.vocabulary.ranges import BACKWARD
+from boundby.trace.vocabulary.range_names import BACKWARD
 
 COUNTER_COLUMNS = ("kernel", "time", "SMs", "issue", "tensor", "DRAM", "PCIe", "alone")
 

@@ -22,7 +22,7 @@ from boundby.document.blocks import (
     section,
 )
 from boundby.document.sentences import captured_by, not_captured, not_read
-from boundby.document.view import Account
+from boundby.document.view import ShownAccount
 from boundby.model import units
 from boundby.model.scale import LIST
 from boundby.results.report import Check, FirstResponse, Report
@@ -143,7 +143,7 @@ def _ending(path: tuple[str, ...]) -> str:
     return "/".join(path[-2:]) or "(all)"
 
 
-def _cards(account: Account) -> Iterator[Section]:
+def _cards(account: ShownAccount) -> Iterator[Section]:
     """A device's pattern: the classic signs, and what to do first."""
     for card in account.cards:
         signs = [
@@ -195,7 +195,7 @@ def _payloads(report: Report) -> Iterator[tuple[str, ...]]:
         yield name, units.count(told.count), least if least == most else f"{least} to {most}", total, each
 
 
-def _checklist(members: Sequence[Account]) -> Iterator[Section]:
+def _checklist(members: Sequence[ShownAccount]) -> Iterator[Section]:
     """One device's with readings; of several one column a device, so that they compare."""
     if len(members) == 1:
         yield from _folded("Measured", Entries(tuple(map(_check, members[0].checklist))), id="measured")
@@ -203,7 +203,7 @@ def _checklist(members: Sequence[Account]) -> Iterator[Section]:
     names = list(dict.fromkeys(check.name for account in members for check in account.checklist))
     values = [{check.name: check.value for check in account.checklist} for account in members]
 
-    def column(place: int, account: Account) -> Column:
+    def column(place: int, account: ShownAccount) -> Column:
         return Column(account.name, lambda name: values[place].get(name, ""), right=True, goes=place)
 
     columns = (Column("check", lambda name: name), *(column(place, one) for place, one in enumerate(members)))

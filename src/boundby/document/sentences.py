@@ -324,11 +324,11 @@ def next_best(verdict: Verdict, window_ns: int, left: Left | None = None) -> str
     alone = {cause: _saved(item) for cause, item in left.items() if cause != main and cause in NOUN}
     then_ns = verdict.runner_up_saving_ns or 0
     other = max(alone, key=lambda cause: alone[cause].told_ns, default=verdict.runner_up)
-    saves = alone.get(other) or Spread(then_ns, then_ns, then_ns)
+    saves = alone.get(other) or MiddleHalf(then_ns, then_ns, then_ns)
     is_after = verdict.bound == "sync" or saves.told_ns > (most_saved(verdict, window_ns, left) or 0)
     if is_after:
         other = verdict.runner_up
-        saves = alone.get(other, Spread(then_ns, then_ns, then_ns)).moved(then_ns, window_ns)
+        saves = alone.get(other, MiddleHalf(then_ns, then_ns, then_ns)).moved(then_ns, window_ns)
     if saves.told_ns <= (WORTH_ADDING if is_after else WORTH_NAMING) * window_ns:
         return ""
     what, saved = NOUN[other], saves.told(window_ns)
@@ -342,17 +342,17 @@ def change(saving_ns: int, window_ns: int) -> str:
     return units.change(-saving_ns / window_ns if window_ns else 0.0)
 
 
-class Spread(NamedTuple):
+class MiddleHalf(NamedTuple):
     """A saving: as told, at least, and at most."""
 
     told_ns: int
     least_ns: int
     most_ns: int
 
-    def moved(self, told_ns: int, window_ns: int) -> Spread:
+    def moved(self, told_ns: int, window_ns: int) -> MiddleHalf:
         """Another saving that is as uncertain."""
         least_ns, most_ns = told_ns - self.told_ns + self.least_ns, told_ns - self.told_ns + self.most_ns
-        return Spread(told_ns, max(least_ns, 0), min(max(most_ns, told_ns), window_ns))
+        return MiddleHalf(told_ns, max(least_ns, 0), min(max(most_ns, told_ns), window_ns))
 
     def told(self, window_ns: int) -> str:
         """``24 %`` of the window, or ``6-62 %`` where one number would say more than the trace does."""
@@ -362,8 +362,8 @@ class Spread(NamedTuple):
         return f"up to {most}" if self.least_ns < WORTH_NAMING * window_ns else f"{least.removesuffix(' %')}-{most}"
 
 
-def _saved(item: WhatIf) -> Spread:
-    return Spread(item.saved_ns, *item.saving_ns)
+def _saved(item: WhatIf) -> MiddleHalf:
+    return MiddleHalf(item.saved_ns, *item.saving_ns)
 
 
 def is_wide(item: WhatIf) -> bool:
@@ -729,7 +729,7 @@ def could_not_check(items: Sequence[NotChecked], *, every: bool = False) -> list
 # What a report does not hold, what that costs, and the nsys flag that would have captured it.
 
 
-class Missing(Struct, frozen=True):
+class NotCaptured(Struct, frozen=True):
     kind: str
     cost: str  # what cannot be told without it
     flag: str  # of nsys profile, or what to give to torch.profiler
@@ -746,7 +746,7 @@ def captured_by(report: Report) -> str:
     return "torch.profiler.profile" if report.trace.source == PYTORCH else "nsys profile"
 
 
-def not_captured(report: Report) -> tuple[Missing, ...]:
+def not_captured(report: Report) -> tuple[NotCaptured, ...]:
     """The gaps that cost certainty.
 
     nsys writes no table for what did not happen, so kinds whose absence is as likely a fact about the program
@@ -766,50 +766,52 @@ def _rows(table: UnreadTable) -> str:
     return "rows that cannot be counted" if table.rows is None else units.plural(table.rows, "row")
 
 
-def _not_in_nsys_report(report: Report) -> Iterator[Missing]:
+def _not_in_nsys_report(report: Report) -> Iterator[NotCaptured]:
     captured, why = report.trace.captured, report.trace.not_recorded
     cuda, is_seen = why.get("cuda", ""), captured.kernels or captured.cuda_api
     if not captured.kernels and captured.cuda_graphs:
         cost = "what runs inside a graph: each launch counts as one piece of compute"
-        yield Missing("kernels in CUDA graphs", cost, "--cuda-graph-trace=node", why.get("cuda_graphs", ""))
+        yield NotCaptured("kernels in CUDA graphs", cost, "--cuda-graph-trace=node", why.get("cuda_graphs", ""))
     elif not is_seen:
-        yield Missing("CUDA", "anything about the GPU: the account is the host's", "-t cuda", cuda)
+        yield NotCaptured("CUDA", "anything about the GPU: the account is the host's", "-t cuda", cuda)
     elif not captured.kernels:
-        yield Missing("kernels", "what the GPU computed, and when", "-t cuda", "traced, none recorded" * bool(cuda))
+        yield NotCaptured("kernels", "what the GPU computed, and when", "-t cuda", "traced, none recorded" * bool(cuda))
     elif not captured.cuda_api:
         cost = "what the host did while the GPU was idle"
-        yield Missing("CUDA API calls", cost, "-t cuda", "traced, none recorded" * bool(cuda))
+        yield NotCaptured("CUDA API calls", cost, "-t cuda", "traced, none recorded" * bool(cuda))
     if not captured.nvtx:
         cost, flag = "which part of the program the time belongs to", "-t nvtx (and annotate)"
-        yield Missing("NVTX ranges", cost, flag, why.get("nvtx", ""))
+        yield NotCaptured("NVTX ranges", cost, flag, why.get("nvtx", ""))
     if not captured.osrt:
         cost = "what a sleeping host waits for: file, lock, worker"
-        yield Missing("OS runtime calls", cost, "-t osrt", why.get("osrt", ""))
+        yield NotCaptured("OS runtime calls", cost, "-t osrt", why.get("osrt", ""))
     if not captured.cpu_scheduling:
         cost = "whether the host computes or sleeps (cpu against blocked)"
-        yield Missing("CPU scheduling", cost, "--cpuctxsw=process-tree", why.get("cpu_scheduling", ""))
+        yield NotCaptured("CPU scheduling", cost, "--cpuctxsw=process-tree", why.get("cpu_scheduling", ""))
     if report.devices and not captured.gpu_metrics:
         cost, flag = "how well running kernels fill the GPU", f"{_metrics_option(report.trace.nsys_version)}=all"
-        yield Missing("GPU metrics", cost, flag, why.get("gpu_metrics", ""))
+        yield NotCaptured("GPU metrics", cost, flag, why.get("gpu_metrics", ""))
 
 
-def _not_in_pytorch_trace(report: Report) -> Iterator[Missing]:
+def _not_in_pytorch_trace(report: Report) -> Iterator[NotCaptured]:
     """The same of PyTorch's profiler, which never records the operating system."""
     captured = report.trace.captured
     if not captured.kernels:
-        yield Missing("kernels", "anything about the GPU: the account is the host's", _ACTIVITIES)
+        yield NotCaptured("kernels", "anything about the GPU: the account is the host's", _ACTIVITIES)
     elif not captured.cuda_api:
-        yield Missing("CUDA API calls", "what the host did while the GPU was idle", _ACTIVITIES)
+        yield NotCaptured("CUDA API calls", "what the host did while the GPU was idle", _ACTIVITIES)
     if not captured.python_stacks:
         cost = "the program's lines, and what the host does outside operators (work or sleep)"
-        yield Missing("Python functions", cost, "with_stack=True")
+        yield NotCaptured("Python functions", cost, "with_stack=True")
     if not captured.shapes:
-        yield Missing("sizes of inputs", "floating-point work and bytes: how near the peak it is", "record_shapes=True")
+        yield NotCaptured(
+            "sizes of inputs", "floating-point work and bytes: how near the peak it is", "record_shapes=True"
+        )
     if not captured.memory:
-        yield Missing("allocations", "memory over time, and what holds it at the peak", "profile_memory=True")
+        yield NotCaptured("allocations", "memory over time, and what holds it at the peak", "profile_memory=True")
     cost = "sleep against work in detail, other processes, what lies before and after the active steps"
     is_of_amd = any(gpu.name.startswith("AMD") for gpu in report.trace.gpus)
-    yield Missing("operating system", cost, "none" if is_of_amd else "none: capture with nsys, by boundby profile")
+    yield NotCaptured("operating system", cost, "none" if is_of_amd else "none: capture with nsys, by boundby profile")
 
 
 _ACTIVITIES = "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"

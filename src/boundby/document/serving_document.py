@@ -8,7 +8,7 @@ from boundby.document.blocks import Column, Document, Facts, Heading, Paragraph,
 from boundby.model.causes import BOUND_LABEL, SHORT_LABEL
 from boundby.model.scale import HALF, SMALL
 from boundby.model.units import count, duration, percent, plural
-from boundby.results.serving import ServingReport, ServingSteps
+from boundby.results.serving_report import ServingReport, ServingSteps
 
 #: How each engine is told to prepare the next step while the device works, and to launch its decode steps as graphs.
 HIDE = {

@@ -28,7 +28,7 @@ FIRST, UNEVEN = 10, 1.5
 _CONFIDENCE = ("low", "medium", "high")
 
 
-class Account(Struct, frozen=True):
+class ShownAccount(Struct, frozen=True):
     """One device's account, or one host thread's where there is no GPU work."""
 
     name: str
@@ -136,11 +136,11 @@ class Account(Struct, frozen=True):
         return sentences.most_of_either(self.verdict, self.whole_ns, self.left or {})
 
 
-def accounts(report: Report) -> tuple[Account, ...]:
+def accounts(report: Report) -> tuple[ShownAccount, ...]:
     """Of the devices; then of the host's threads, the busiest first."""
     whole_ns, lead = longest_window(report), sentences.lead(report)
     devices = (
-        Account(
+        ShownAccount(
             name=sentences.gpu(device),
             verdict=device.verdict,
             time=device.time,
@@ -161,7 +161,7 @@ def accounts(report: Report) -> tuple[Account, ...]:
         for device in report.devices
     )
     threads = (
-        Account(
+        ShownAccount(
             name=sentences.thread(thread),
             verdict=thread.verdict,
             time=thread.time,
@@ -177,9 +177,9 @@ def accounts(report: Report) -> tuple[Account, ...]:
     return (*devices, *threads)
 
 
-def summaries(members: Sequence[Account]) -> list[tuple[sentences.Headline, str]]:
+def summaries(members: Sequence[ShownAccount]) -> list[tuple[sentences.Headline, str]]:
     """One sentence for all accounts that share a verdict, and the least confidence among them."""
-    groups: dict[tuple[str, tuple[str, str] | None, str], list[Account]] = {}
+    groups: dict[tuple[str, tuple[str, str] | None, str], list[ShownAccount]] = {}
     for account in members:
         verdict = account.verdict
         groups.setdefault((verdict.bound, verdict.mixed_of, verdict.waits_for), []).append(account)

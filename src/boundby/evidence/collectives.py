@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from boundby.correlation.messages import held, other_ends
+from boundby.correlation.rank_messages import held, other_ends
 from boundby.evidence.context import Int, RuleContext, once
 from boundby.model.arrays import group_sums, is_any, is_in, pick, ranked, unique
 from boundby.model.expressions import expression
-from boundby.model.intervals import Coverage, IntervalSet, contains, union
+from boundby.model.intervals import CoveredTime, IntervalSet, contains, union
 from boundby.model.scale import HALF, SLIGHT
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.cuda import CallClass
@@ -111,7 +111,7 @@ def sender(context: RuleContext, region: int, waits: IntervalSet) -> Sender | No
     if len(senders) != 1:
         return None
     sending = union(trace.ranges.start_ns[sends], trace.ranges.end_ns[sends])
-    inside = int(Coverage(sending).within(waits.start, waits.end).sum()) / waits.total
+    inside = int(CoveredTime(sending).within(waits.start, waits.end).sum()) / waits.total
     others = len(set(unique(process[receives]).tolist()) - set(senders))
     return Sender(trace.processes[senders[0]].pid, who(trace, senders[0]), inside, others) if others else None
 

@@ -23,7 +23,7 @@ from boundby.model.units import count, duration
 from boundby.replay import Savings
 from boundby.results.report import DeviceReport, Example, RegionReport, WhatIf
 from boundby.stats.figures import Figures
-from boundby.trace.program import Program, program_of
+from boundby.trace.program import KnownProgram, program_of
 from boundby.trace.tables import Operations, Trace
 from boundby.trace.vocabulary.cuda import plain_name
 
@@ -127,7 +127,7 @@ class RuleContext(Struct, frozen=True, dict=True):
         return self.savings is not None and self.savings.unreliable is None
 
     @cached_property
-    def program(self) -> Program:
+    def program(self) -> KnownProgram:
         """What kind of program it is: which remedies its user can follow."""
         return program_of(self.trace)
 

@@ -13,9 +13,9 @@ from boundby.attribution.gaps import LAUNCH_LIMIT_NS
 from boundby.evidence.context import Bool, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.looked import Looked
 from boundby.model.arrays import is_any, is_even, narrow, pick, shared
-from boundby.model.intervals import Coverage, exposed, union
+from boundby.model.intervals import CoveredTime, exposed, union
 from boundby.trace.tables import OpKind
-from boundby.trace.vocabulary.kernels import kernel_label
+from boundby.trace.vocabulary.kernel_names import kernel_label
 
 # Kernels that run for less than two launches take are limited by launching.
 SHORT_KERNEL_NS = 2 * LAUNCH_LIMIT_NS
@@ -83,7 +83,7 @@ def device_work(context: RuleContext) -> DeviceWork:
             alone_ns = pieces.end - pieces.start
             if above:
                 higher = union(*(np.concatenate(column) for column in zip(*above, strict=True)))
-                alone_ns -= Coverage(higher).within(*pieces)
+                alone_ns -= CoveredTime(higher).within(*pieces)
             exposed_ns[at][chosen[owner]] = alone_ns
             above.append(of_these)
     multiprocessors = [facts.multiprocessors for facts in trace.gpu_facts] or [0] * len(trace.gpus)

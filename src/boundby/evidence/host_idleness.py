@@ -45,14 +45,14 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.causes import Cause
-from boundby.model.intervals import NOTHING, Coverage, IntervalSet, contains, overlay, subtract, union
+from boundby.model.intervals import NOTHING, CoveredTime, IntervalSet, contains, overlay, subtract, union
 from boundby.model.scale import A_FEW_LINES, HABIT, HALF, LIST, MOST, NEARLY_ALL, SMALL
 from boundby.model.units import duration
 from boundby.replay.predictor import MODEL_ERROR
 from boundby.results.report import Example
 from boundby.structure.found import is_found
-from boundby.trace.program import Kind
-from boundby.trace.vocabulary.ranges import INPUT_NAME
+from boundby.trace.program import ProgramKind
+from boundby.trace.vocabulary.range_names import INPUT_NAME
 
 #: What to advise of a thread that sleeps in a call which only lets time pass.
 ON_PURPOSE = (
@@ -295,7 +295,7 @@ def _between_steps(context: RuleContext, pieces: HostPieces, rows: Rows) -> Bool
     """Mask over pieces: of these rows those in which a PyTorch program is between one step and the next, in no range
     that says why; and this in most steps. What most such programs do there is to fetch the next batch."""
     between = np.zeros(len(pieces.kind), bool)
-    step = step_region(context.timeline) if context.program.kind == Kind.TORCH and len(rows) else None
+    step = step_region(context.timeline) if context.program.kind == ProgramKind.TORCH and len(rows) else None
     if step is None:
         return between
     ranges, tree = context.trace.ranges, context.tree
@@ -362,7 +362,7 @@ def _fed(context: RuleContext, pieces: HostPieces, rows: Rows) -> Bool:
     waits = rows[(pieces.call[rows] >= 0) & ~is_named]
     for thread in unique(context.calls.thread[pieces.call[waits]]).tolist():
         held = waits[context.calls.thread[pieces.call[waits]] == thread]
-        slept = Coverage(context.timeline.host_state.evidence(thread).asleep)
+        slept = CoveredTime(context.timeline.host_state.evidence(thread).asleep)
         held_ns = (pieces.end_ns - pieces.start_ns)[held]
         slept_ns = slept.within(pieces.start_ns[held], pieces.end_ns[held])
         _, stretch = np.unique(pieces.call[held], return_inverse=True)
@@ -492,7 +492,7 @@ def _slept_on(context: RuleContext, pieces: HostPieces, rows: Rows) -> dict[str,
     for thread in pieces.threads_of(rows):
         of_thread = pieces.of_thread(rows, thread)
         for kind, asleep in sleeps_of(context.trace, thread).items():
-            if inside := int(Coverage(asleep).within(pieces.start_ns[of_thread], pieces.end_ns[of_thread]).sum()):
+            if inside := int(CoveredTime(asleep).within(pieces.start_ns[of_thread], pieces.end_ns[of_thread]).sum()):
                 slept_ns[kind] = slept_ns.get(kind, 0) + inside
     return slept_ns
 

@@ -14,7 +14,7 @@ from boundby.model.arrays import is_any, pick
 from boundby.model.expressions import expression
 from boundby.model.scale import HABIT
 from boundby.trace.tables import GpuFacts
-from boundby.trace.vocabulary.kernels import MATMULS, KernelKind
+from boundby.trace.vocabulary.kernel_names import MATMULS, KernelKind
 
 # Softmax and the matrix products on either side of it have at most so many kernels between them: scale, mask, dropout,
 # dtype and layout copies, and where softmax is written out its own steps.

@@ -17,7 +17,7 @@ from boundby.model.scale import HALF
 from boundby.model.units import duration, plural
 from boundby.results.report import CodeLine, FirstResponse, NoGpuWork
 from boundby.trace.facts import ProgramEnd
-from boundby.trace.program import Kind, program_of
+from boundby.trace.program import ProgramKind, program_of
 from boundby.trace.stacks import Backtraces, StackSource, file_name
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.cuda import CallClass, classify_call
@@ -218,7 +218,7 @@ def _unused(trace: Trace) -> NoGpuWork:
         "Check what each CUDA call returns (cudaGetDeviceCount first), and CUDA_VISIBLE_DEVICES",
     )
     code = "nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES"
-    if program.kind == Kind.TORCH:
+    if program.kind == ProgramKind.TORCH:
         title = "Run the model on the GPU"
         action, code = "", "model = model.to('cuda')\nbatch = batch.to('cuda', non_blocking=True)  # in the loop"
     elif program.is_python:

@@ -28,7 +28,7 @@ from boundby.results.report import CodeLine
 from boundby.trace.stacks import Backtraces, StackSource, describe_frame, is_plumbing, is_user_python, own_first
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.python import Frame
-from boundby.trace.vocabulary.ranges import fold_name, fold_names
+from boundby.trace.vocabulary.range_names import fold_name, fold_names
 
 _OPERATOR = expression(
     r"^(?:struct |class )?(?:aten|prims?|_?c10d?(?:_functional)?|nccl|torch\w*|quantized|fbgemm|xformers\w*"

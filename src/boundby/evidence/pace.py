@@ -11,7 +11,7 @@ from boundby.correlation.cpu_evidence import sleeps_of
 from boundby.evidence.context import Int, RuleContext, once
 from boundby.evidence.feeders import SATURATED
 from boundby.model.arrays import median, unique
-from boundby.model.intervals import Coverage, IntervalSet, union
+from boundby.model.intervals import CoveredTime, IntervalSet, union
 from boundby.model.scale import HALF, MANY, MOST, QUARTER
 
 # Fewer arrivals do not tell a clock from chance.
@@ -62,8 +62,8 @@ def _on_cpu(context: RuleContext, thread: int) -> IntervalSet:
 
 def _pace_of(context: RuleContext, thread: int, arrivals: Int, on_cpu: Sequence[IntervalSet]) -> Pace | None:
     low, high = arrivals[:-1], arrivals[1:]
-    worked = [Coverage(each).within(low, high) for each in on_cpu]
-    gpu = np.max([Coverage(device.busy).within(low, high) for device in context.timeline.devices], axis=0)
+    worked = [CoveredTime(each).within(low, high) for each in on_cpu]
+    gpu = np.max([CoveredTime(device.busy).within(low, high) for device in context.timeline.devices], axis=0)
     length = high - low
     whole_ns = int(length.sum())
     busiest = max(int(each.sum()) for each in worked)
@@ -97,7 +97,7 @@ def _arrivals(context: RuleContext, thread: int) -> Int:
         return length[:0]
     is_long = length >= HALF * np.sort(length)[-LEAST_ARRIVALS]
     if (on_purpose := sleeps_of(context.trace, thread).get("sleep")) is not None:
-        slept_ns = Coverage(on_purpose).within(start[is_long], end[is_long])
+        slept_ns = CoveredTime(on_purpose).within(start[is_long], end[is_long])
         if int(slept_ns.sum()) > HALF * int(length[is_long].sum()):
             return length[:0]
     arrivals: Int = end[is_long]

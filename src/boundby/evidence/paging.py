@@ -8,7 +8,7 @@ from msgspec import Struct
 from boundby.evidence.context import Bool, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
 from boundby.model.arrays import is_in
-from boundby.model.intervals import Coverage, IntervalSet, clip, union
+from boundby.model.intervals import CoveredTime, IntervalSet, clip, union
 from boundby.trace.tables import OpKind, PageEvents, Paging
 
 
@@ -41,10 +41,10 @@ def paged(context: RuleContext) -> Paged:
         waiting = clip(union(events.start_ns[waits], events.end_ns[waits]), device.low_ns, device.high_ns)
         if len(waiting.start):
             rows = np.flatnonzero(work.is_kernel & (table.device == device.index))
-            held_ns = Coverage(waiting).within(table.start_ns[rows], table.end_ns[rows])
+            held_ns = CoveredTime(waiting).within(table.start_ns[rows], table.end_ns[rows])
             kernels.append(rows[held_ns > 0])
             running: IntervalSet = union(table.start_ns[rows], table.end_ns[rows])
-            stalled_ns += int(Coverage(waiting).within(running.start, running.end).sum())
+            stalled_ns += int(CoveredTime(waiting).within(running.start, running.end).sum())
         faults += int(events.count[events.kind == Paging.FAULT].sum())
         evictions += int((events.kind == Paging.EVICTED).sum())
         moves = np.flatnonzero((table.kind == OpKind.MIGRATION) & (table.device == device.index))

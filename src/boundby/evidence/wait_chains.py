@@ -36,7 +36,7 @@ class Link(Struct, frozen=True):
     untold_ns: int = 0
 
 
-class Chain(Struct, frozen=True):
+class WaitChain(Struct, frozen=True):
     """Links in the order in which they go; ``whole_ns``: all waits gone; ``harmless``: kinds that cost nothing."""
 
     links: tuple[Link, ...]
@@ -52,11 +52,11 @@ class Chain(Struct, frozen=True):
         return f"{steps[0]}, then {', then '.join(steps[1:])}: {duration(self.whole_ns)} in all"
 
 
-NO_CHAIN = Chain((), 0, ())
+NO_CHAIN = WaitChain((), 0, ())
 
 
 @once
-def wait_chain(context: RuleContext) -> Chain:
+def wait_chain(context: RuleContext) -> WaitChain:
     """The chain of this trace; `NO_CHAIN` where it cannot be replayed, or nothing waits."""
     if not context.is_replayed:
         return NO_CHAIN
@@ -71,7 +71,7 @@ def wait_chain(context: RuleContext) -> Chain:
     [whole] = _saved(context, [list(every.values())])
     if whole < COSTS * context.longest_window_ns:  # none costs anything: the largest may be worth saying so
         harmless = [name for name in largest if held[name] >= STANDS * context.longest_window_ns]
-        return Chain((), whole, tuple(_harmless(context, name, kinds[name]) for name in harmless))
+        return WaitChain((), whole, tuple(_harmless(context, name, kinds[name]) for name in harmless))
     links: list[Link] = []
     gone: list[Rows] = []
     alone: dict[str, int] = {}
@@ -87,7 +87,7 @@ def wait_chain(context: RuleContext) -> Chain:
         for name in largest
         if held[name] >= STANDS * context.longest_window_ns and alone[name] < COSTS * context.longest_window_ns
     ]
-    return Chain(tuple(links), whole, tuple(_harmless(context, name, kinds[name]) for name in harmless))
+    return WaitChain(tuple(links), whole, tuple(_harmless(context, name, kinds[name]) for name in harmless))
 
 
 def _harmless(context: RuleContext, name: str, rows: Rows) -> Link:

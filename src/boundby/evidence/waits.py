@@ -33,11 +33,11 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.expressions import expression
-from boundby.model.intervals import EMPTY, NOTHING, Coverage, union
+from boundby.model.intervals import EMPTY, NOTHING, CoveredTime, union
 from boundby.model.scale import A_FEW_LINES, HALF, LIST, QUARTER
 from boundby.model.units import duration
 from boundby.results.report import Example
-from boundby.stats.device import SMALL_COPY_BYTES
+from boundby.stats.device_figures import SMALL_COPY_BYTES
 from boundby.trace.stacks import StackSource
 from boundby.trace.tables import Direction, OpKind
 from boundby.trace.vocabulary.cuda import CallClass, cuda_name, plain_name
@@ -74,7 +74,7 @@ class WaitKind(IntEnum):
 UNTOLD = (WaitKind.COPY, WaitKind.TAKEN_OVER)
 
 
-class Waits(Struct, frozen=True):
+class WaitTable(Struct, frozen=True):
     """Columns of waits, in order of their calls. ``call`` is a row of ``context.calls``."""
 
     call: Int
@@ -90,8 +90,8 @@ class Waits(Struct, frozen=True):
         return np.flatnonzero(self.kind == kind)
 
 
-class Group(Struct, frozen=True):
-    """Alike waits in one place: ``rows`` of `Waits`."""
+class WaitGroup(Struct, frozen=True):
+    """Alike waits in one place: ``rows`` of `WaitTable`."""
 
     key: str
     region: int
@@ -108,7 +108,7 @@ class Group(Struct, frozen=True):
 
 
 @once
-def waits_of(context: RuleContext) -> Waits:
+def waits_of(context: RuleContext) -> WaitTable:
     """All waits whose call lies in the window."""
     if not len(context.calls):
         raise CannotCheckError("the trace holds no CUDA API calls")
@@ -120,7 +120,7 @@ def waits_of(context: RuleContext) -> Waits:
     high_ns = max((device.high_ns for device in context.timeline.devices), default=0)
     beyond_ns = np.maximum(context.calls.end_ns[call] - high_ns, 0) if context.is_cut else 0  # it waits to its end
     blocked_ns, held_ns = np.maximum(blocked_ns - beyond_ns, 0), np.maximum(held_ns - beyond_ns, 0)
-    return Waits(
+    return WaitTable(
         call=(rows_of_calls := narrow(call)),
         idle_ns=narrow(idle_ns),
         held_ns=narrow(held_ns),
@@ -175,10 +175,12 @@ def _kinds(context: RuleContext, call: Rows, blocked: Int, held: Int) -> tuple[I
     return kind, incident, made_by, copied
 
 
-def _busy(context: RuleContext) -> Coverage:
+def _busy(context: RuleContext) -> CoveredTime:
     """When at least one device works."""
     parts = [EMPTY, *(device.busy for device in context.timeline.devices)]
-    return Coverage(union(np.concatenate([part.start for part in parts]), np.concatenate([part.end for part in parts])))
+    return CoveredTime(
+        union(np.concatenate([part.start for part in parts]), np.concatenate([part.end for part in parts]))
+    )
 
 
 def _copy_of(context: RuleContext, call: Rows) -> Int:
@@ -220,7 +222,7 @@ def _last_launch(context: RuleContext, call: Rows) -> Int:
     return np.where(is_same_thread, last, NOTHING)
 
 
-def groups(context: RuleContext, rows: Rows, keys: Sequence[str], of_row: Rows) -> list[Group]:
+def groups(context: RuleContext, rows: Rows, keys: Sequence[str], of_row: Rows) -> list[WaitGroup]:
     """Waits of one key (``keys``, and which of these each row has) in one region that are worth asking about, largest
     first; what is scattered over small regions comes together, in the region that holds it.
 
@@ -245,7 +247,7 @@ def groups(context: RuleContext, rows: Rows, keys: Sequence[str], of_row: Rows) 
             worth.append((key, context.place(waits.region[rest], weight[rest]), rest))
     worth.sort(key=lambda group: (-int(weight[group[2]].sum()), *group[:2]))
     return [
-        Group(
+        WaitGroup(
             key=key,
             region=region,
             rows=chosen,
@@ -259,7 +261,7 @@ def groups(context: RuleContext, rows: Rows, keys: Sequence[str], of_row: Rows) 
 
 @once
 def kinds_of_waits(context: RuleContext) -> dict[str, Rows]:
-    """Waits (rows of `Waits`) that rules speak of, by what they are called: by the operator or the call."""
+    """Waits (rows of `WaitTable`) that rules speak of, by what they are called: by the operator or the call."""
     return _by_name(context, np.flatnonzero(~is_any(waits_of(context).kind, UNTOLD)))
 
 
@@ -289,7 +291,7 @@ def largest_kinds(context: RuleContext) -> dict[str, Rows]:
     return {name: kinds[name] for name in ordered[:MOST_KINDS]}
 
 
-def savings(context: RuleContext, groups: Sequence[Group]) -> list[tuple[SavingNs, dict[str, object]]]:
+def savings(context: RuleContext, groups: Sequence[WaitGroup]) -> list[tuple[SavingNs, dict[str, object]]]:
     """What a program without the waits of each group would save, and how that is known, for evidence.
 
     Where one wait goes, the next often waits instead. Waits that save next to nothing alone, but do once all
@@ -324,7 +326,7 @@ def savings(context: RuleContext, groups: Sequence[Group]) -> list[tuple[SavingN
     return found
 
 
-def evidence(context: RuleContext, group: Group) -> dict[str, object]:
+def evidence(context: RuleContext, group: WaitGroup) -> dict[str, object]:
     """What all findings on waits say of them."""
     waits = waits_of(context)
     by_call = {name: times for name, times, _ in context.call_totals(waits.call[group.rows])}
@@ -337,7 +339,7 @@ def evidence(context: RuleContext, group: Group) -> dict[str, object]:
     }
 
 
-def lines(context: RuleContext, group: Group) -> dict[str, int]:
+def lines(context: RuleContext, group: WaitGroup) -> dict[str, int]:
     """Lines of the program's own Python that these waits were seen at, and how many of them, most first: of the longest
     `MOST_LOOKED_AT`, those whose stack is on record (a sampled one is of few)."""
     waits = waits_of(context)
@@ -358,7 +360,7 @@ def lines(context: RuleContext, group: Group) -> dict[str, int]:
     return {line: times for line, times in sorted(seen.items(), key=lambda item: (-item[1], item[0])) if ":" in line}
 
 
-def examples(context: RuleContext, group: Group) -> tuple[Example, ...]:
+def examples(context: RuleContext, group: WaitGroup) -> tuple[Example, ...]:
     """The waits that cost most, with the operator and the source line where the trace holds them."""
     waits = waits_of(context)
     rows, held_ns = group.rows, waits.held_ns[group.rows]

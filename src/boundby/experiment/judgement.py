@@ -9,18 +9,16 @@ import numpy as np
 from boundby.experiment import cycles
 from boundby.experiment.cycles import BALANCED, OUTSIDE, SERIAL
 from boundby.experiment.paces import (
-    BASE,
     DEVICE,
     HOST,
     INPUT,
     LEAST_FREEDOM,
     Block,
-    Difference,
     Paces,
     compare,
     student_quantile,
 )
-from boundby.experiment.planning import LARGE, BlockPlan, Found, PlannedFeed
+from boundby.experiment.planning import LARGE, BlockPlan, FoundParts, PlannedFeed
 from boundby.model import statistics
 from boundby.model.units import duration, percent, plural
 from boundby.results.proof import Estimate, MeasuredCondition, Proof, ProvenPart, Removal
@@ -124,7 +122,7 @@ def _answer(likely: Mapping[str, float]) -> tuple[str, str]:
     return UNKNOWN, "low"
 
 
-def _busy(part: str, paces: Paces, found: Found, report: Report | None) -> float | None:
+def _busy(part: str, paces: Paces, found: FoundParts, report: Report | None) -> float | None:
     """What was measured of a part's own time a step: in the process itself, of a device by the report."""
     if part == INPUT:
         each = found.feed.each if found.feed else 1
@@ -293,14 +291,14 @@ def _is_shaky(paces: Paces) -> bool:
     return any(one.freedom < LEAST_FREEDOM or one.error_ns == 0 for one in paces.differences)
 
 
-def _court_row(bound: str, confidence: str, found: Found) -> dict[str, tuple[str, ...]]:
+def _court_row(bound: str, confidence: str, found: FoundParts) -> dict[str, tuple[str, ...]]:
     """The causes that a verdict by trace can name to be right, where the experiment is sure."""
     parts = found.parts if bound == SERIAL else (bound,)
     causes = [cause for cause, stands_for in PARTS_OF_CAUSE.items() if set(parts) & set(_stands(stands_for, found))]
     return {"bound": tuple(causes)} if causes and confidence == "high" else {}
 
 
-def _stands(parts: tuple[str, ...], found: Found) -> tuple[str, ...]:
+def _stands(parts: tuple[str, ...], found: FoundParts) -> tuple[str, ...]:
     """With a loader in the steps' own process, its work looks like the host's."""
     is_inside = found.feed is not None and found.feed.kind != "workers"
     return (*parts, INPUT) if HOST in parts and is_inside else parts
@@ -324,7 +322,7 @@ def verdict_by_trace(report: Report) -> tuple[str, Verdict] | None:
 
 
 def _by_trace(
-    report: Report | None, bound: str, confidence: str, fitted: cycles.Fit, found: Found
+    report: Report | None, bound: str, confidence: str, fitted: cycles.Fit, found: FoundParts
 ) -> tuple[str | None, str | None, str]:
     verdict = None if report is None else verdict_by_trace(report)
     if verdict is None:
@@ -349,6 +347,3 @@ def _by_trace(
         return named, "experiment doubted", "The experiment could not delay the device that the trace names."
     unsure = " The trace is not sure either." if by_trace.confidence == "low" else ""
     return named, "trace doubted", f"Delays show otherwise; a millisecond saved is worth: {told}.{unsure}"
-
-
-__all__ = ["BASE", "Difference", "judge", "promised_ns", "told_source", "verdict_by_trace", "where"]

@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 from boundby.capture.launcher import INJECTED
-from boundby.capture.profile import check_program
+from boundby.capture.recording import check_program
 from boundby.experiment import planning
 from boundby.experiment.inside import FOLDER_VARIABLE, SETTINGS_VARIABLE, trial
 from boundby.experiment.paces import Block, read_block

@@ -55,7 +55,7 @@ class PlannedFeed(Struct, frozen=True):
         return max(self.workers, 1)
 
 
-class Found(Struct, frozen=True):
+class FoundParts(Struct, frozen=True):
     """What a program showed while it warmed up."""
 
     source: str
@@ -76,7 +76,7 @@ class Found(Struct, frozen=True):
 class BlockPlan(Struct, frozen=True):
     """The blocks to run, and how long that takes."""
 
-    found: Found
+    found: FoundParts
     place: str
     blocks: tuple[Condition, ...]
     drop: int
@@ -117,7 +117,7 @@ class BlockPlan(Struct, frozen=True):
         }
 
 
-def look(told: Mapping[str, Any], *, named: str | None = None, ended: bool = False) -> Found | None:
+def look(told: Mapping[str, Any], *, named: str | None = None, ended: bool = False) -> FoundParts | None:
     """What the program shows so far; None: too little to tell. ``named``: the range that is the step."""
     times = {source: ticks for source, ticks in told["times"].items() if len(ticks) > 2}
     source = _steps_of(times, named)
@@ -138,7 +138,7 @@ def look(told: Mapping[str, Any], *, named: str | None = None, ended: bool = Fal
             "workers" if feed["kind"] == "workers" else "thread" if apart else "main", feed["workers"], feed["prefetch"]
         )
     first = settled if settled is not None else len(spans) // 2
-    return Found(
+    return FoundParts(
         source,
         round(float(np.median(spans[first:]))),
         kind,
@@ -174,7 +174,7 @@ def _folded(name: str) -> str:
 
 
 def plan(
-    found: Found,
+    found: FoundParts,
     steps: int | None,
     *,
     place: str = "begin",
@@ -210,7 +210,7 @@ def plan(
     return BlockPlan(found, place, order, drop, max(count, steps // len(order) // each * each))
 
 
-def check(found: Found, place: str) -> None:
+def check(found: FoundParts, place: str) -> None:
     """Refuse what cannot be told."""
     if found.ranks > 1:
         raise ExperimentError(

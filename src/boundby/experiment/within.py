@@ -15,7 +15,7 @@ from typing import Any
 from boundby.experiment import judgement, live, planning
 from boundby.experiment.inside import FOLDER_VARIABLE, feeds
 from boundby.experiment.inside.conductor import END, Conductor, FolderPlanner
-from boundby.experiment.inside.delayed_device import CudaDevice, DelayedDevice
+from boundby.experiment.inside.delayed_device import DelayedDevice, SpinningCuda
 from boundby.experiment.inside.ledger import Ledger
 from boundby.experiment.inside.step_sources import ANNOTATED
 from boundby.experiment.judgement import CACHED
@@ -136,7 +136,7 @@ def _cuda() -> DelayedDevice | None:
     torch: Any = sys.modules.get("torch")
     device: DelayedDevice | None = None
     if torch is not None and torch.cuda.is_initialized():
-        device = CudaDevice(torch)
+        device = SpinningCuda(torch)
     return device
 
 

@@ -73,7 +73,7 @@ class Question(Struct, frozen=True):
     unicode: bool = True
 
 
-class Answer(Struct, frozen=True):
+class ApartAnswer(Struct, frozen=True):
     """What there is to show, and the Report as JSON."""
 
     screen: str
@@ -83,7 +83,7 @@ class Answer(Struct, frozen=True):
     page_problem: str = ""
 
 
-def ask(question: Question) -> Answer:
+def ask(question: Question) -> ApartAnswer:
     """Analyse in another Python process. Raises UserError; what it prints to stderr is dropped."""
     if not sys.executable:
         raise ToolError("There is no Python to start for the analysis.", f"Run: boundby analyze {question.trace}")
@@ -111,7 +111,7 @@ def ask(question: Question) -> Answer:
         raise ToolError(f"The analysis ended without a result ({last[0]}).", f"Run: boundby {question.trace}") from None
     if "problem" in answered:
         raise UserError(answered["problem"], answered["next_step"])
-    return Answer(**answered)
+    return ApartAnswer(**answered)
 
 
 def answer() -> None:
@@ -125,7 +125,7 @@ def answer() -> None:
     sys.stdout.write(json.dumps(answered) + "\n")
 
 
-def work_out(question: Question) -> Answer:
+def work_out(question: Question) -> ApartAnswer:
     """The answer, worked out in this process. Raises UserError."""
     from boundby import api
     from boundby.render import page, screen
@@ -139,7 +139,7 @@ def work_out(question: Question) -> Answer:
             write.write_text(Path(question.page), page.of(analysis))
     except UserError as error:
         page_problem = f"{error.message} {error.next_step}"
-    return Answer(
+    return ApartAnswer(
         screen.render(report, width=question.width, unicode=question.unicode).rstrip("\n"),
         saved.render(report),
         changed_since(question.before, report) if question.before else "",
@@ -174,5 +174,5 @@ def of_job(traces: Sequence[str], question: Question) -> str:
     return to_terminal.render(document(found), width=question.width, unicode=question.unicode).rstrip("\n")
 
 
-def _plain(record: Question | Answer) -> dict[str, Any]:
+def _plain(record: Question | ApartAnswer) -> dict[str, Any]:
     return asdict(record)

@@ -108,7 +108,7 @@ class _CellHandler(TraceHandler):
         named = {file: Alias(f"In [{number}]") for file, number in numbers.items()}
         return {**named, own: Alias(f"In [{_cell_number(self._shell)}]", lines_above=1)}  # the magic's own line
 
-    def _print(self, answer: apart.Answer, seconds: float) -> None:  # noqa: ARG002
+    def _print(self, answer: apart.ApartAnswer, seconds: float) -> None:  # noqa: ARG002
         from boundby.render.html import fragment
 
         display: Any = importlib.import_module("IPython.display")
@@ -180,6 +180,3 @@ class _Parser(argparse.ArgumentParser):
 def _refuse(message: str) -> NoReturn:
     errors: Any = importlib.import_module("IPython.core.error")
     raise errors.UsageError(message)
-
-
-__all__ = ["Magics", "load_ipython_extension"]

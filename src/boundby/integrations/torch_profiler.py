@@ -38,21 +38,21 @@ FOLDER = "boundby-out/torch"
 _SUFFIX = ".pt.trace.json"
 
 
-class Place(Struct, frozen=True):
+class TracePlace(Struct, frozen=True):
     """This process's place among the ranks of a job."""
 
     rank: int
     ranks: int
 
 
-def place_in_job() -> Place:
+def place_in_job() -> TracePlace:
     """What ``torch.distributed`` says, else what the launcher does; a program of one process is rank 0 of 1."""
     distributed = getattr(sys.modules.get("torch"), "distributed", None)
     with contextlib.suppress(Exception):
         if distributed is not None and distributed.is_available() and distributed.is_initialized():
-            return Place(distributed.get_rank(), distributed.get_world_size())
+            return TracePlace(distributed.get_rank(), distributed.get_world_size())
     told = [os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE")]
-    return Place(*map(int, told)) if all(text.isdecimal() for text in told) else Place(0, 1)
+    return TracePlace(*map(int, told)) if all(text.isdecimal() for text in told) else TracePlace(0, 1)
 
 
 class TraceHandler:
@@ -102,7 +102,7 @@ class TraceHandler:
 
         return saved.loads(self._last, Report)
 
-    def _write(self, prof: Any, place: Place) -> Path:
+    def _write(self, prof: Any, place: TracePlace) -> Path:
         worker = self._worker or (f"rank{place.rank}" if place.ranks > 1 else f"{socket.gethostname()}_{os.getpid()}")
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"{worker}.{time.time_ns()}{_SUFFIX}"
@@ -130,7 +130,7 @@ class TraceHandler:
                     left.unlink()
         return path
 
-    def _tell(self, path: Path, place: Place) -> None:
+    def _tell(self, path: Path, place: TracePlace) -> None:
         began = time.perf_counter()
         page = path.with_name(f"{path.name.partition(_SUFFIX)[0]}.html")
         ranks = self._of_all_ranks(place) if place.ranks > 1 else ()
@@ -145,7 +145,7 @@ class TraceHandler:
             self.page = page
         self._print(answer, time.perf_counter() - began)
 
-    def _print(self, answer: apart.Answer, seconds: float) -> None:
+    def _print(self, answer: apart.ApartAnswer, seconds: float) -> None:
         if answer.changed:
             say(f"Since the first cycle: {answer.changed}")
         if answer.job:
@@ -159,7 +159,7 @@ class TraceHandler:
         """What files are called in the trace, where that is not their name."""
         return {}
 
-    def _of_all_ranks(self, place: Place) -> tuple[str, ...]:
+    def _of_all_ranks(self, place: TracePlace) -> tuple[str, ...]:
         """This cycle's trace of each rank, once all are there; () where they do not come."""
         until = time.monotonic() + WAIT_FOR_RANKS_S
         while True:

@@ -10,9 +10,9 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from boundby.jobs.meetings import Aligned
-from boundby.jobs.summary import UNKNOWN, RankSummary
+from boundby.jobs.rank_summary import UNKNOWN, RankSummary
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array
-from boundby.native.chain import NONE, Course, replay
+from boundby.native.passes import NONE, Course, replay
 
 Float = npt.NDArray[np.float64]
 
@@ -140,6 +140,3 @@ def _order(
     turn_at = np.append(0, np.cumsum([len(turn) for turn in turns])).astype(np.int32)
     order = np.concatenate(turns) if turns else np.empty(0)
     return order.astype(np.int32), turn_at
-
-
-__all__ = ["Chain"]

@@ -17,7 +17,7 @@ from boundby.jobs.chain import Chain
 from boundby.jobs.even import Even
 from boundby.jobs.meetings import Aligned, Matched
 from boundby.jobs.peers import stages_of
-from boundby.jobs.summary import RankSummary, merged
+from boundby.jobs.rank_summary import RankSummary, merged
 from boundby.model.arrays import BoolArray, Int64Array, factorize, ranked, sorted_distinct
 from boundby.model.causes import BUSY_CAUSES, CAUSES, Cause
 from boundby.model.scale import HABIT, HALF, LIST, MOST, NEARLY_ALL, NOTABLE, SLIGHT
@@ -847,6 +847,3 @@ class _Search:
         balance = Change("balance", max(round(job.balanced_length()), 0))
         rest = (replace(one, length_ns=max(round(length), 0)) for one, length in zip(asked, lengths, strict=True))
         return (balance, *rest)
-
-
-__all__ = ["Culprit", "Diagnosis", "Job", "diagnose"]

@@ -16,7 +16,7 @@ from boundby.jobs.chain import Chain
 from boundby.jobs.meetings import Matched
 from boundby.model.arrays import BoolArray, Int64Array, factorize, pick, ranked
 from boundby.model.scale import HABIT, NOTABLE, SMALL
-from boundby.native.chain import NONE
+from boundby.native.passes import NONE
 
 Float = npt.NDArray[np.float64]
 _ALONE = -1
@@ -234,6 +234,3 @@ def _nth(*columns: npt.NDArray[np.generic]) -> Int64Array:
     nth = np.empty(len(alike), np.int64)
     nth[order] = np.arange(len(alike)) - np.searchsorted(alike[order], alike[order])
     return nth
-
-
-__all__ = ["Even"]

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from boundby.capture import folder as runs
 from boundby.jobs.rank import summarise
-from boundby.jobs.summary import Group, RankSummary, held_once
+from boundby.jobs.rank_summary import RankGroup, RankSummary, held_once
 from boundby.model.errors import InputError, ToolError, UserError
 from boundby.model.inputs import by_suffix, split_suffix
 from boundby.model.stage import stage
@@ -35,7 +35,7 @@ _TRIES = 3
 _OWN = ("run.json", "report.json", "job.json")
 
 
-class Answer(Struct, frozen=True):
+class Gathered(Struct, frozen=True):
     """What became of one report: what its ranks did, or the problem with it; and how its program ended, where it says
     so."""
 
@@ -89,19 +89,19 @@ def _inside(folder: Path) -> Iterator[Path]:
     yield from (path for _, path in chosen.values())
 
 
-def read_rank(name: str, path: Path, options: AnalysisOptions) -> Answer:
+def read_rank(name: str, path: Path, options: AnalysisOptions) -> Gathered:
     """One report's summaries, or why there are none."""
     program = None
     try:
         trace = open_trace(path, options.nsys, _silent, keep_export=options.keep_export)
         program = program_end(trace)
         with stage("accounting", events=len(trace.operations) + len(trace.api) + len(trace.ranges)):
-            return Answer(name, tuple(summarise(trace, name)))
+            return Gathered(name, tuple(summarise(trace, name)))
     except UserError as error:
-        return Answer(name, problem=f"{name}: {error.message}", program=program)
+        return Gathered(name, problem=f"{name}: {error.message}", program=program)
     except Exception as error:
         why = f"{name} could not be worked out ({type(error).__name__}: {error})."
-        return Answer(name, problem=why, program=program)
+        return Gathered(name, problem=why, program=program)
 
 
 def gather(
@@ -111,7 +111,7 @@ def gather(
     workers: int | None = None,
     scheduler: str | None = None,
     progress: Progress | None = None,
-) -> tuple[list[RankSummary], list[Answer]]:
+) -> tuple[list[RankSummary], list[Gathered]]:
     """All summaries, and the reports that are left out, in the order of the reports' names.
 
     ``workers``: local processes; 1: this one; None: one a core. ``scheduler``: the address of a dask scheduler, or
@@ -124,13 +124,13 @@ def gather(
 def each(
     reports: Sequence[tuple[str, Path]],
     options: AnalysisOptions | None = None,
-    work: Callable[[str, Path, AnalysisOptions], Answer] = read_rank,
+    work: Callable[[str, Path, AnalysisOptions], Gathered] = read_rank,
     *,
     stage: str = "reading",
     workers: int | None = None,
     scheduler: str | None = None,
     progress: Progress | None = None,
-) -> list[Answer]:
+) -> list[Gathered]:
     """What ``work`` answers of each report, in the order of the reports; a name stands for one."""
     chosen, tell = options or AnalysisOptions(), progress or _silent
     count = min(workers or os.cpu_count() or 1, len(reports))
@@ -140,7 +140,7 @@ def each(
         answers = _in_processes(reports, chosen, count, work)
     else:
         answers = (work(name, path, chosen) for name, path in reports)
-    found, known = {}, dict[Group, Group]()
+    found, known = {}, dict[RankGroup, RankGroup]()
     for number, answer in enumerate(answers):
         summaries = tuple(held_once(one, known) for one in answer.summaries)
         found[answer.name] = replace(answer, summaries=summaries)
@@ -149,8 +149,11 @@ def each(
 
 
 def _in_processes(
-    reports: Sequence[tuple[str, Path]], options: AnalysisOptions, workers: int, work: Callable[..., Answer] = read_rank
-) -> Iterator[Answer]:
+    reports: Sequence[tuple[str, Path]],
+    options: AnalysisOptions,
+    workers: int,
+    work: Callable[..., Gathered] = read_rank,
+) -> Iterator[Gathered]:
     """In local processes. One that dies takes its pool with it: what was not done is done in a new one, and what was
     being done then by itself, so that a report that kills its reader is found and no other is blamed for it."""
     left = dict(reports)
@@ -159,7 +162,7 @@ def _in_processes(
     while left:
         batch = suspects[:1] or [name for name in left if name not in suspects]
         size = min(workers, len(batch))
-        pending: dict[Future[Answer], str] = {}
+        pending: dict[Future[Gathered], str] = {}
         with ProcessPoolExecutor(size, mp_context=multiprocessing.get_context("spawn")) as pool:
             queue = iter(batch)
             try:
@@ -179,7 +182,7 @@ def _in_processes(
                     tries[name] = tries.get(name, 0) + 1
                     if tries[name] >= _TRIES:
                         left.pop(name)
-                        yield Answer(name, problem=f"{name}: the process that read it was killed {_TRIES} times.")
+                        yield Gathered(name, problem=f"{name}: the process that read it was killed {_TRIES} times.")
                 suspects = sorted({*suspects, *pending.values()} & left.keys())
 
 
@@ -188,8 +191,8 @@ def _on_cluster(
     options: AnalysisOptions,
     scheduler: str,
     workers: int | None,
-    work: Callable[[str, Path, AnalysisOptions], Answer],
-) -> Iterator[Answer]:
+    work: Callable[[str, Path, AnalysisOptions], Gathered],
+) -> Iterator[Gathered]:
     """On a dask cluster whose workers see the same files. A worker that dies gives its tasks to others."""
     try:
         import distributed
@@ -213,7 +216,7 @@ def _on_cluster(
             if future.status == "finished":
                 yield future.result()
             else:
-                yield Answer(name, problem=f"{name}: no worker of the cluster could read it ({future.exception()}).")
+                yield Gathered(name, problem=f"{name}: no worker of the cluster could read it ({future.exception()}).")
     finally:
         client.close()
         if cluster is not None:
@@ -222,6 +225,3 @@ def _on_cluster(
 
 def _silent(_stage: str, _fraction: float | None) -> None:
     """No progress is shown."""
-
-
-__all__ = ["Answer", "each", "find_reports", "gather"]

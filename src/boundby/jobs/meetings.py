@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from boundby.jobs.summary import UNKNOWN, RankSummary, merged
+from boundby.jobs.rank_summary import UNKNOWN, RankSummary, merged
 from boundby.model.arrays import BoolArray, Int64Array, factorize, unique
 from boundby.model.scale import HALF, NEARLY_ALL, SMALL
 from boundby.trace.vocabulary.os import is_mpi, is_symmetric
@@ -156,7 +156,7 @@ class Aligned(Struct, frozen=True):
     begin_together: bool = False  # all ranks stand in one report, from MPI_Init on
 
 
-class _Lane:
+class _MeetingLane:
     """One rank's collectives of one group: rows in order. ``kind``: indexes into ``kinds``, the same list for all."""
 
     def __init__(self, rank: int, rows: Int64Array, summary: RankSummary, name: str, kinds: _Kinds) -> None:
@@ -168,7 +168,7 @@ class _Lane:
         self.is_host = bool((table.stream[rows] == UNKNOWN).all())
         self.start, self.end = table.start_ns[rows], table.end_ns[rows]
 
-    def is_like(self, other: _Lane) -> bool:
+    def is_like(self, other: _MeetingLane) -> bool:
         """Whether both hold the same kinds in the same order."""
         return np.array_equal(self.kind, other.kind)
 
@@ -195,7 +195,7 @@ class _Block(NamedTuple):
 def align(summaries: Sequence[RankSummary]) -> Aligned:
     """Match the ranks' collectives and set their clocks. Ranks are indexes of ``summaries``."""
     blocks: list[_Block] = []
-    passing: list[_Lane] = []
+    passing: list[_MeetingLane] = []
     notes = []
     for name, expected, members in _lanes(summaries):
         passes = all(is_passing(lane.names[kind]) for lane in members for kind in unique(lane.kind).tolist())
@@ -229,7 +229,7 @@ def is_passing(kind: str) -> bool:
     return kind.lower().replace("_", "") in _PASSING
 
 
-def _pairs(lanes: Sequence[_Lane], clocks: Sequence[Clock]) -> list[_Block]:
+def _pairs(lanes: Sequence[_MeetingLane], clocks: Sequence[Clock]) -> list[_Block]:
     """What two ranks pass on, where nothing says who to whom: ends that lie nearest to each other, on clocks already
     set."""
     rank = np.concatenate([np.full(len(lane.rows), lane.rank) for lane in lanes])
@@ -305,11 +305,11 @@ def _can_pair(one: str, other: str) -> bool:
     return (sends[0] and receives[1]) or (sends[1] and receives[0])
 
 
-def _lanes(summaries: Sequence[RankSummary]) -> list[tuple[str, tuple[int, ...], list[_Lane]]]:
+def _lanes(summaries: Sequence[RankSummary]) -> list[tuple[str, tuple[int, ...], list[_MeetingLane]]]:
     """The collectives by group: its name, the ranks it should have, and each present rank's part."""
     names, numbers = merged([[(kind,) for kind in one.kinds] for one in summaries])
     kinds = _Kinds([name for (name,) in names], numbers)
-    found: dict[tuple[str, tuple[int, ...]], list[_Lane]] = defaultdict(list)
+    found: dict[tuple[str, tuple[int, ...]], list[_MeetingLane]] = defaultdict(list)
     for place, summary in enumerate(summaries):
         table = summary.meetings
         untold = _untold_names(summary)
@@ -320,7 +320,7 @@ def _lanes(summaries: Sequence[RankSummary]) -> list[tuple[str, tuple[int, ...],
             of_key[told.name if told.ranks or told.name else untold[stream], told.ranks].append(number)
         for key, chosen in of_key.items():
             rows = np.flatnonzero(np.isin(of_row, chosen)).astype(np.int64)
-            found[key].append(_Lane(place, rows, summary, key[0], kinds))
+            found[key].append(_MeetingLane(place, rows, summary, key[0], kinds))
     ordered = sorted(found.items(), key=lambda item: item[0])
     return [
         (name, ranks, members)
@@ -346,7 +346,9 @@ def _untold_names(summary: RankSummary) -> dict[int, str]:
     return names
 
 
-def _groups(members: list[_Lane], expected: tuple[int, ...]) -> Iterator[tuple[list[_Lane], tuple[int, ...]]]:
+def _groups(
+    members: list[_MeetingLane], expected: tuple[int, ...]
+) -> Iterator[tuple[list[_MeetingLane], tuple[int, ...]]]:
     """Who meets whom: all, where the trace names the ranks; else the largest of the groups, of equal size and laid out
     as ranks are numbered, whose parts end together as closely as those of the smaller ones do."""
     count = len(members)
@@ -370,7 +372,7 @@ def _groups(members: list[_Lane], expected: tuple[int, ...]) -> Iterator[tuple[l
         yield block, tuple(lane.rank for lane in block)
 
 
-def _apart(blocks: list[list[_Lane]]) -> float:
+def _apart(blocks: list[list[_MeetingLane]]) -> float:
     """How far the ends of each block's collectives lie apart, the worst of all; infinite where one can be no group."""
     worst = 0.0
     for block in blocks:
@@ -380,12 +382,12 @@ def _apart(blocks: list[list[_Lane]]) -> float:
     return worst
 
 
-def _plausible(members: list[_Lane]) -> bool:
+def _plausible(members: list[_MeetingLane]) -> bool:
     """Whether these can be one group."""
     return _spread(members) < np.inf
 
 
-def _spread(members: list[_Lane]) -> float:
+def _spread(members: list[_MeetingLane]) -> float:
     """How far ends lie apart, the median of the worst rank, once a constant (and drift) is taken off; infinite for
     those that can be no group: other kinds, another order, or ends that nothing brings together."""
     first = members[0]
@@ -416,7 +418,7 @@ def _spaced(count: int) -> Int64Array:
     return np.unique(np.linspace(0, count - 1, min(count, _MOST_LOOKED_AT)).astype(np.int64))
 
 
-def _match(lanes: list[_Lane], group: tuple[int, ...], expected: int) -> _Block:
+def _match(lanes: list[_MeetingLane], group: tuple[int, ...], expected: int) -> _Block:
     """The instances that at least two ranks hold."""
     if all((lane.sequence != UNKNOWN).all() for lane in lanes):
         keys = [lane.sequence for lane in lanes]
@@ -452,7 +454,7 @@ def _match(lanes: list[_Lane], group: tuple[int, ...], expected: int) -> _Block:
     )
 
 
-def _nearest(lane: _Lane, leader: _Lane) -> Int64Array:
+def _nearest(lane: _MeetingLane, leader: _MeetingLane) -> Int64Array:
     """For each collective of a rank the leader's that it is, by the offset that brings most ends of one kind together
     (of equals the smallest by the files' own clocks); -1: none, and none at all where chance could do as well."""
     nothing = np.full(len(lane.rows), -1, np.int64)

@@ -12,18 +12,18 @@ from msgspec.structs import replace
 
 from boundby.capture.folder import worker_of
 from boundby.jobs.diagnosis import FEW_STEPS, Chance, Culprit, Diagnosis, Job, diagnose, in_rounds
-from boundby.jobs.gather import Answer
-from boundby.jobs.laws import broken
-from boundby.jobs.lines import line_of
+from boundby.jobs.gather import Gathered
+from boundby.jobs.job_laws import broken
+from boundby.jobs.job_remedies import folded, remedy_of
 from boundby.jobs.meetings import Aligned, Clock, align
-from boundby.jobs.remedies import folded, remedy_of
-from boundby.jobs.summary import UNKNOWN, Group, RankSummary
+from boundby.jobs.rank_lines import line_of
+from boundby.jobs.rank_summary import UNKNOWN, RankGroup, RankSummary
 from boundby.model import units
 from boundby.model.arrays import Int64Array, factorize, group_sums
 from boundby.model.causes import CAUSE_KEYS, CAUSES, LETTER, SHORT_LABEL, Cause
 from boundby.model.errors import InputError
 from boundby.model.scale import HALF, NEGLIGIBLE, SLIGHT, SMALL
-from boundby.results.job import (
+from boundby.results.job_report import (
     Ended,
     JobReport,
     JobVerdict,
@@ -62,7 +62,7 @@ _FEW = 8
 MOST_RANKS = 1 << 20
 
 
-def merge(summaries: Sequence[RankSummary], path: str, unused: Sequence[Answer] = ()) -> JobReport:
+def merge(summaries: Sequence[RankSummary], path: str, unused: Sequence[Gathered] = ()) -> JobReport:
     """One report of all; ``unused``: reports that no summary is of. Raises InputError where there are fewer than two
     ranks."""
     kept, aligned, problems = choose(summaries)
@@ -152,7 +152,7 @@ def _are_apart(summaries: Sequence[RankSummary]) -> bool:
     return all(before[1] < after[0] for before, after in pairwise(spans))
 
 
-def _programs(summaries: Sequence[RankSummary], unused: Sequence[Answer]) -> tuple[ProgramOfRanks, ...]:
+def _programs(summaries: Sequence[RankSummary], unused: Sequence[Gathered]) -> tuple[ProgramOfRanks, ...]:
     """How programs ended, failed ones first: one entry for all ranks whose programs ended alike."""
     alike: dict[tuple[str, str, str | None], list[tuple[int, str, ProgramEnd]]] = {}
     of_ranks = [(place, one.name, one.program) for place, one in enumerate(summaries)]
@@ -170,7 +170,7 @@ def _programs(summaries: Sequence[RankSummary], unused: Sequence[Answer]) -> tup
     return tuple(sorted(found, key=lambda one: (one.program.ended != FAILED, one.program.after_ns)))
 
 
-def _failed(unused: Sequence[Answer]) -> list[str]:
+def _failed(unused: Sequence[Gathered]) -> list[str]:
     """What the programs of reports said that cannot be used."""
     ends = [(one.name, one.program) for one in unused if one.program is not None and one.program.ended == FAILED]
     return [f"The program of {name} failed: {end.words}." for name, end in ends]
@@ -497,7 +497,7 @@ def _verdict(
 def _lost_calls(summaries: Sequence[RankSummary]) -> int:
     """How many collectives of MPI ranks lack that others of their communicator have: all ranks make the same ones, but
     for the last, in which a rank that never ended may be."""
-    counts: dict[Group, Counter[int]] = {}
+    counts: dict[RankGroup, Counter[int]] = {}
     for place, summary in enumerate(summaries):
         collective = [message_kind(kind) == MessageKind.COLLECTIVE for kind in summary.kinds]
         is_collective = np.array(collective, bool)[summary.meetings.kind]
@@ -589,6 +589,3 @@ def _notes(
     if all(one.rank == UNKNOWN for one in summaries):
         notes.append("The reports do not tell their ranks: they stand in the order of their names.")
     return notes
-
-
-__all__ = ["choose", "merge"]

@@ -10,19 +10,19 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
-from boundby.correlation.messages import held
+from boundby.correlation.rank_messages import held
 from boundby.jobs.meetings import MESSAGE
-from boundby.jobs.summary import UNKNOWN, Group, Meetings
+from boundby.jobs.rank_summary import UNKNOWN, Meetings, RankGroup
 from boundby.model.arrays import Int64Array, factorize, is_any, ranked, unique
 from boundby.model.intervals import EMPTY, IntervalSet, union
 from boundby.trace.facts import Communicator
-from boundby.trace.tables import Messages
+from boundby.trace.tables import MessageTable
 from boundby.trace.vocabulary.os import WAITING, MessageKind, receives, sends
 
 WORLD = "all ranks"
 
 
-def message_meetings(timeline: Timeline, groups: dict[Group, int], kinds: dict[str, int]) -> Meetings:
+def message_meetings(timeline: Timeline, groups: dict[RankGroup, int], kinds: dict[str, int]) -> Meetings:
     """The meetings of the rank's thread that passes most messages. Adds to ``groups`` and ``kinds``."""
     trace = timeline.trace
     threads, counts = np.unique(trace.messages.thread, return_counts=True)
@@ -56,15 +56,15 @@ def passing_messages(timeline: Timeline) -> IntervalSet:
     return busy
 
 
-def _communicators(calls: Messages, known: list[Communicator]) -> tuple[npt.NDArray[np.int64], list[Group]]:
+def _communicators(calls: MessageTable, known: list[Communicator]) -> tuple[npt.NDArray[np.int64], list[RankGroup]]:
     """Of each call the communicator that it is on, and the communicators: named alike on all ranks by their size and by
     which of that size they are. Where a call does not tell its own, it is on the first."""
     groups, count = [], dict[int, int]()
     for one in known:
         count[one.size] = count.get(one.size, 0) + 1
-        groups.append(Group(f"communicator {count[one.size]} of {one.size} ranks", one.members))
+        groups.append(RankGroup(f"communicator {count[one.size]} of {one.size} ranks", one.members))
     if not groups:
-        return np.zeros(len(calls), np.int64), [Group(WORLD)]
+        return np.zeros(len(calls), np.int64), [RankGroup(WORLD)]
     handle, since = (np.array([getattr(one, what) for one in known], np.int64) for what in ("handle", "since_ns"))
     place = np.zeros(len(calls), np.int64)
     for number in np.argsort(since, kind="stable").tolist():  # a handle that is free is used again
@@ -74,10 +74,10 @@ def _communicators(calls: Messages, known: list[Communicator]) -> tuple[npt.NDAr
 
 def _collectives(
     timeline: Timeline,
-    calls: Messages,
+    calls: MessageTable,
     place: npt.NDArray[np.int64],
-    names: list[Group],
-    groups: dict[Group, int],
+    names: list[RankGroup],
+    groups: dict[RankGroup, int],
     kinds: dict[str, int],
     is_whole: bool,
 ) -> Meetings:
@@ -88,11 +88,11 @@ def _collectives(
 
 def _passed(
     timeline: Timeline,
-    calls: Messages,
+    calls: MessageTable,
     kind: npt.NDArray[np.int8],
     rows: npt.NDArray[np.intp],
-    own: tuple[npt.NDArray[np.int64], list[Group], int],
-    groups: dict[Group, int],
+    own: tuple[npt.NDArray[np.int64], list[RankGroup], int],
+    groups: dict[RankGroup, int],
     kinds: dict[str, int],
 ) -> Meetings:
     """Messages between two ranks, numbered by their ends, tag and communicator."""
@@ -110,7 +110,7 @@ def _passed(
     distinct, which = factorize(on, source, target, tag, is_exchange)
     group_of = [
         groups.setdefault(
-            Group(
+            RankGroup(
                 f"{names[one].name}, {f'between {src} and' if both else f'from {src} to'} {dst}, tag {tag}",
                 tuple(sorted({src, dst})),
             ),
@@ -134,7 +134,7 @@ def _passed(
 
 
 def _halves(
-    calls: Messages, rows: npt.NDArray[np.intp], is_send: npt.NDArray[np.bool_], is_exchange: npt.NDArray[np.bool_]
+    calls: MessageTable, rows: npt.NDArray[np.intp], is_send: npt.NDArray[np.bool_], is_exchange: npt.NDArray[np.bool_]
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """Which rows send, and which both send and receive. Of a call that does both (MPI_Sendrecv) nsys 2024 writes two
     rows that begin together: one of no length for what it sends, one for what it receives; or a single one, where rank,
@@ -145,14 +145,14 @@ def _halves(
     return np.where(is_half, length == 0, is_send), is_exchange & ~is_half
 
 
-def _is_world(group: Group) -> bool:
+def _is_world(group: RankGroup) -> bool:
     """Whether its ranks are numbered as the job's are."""
     return not group.ranks or group.ranks == tuple(range(len(group.ranks)))
 
 
 def _meetings(
     timeline: Timeline,
-    calls: Messages,
+    calls: MessageTable,
     ready: Int64Array,
     start: Int64Array,
     end: Int64Array,
@@ -188,14 +188,16 @@ def _order_in(group: npt.NDArray[np.int64]) -> Int64Array:
     return found
 
 
-def _named_groups(place: npt.NDArray[np.int64], names: list[Group], groups: dict[Group, int]) -> npt.NDArray[np.int64]:
+def _named_groups(
+    place: npt.NDArray[np.int64], names: list[RankGroup], groups: dict[RankGroup, int]
+) -> npt.NDArray[np.int64]:
     number = np.zeros(len(names), np.int64)
     for one in unique(place).tolist():
         number[one] = groups.setdefault(names[one], len(groups))
     return number[place]
 
 
-def _named_kinds(timeline: Timeline, calls: Messages, kinds: dict[str, int]) -> npt.NDArray[np.int64]:
+def _named_kinds(timeline: Timeline, calls: MessageTable, kinds: dict[str, int]) -> npt.NDArray[np.int64]:
     names = timeline.trace.names
     used, which = ranked(calls.name)
     return np.array([kinds.setdefault(names[one], len(kinds)) for one in used.tolist()], np.int64)[which]

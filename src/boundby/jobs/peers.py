@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from boundby.jobs.meetings import Aligned, is_passing
-from boundby.jobs.summary import RankSummary
+from boundby.jobs.rank_summary import RankSummary
 from boundby.model.arrays import Int64Array
 from boundby.model.scale import HALF, NEARLY_ALL
 
@@ -93,6 +93,3 @@ def _joined(count: int, groups: Iterable[tuple[int, ...]]) -> list[int]:
             low, high = sorted((root(rank), root(members[0])))
             first[high] = low
     return [root(rank) for rank in range(count)]
-
-
-__all__ = ["stages_of"]

@@ -20,18 +20,28 @@ from boundby.attribution.windows import parse_window
 from boundby.capture.folder import worker_of
 from boundby.jobs.meetings import is_passing
 from boundby.jobs.messages import message_meetings, passing_messages
-from boundby.jobs.summary import UNKNOWN, Group, Meetings, Own, Piece, RankSummary, compact, fingerprint, queued_ready
+from boundby.jobs.rank_summary import (
+    UNKNOWN,
+    Meetings,
+    Own,
+    Piece,
+    RankGroup,
+    RankSummary,
+    compact,
+    fingerprint,
+    queued_ready,
+)
 from boundby.model.arrays import Int64Array, factorize, pick, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.errors import InputError, SelectionError
 from boundby.model.intervals import EMPTY, NOTHING, IntervalSet, StepFunction, cut, union
-from boundby.structure.ranks import unfinished
+from boundby.structure.mpi_ranks import unfinished
 from boundby.structure.steps import find_steps
 from boundby.trace.facts import BROKEN_ROWS, UNBELIEVABLE
 from boundby.trace.program import program_end
 from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary.os import MessageKind
-from boundby.trace.vocabulary.ranges import is_library
+from boundby.trace.vocabulary.range_names import is_library
 
 #: Calls of message passing that nobody leaves before all have come, or before both ends have.
 _MEETING = re.compile(r"^P?MPI_(?:Barrier|All\w+|Reduce_scatter\w*|S?send|Recv|Send)$|^(?:c10d::|gloo:)\w+")
@@ -214,7 +224,7 @@ def _without_debits(timeline: Timeline, segments: Segments) -> _Columns:
     return start[order], end, cause, region
 
 
-class _Hosts(NamedTuple):
+class _RankHosts(NamedTuple):
     """Message passing of the host: when it is in any, and meetings of it that are known by their ranges' names."""
 
     inside: IntervalSet
@@ -228,24 +238,24 @@ def _are_told(trace: Trace) -> bool:
     return bool(((told.communicator >= 0) | (told.peer >= 0)).any()) and not trace.operations.is_communication.any()
 
 
-def _host_meetings(timeline: Timeline) -> _Hosts:
+def _host_meetings(timeline: Timeline) -> _RankHosts:
     """What the host passes; nothing where the devices communicate."""
     trace = timeline.trace
     if _are_told(trace):
-        return _Hosts(passing_messages(timeline), np.empty(0, np.int64), [])
+        return _RankHosts(passing_messages(timeline), np.empty(0, np.int64), [])
     wanted = {number for number, text in enumerate(trace.names) if _MESSAGE.match(text)}
     real = {number for number in wanted if trace.names[number].startswith("gloo:")}
     if real:  # what torch's own operators only ask for
         wanted = {number for number in wanted if not trace.names[number].startswith("c10d::")}
     if not wanted or trace.operations.is_communication.any():
-        return _Hosts(EMPTY, np.empty(0, np.int64), [])
+        return _RankHosts(EMPTY, np.empty(0, np.int64), [])
     ranges = trace.ranges
     rows = np.flatnonzero(np.isin(ranges.name, sorted(wanted)) & (ranges.end_ns - ranges.start_ns >= _SHORTEST_NS))
     rows = rows[np.lexsort((-ranges.end_ns[rows], ranges.start_ns[rows]))]
     reach = np.maximum.accumulate(ranges.end_ns[rows]) if len(rows) else rows
     outer = rows[np.append(True, ranges.start_ns[rows][1:] >= reach[:-1])] if len(rows) else rows
     names = [trace.names[number] for number in ranges.name[outer].tolist()]
-    return _Hosts(union(ranges.start_ns[outer], ranges.end_ns[outer]), outer.astype(np.int64), names)
+    return _RankHosts(union(ranges.start_ns[outer], ranges.end_ns[outer]), outer.astype(np.int64), names)
 
 
 def _as_communication(pieces: _Columns, inside: IntervalSet) -> _Columns:
@@ -270,10 +280,10 @@ def _once_set_up(meetings: Meetings, pieces: _Columns) -> Meetings:
 
 
 def _meetings(
-    timeline: Timeline, device: DeviceTimeline | None, hosts: _Hosts
-) -> tuple[Meetings, tuple[Group, ...], tuple[str, ...]]:
+    timeline: Timeline, device: DeviceTimeline | None, hosts: _RankHosts
+) -> tuple[Meetings, tuple[RankGroup, ...], tuple[str, ...]]:
     """Communication kernels of the device, and collective calls of the host."""
-    groups: dict[Group, int] = {}
+    groups: dict[RankGroup, int] = {}
     kinds: dict[str, int] = {}
     parts = []
     if device is not None:
@@ -287,7 +297,7 @@ def _meetings(
         count = int(met.sum())
         kept = [name for name, is_meeting in zip(names, met.tolist(), strict=True) if is_meeting]
         kind = [kinds.setdefault(name, len(kinds)) for name in kept]
-        group = [groups.setdefault(Group(PAIRS if is_passing(name) else EVERYBODY), len(groups)) for name in kept]
+        group = [groups.setdefault(RankGroup(PAIRS if is_passing(name) else EVERYBODY), len(groups)) for name in kept]
         parts.append(
             Meetings(
                 start[met],
@@ -309,7 +319,7 @@ def _meetings(
 
 
 def _device_meetings(
-    timeline: Timeline, device: DeviceTimeline, groups: dict[Group, int], kinds: dict[str, int]
+    timeline: Timeline, device: DeviceTimeline, groups: dict[RankGroup, int], kinds: dict[str, int]
 ) -> Meetings:
     trace, operations = timeline.trace, device.operations
     table = operations.table
@@ -331,10 +341,10 @@ def _device_meetings(
         shape = _KERNEL.search(trace.names[name]) if name >= 0 else None
         text = trace.names[named] if named >= 0 else shape[1] if shape else "collective"
         known = trace.process_groups[process_group] if process_group >= 0 else None
-        group, kind = Group(known.name, known.ranks) if known is not None else Group(""), _kind(text)
+        group, kind = RankGroup(known.name, known.ranks) if known is not None else RankGroup(""), _kind(text)
         if known is None and of_node >= 0:  # nodes are numbered as the program made them, the same on all ranks
             nth = in_graphs[kind] = in_graphs.get(kind, 0) + 1
-            group = Group(f"{kind} {nth} of a graph")
+            group = RankGroup(f"{kind} {nth} of a graph")
         group_of[place] = groups.setdefault(group, len(groups))
         kind_of[place] = kinds.setdefault(kind, len(kinds))
         width_of[place] = _BYTES.get(trace.names[data_type].lower(), 1) if data_type >= 0 else 1

@@ -14,7 +14,7 @@ never imported for a function that does not need it.
 
 from __future__ import annotations
 
-from boundby.measure.batches import throughput
+from boundby.measure.batch_sizes import throughput
 from boundby.measure.crossover import devices
 from boundby.measure.latencies import compare, compare_in_turns, latency, methods
 from boundby.measure.results import (

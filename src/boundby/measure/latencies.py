@@ -39,7 +39,7 @@ from boundby.measure.results import (
     Comparison,
     DeviceError,
     Latency,
-    Machine,
+    MeasuredOn,
     MeasureError,
     Methods,
     Mistake,
@@ -47,7 +47,7 @@ from boundby.measure.results import (
     TargetError,
     next_step,
 )
-from boundby.measure.sampling import Call, Sampler
+from boundby.measure.sampling import Sampler, TimedCall
 from boundby.measure.target import Options
 from boundby.model import statistics, units
 from boundby.model.errors import UserError
@@ -61,7 +61,12 @@ class LatencyRun:
     sampler: Sampler
 
     def __init__(
-        self, fn: Callable[..., object], inputs: tuple[Any, ...], options: Options, *, memory_errors: bool = False
+        self,
+        fn: Callable[..., object],
+        inputs: tuple[Any, ...],
+        options: Options,
+        *,
+        memory_errors: bool = False,
     ) -> None:
         """``memory_errors``: let errors of running out of memory through as they are."""
         if not callable(fn):
@@ -159,7 +164,7 @@ class LatencyRun:
         ]
         return replace(measured, mistakes=tuple(found))
 
-    def _call(self) -> Call:
+    def _call(self) -> TimedCall:
         fn, inputs, options = self.fn, self.inputs, self.options
         trained = options.mode == TRAINING and values.is_module(fn)
         if trained:
@@ -171,7 +176,7 @@ class LatencyRun:
             fresh = options.fresh_inputs
         elif options.fresh_inputs:
             fresh = functools.partial(values.copied, inputs)
-        return Call(fn, inputs, fresh, options.flush_l2, drop_gradients(self.modules) if trained else None)
+        return TimedCall(fn, inputs, fresh, options.flush_l2, drop_gradients(self.modules) if trained else None)
 
     def _first(self) -> None:
         call = self.call
@@ -288,14 +293,14 @@ def no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def machine() -> Machine:
+def machine() -> MeasuredOn:
     """Where this runs."""
     torch = loaded()
     try:
         load = round(os.getloadavg()[0], 2)
     except OSError:
         load = None
-    return Machine(
+    return MeasuredOn(
         python=platform.python_version(),
         platform=platform.platform(),
         processor=devices.processor(),

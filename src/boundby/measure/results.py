@@ -65,7 +65,7 @@ class DeviceState(Struct, frozen=True):
     persistence_mode: bool | None = None  # off: the driver is loaded again for the first program, which takes a second
 
 
-class Machine(Struct, frozen=True):
+class MeasuredOn(Struct, frozen=True):
     """Where it was measured."""
 
     python: str
@@ -89,14 +89,14 @@ class _Kept(Saved):
 
     def figure(self, path: str | Path) -> None:
         """Draw it as .png, .svg or .pdf, with matplotlib."""
-        from boundby.measure import figures
+        from boundby.measure import charts
 
-        figures.draw(self, path)  # type: ignore[arg-type]
+        charts.draw(self, path)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
-        from boundby.measure import tables
+        from boundby.measure import shown
 
-        return tables.render(self)  # type: ignore[arg-type]
+        return shown.render(self)  # type: ignore[arg-type]
 
 
 #: of a latency, worked out from its samples and written beside them
@@ -146,7 +146,7 @@ class Latency(_Kept, Struct, frozen=True):
     compiled_graphs: int | None  # torch.compile graphs made meanwhile; None: torch.compile was not in use
     before: DeviceState | None
     after: DeviceState | None
-    machine: Machine
+    machine: MeasuredOn
     mistakes: tuple[Mistake, ...] = ()
 
     @property
@@ -292,7 +292,7 @@ class Throughput(_Kept, Struct, frozen=True):
     reason: str  # stopped_by, in words
     memory_returned_bytes: int | None  # memory in use afterwards less that before: 0 is right
     mode: str | None
-    machine: Machine
+    machine: MeasuredOn
     mistakes: tuple[Mistake, ...] = ()
 
 
@@ -325,7 +325,7 @@ class Devices(_Kept, Struct, frozen=True):
     atol: float
     stopped_by: str
     mode: str | None
-    machine: Machine
+    machine: MeasuredOn
     mistakes: tuple[Mistake, ...] = ()
     quality: str | None = None  # what the figure of quality is called
 

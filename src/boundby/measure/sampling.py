@@ -111,7 +111,7 @@ class SamplingPlan(Struct, frozen=True):
     min_sampling_ns: int = MIN_SAMPLING_NS
 
 
-class Call(Struct):
+class TimedCall(Struct):
     """A function with its inputs, and what is done before each call but not timed."""
 
     function: Function
@@ -138,7 +138,7 @@ class Sampler(Struct, dict=True):
     """Times blocks of one call on one device. ``compiled`` counts torch.compile's graphs; a block in which one was
     made belongs to warm-up."""
 
-    call: Call
+    call: TimedCall
     device: Device
     method: str
     plan: SamplingPlan

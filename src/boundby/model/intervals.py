@@ -125,7 +125,7 @@ def expand(first: npt.NDArray[Any], stop: npt.NDArray[Any]) -> tuple[npt.NDArray
     return row, np.repeat(first.astype(np.intp), count) + offset
 
 
-class Coverage:
+class CoveredTime:
     """Answers "how much of the set lies before t" and so "how much of [a, b) is covered", in O(log n)."""
 
     def __init__(self, intervals: IntervalSet) -> None:

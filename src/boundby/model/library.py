@@ -34,7 +34,7 @@ _DTYPES = {
 }
 
 
-class Record:
+class CStruct:
     """A record whose fields are those of the struct of its name in ``structs.h``."""
 
     @cached_property

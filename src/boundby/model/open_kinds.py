@@ -14,7 +14,7 @@ _ALONE = "capture while no other process uses the GPU"
 _COMPARE = "make the change and compare: boundby compare BEFORE AFTER"
 
 
-class Kind(NamedTuple):
+class OpenKind(NamedTuple):
     """``sentence``: what is open, where nothing more is known of it. ``capture``: what would settle it."""
 
     sentence: str
@@ -23,52 +23,56 @@ class Kind(NamedTuple):
 
 KINDS = {
     # Of predictions.
-    "model": Kind("the replay errs by up to 5 % of what changes, and 10 % of loading and allocating", _COMPARE),
-    "unexplained": Kind("time without a recorded cause may go with the change, or stay", _BOTH),
-    "makers": Kind("a thread of the program prepares the input meanwhile, and may need as long for it", _COMPARE),
-    "allocations": Kind("allocations may or may not wait for the GPU", _HOST),
-    "order": Kind("which work comes first after the change is not known", _EVENTS),
-    "wakers": Kind("which thread wakes the sleeping ones is not known", _HOST),
-    "room": Kind("which kernels of several streams fit on the GPU together is not known", _COMPARE),
-    "outside": Kind(
+    "model": OpenKind("the replay errs by up to 5 % of what changes, and 10 % of loading and allocating", _COMPARE),
+    "unexplained": OpenKind("time without a recorded cause may go with the change, or stay", _BOTH),
+    "makers": OpenKind("a thread of the program prepares the input meanwhile, and may need as long for it", _COMPARE),
+    "allocations": OpenKind("allocations may or may not wait for the GPU", _HOST),
+    "order": OpenKind("which work comes first after the change is not known", _EVENTS),
+    "wakers": OpenKind("which thread wakes the sleeping ones is not known", _HOST),
+    "room": OpenKind("which kernels of several streams fit on the GPU together is not known", _COMPARE),
+    "outside": OpenKind(
         "what the GPU waits for outside of this trace may take as long as before",
         "capture the worker processes and the other ranks, too: boundby job",
     ),
-    "shared": Kind("another process seems to share the GPU, and may take more or less of it then", _ALONE),
-    "contradictions": Kind("the times deny some dependencies: as many others may be unknown", _EVENTS),
-    "lost-work": Kind("launches are on record whose work is not", _AGAIN),
-    "lost-calls": Kind("CUDA calls are missing from the record", _AGAIN),
-    "unwoken": Kind("the thread that the host waits for is not on record: it may have worked or slept", _HOST),
-    "idle-sleeps": Kind("sleeps that cost the GPU hardly any idle time may last as long as before", _HOST),
-    "clock": Kind("the GPU's clock may be ahead of the host's", "capture again, with another version of the profiler"),
-    "waits-first": Kind("the saving depends on whether the host's waits are removed first", _COMPARE),
-    "range-of-change": Kind("the change makes it faster by a factor that is not known exactly", _COMPARE),
+    "shared": OpenKind("another process seems to share the GPU, and may take more or less of it then", _ALONE),
+    "contradictions": OpenKind("the times deny some dependencies: as many others may be unknown", _EVENTS),
+    "lost-work": OpenKind("launches are on record whose work is not", _AGAIN),
+    "lost-calls": OpenKind("CUDA calls are missing from the record", _AGAIN),
+    "unwoken": OpenKind("the thread that the host waits for is not on record: it may have worked or slept", _HOST),
+    "idle-sleeps": OpenKind("sleeps that cost the GPU hardly any idle time may last as long as before", _HOST),
+    "clock": OpenKind(
+        "the GPU's clock may be ahead of the host's", "capture again, with another version of the profiler"
+    ),
+    "waits-first": OpenKind("the saving depends on whether the host's waits are removed first", _COMPARE),
+    "range-of-change": OpenKind("the change makes it faster by a factor that is not known exactly", _COMPARE),
     # Of verdicts.
-    "no-calls": Kind("CUDA API calls were not captured, so idle time has no owner", "nsys: --trace=cuda,nvtx,osrt"),
-    "no-gpu": Kind("no GPU work is on record", "capture a part of the program that uses the GPU: boundby doctor"),
-    "no-verdict": Kind("no verdict can be given", ""),
-    "no-cause": Kind("no cause stands out", ""),
-    "close": Kind("another cause is close behind", _COMPARE),
-    "turned": Kind("what is not on record could make another cause the bigger one", _BOTH),
-    "together": Kind("the host's causes together would save more", _COMPARE),
-    "waits-stay": Kind("while the host's waits stay, removing another cause would save more", _COMPARE),
-    "unlike-account": Kind("what the account shows and what the replay saves differ", _BOTH),
-    "unreplayed": Kind("the trace cannot be replayed reliably", _EVENTS),
-    "bad-times": Kind("the times of many rows contradict others: no time in this report is sure", _AGAIN),
-    "bad-rows": Kind("some rows of the report are missing or cannot be right: others may be, too", _AGAIN),
-    "single-row": Kind("a single row of the report tells of time at the ends of the window", _AGAIN),
-    "unrecorded": Kind("a part of the time is not recorded", _HOST),
-    "profiler": Kind("a part of the time is the profiler's own", "capture less: nsys without --sample and --backtrace"),
-    "opaque-graphs": Kind(
+    "no-calls": OpenKind("CUDA API calls were not captured, so idle time has no owner", "nsys: --trace=cuda,nvtx,osrt"),
+    "no-gpu": OpenKind("no GPU work is on record", "capture a part of the program that uses the GPU: boundby doctor"),
+    "no-verdict": OpenKind("no verdict can be given", ""),
+    "no-cause": OpenKind("no cause stands out", ""),
+    "close": OpenKind("another cause is close behind", _COMPARE),
+    "turned": OpenKind("what is not on record could make another cause the bigger one", _BOTH),
+    "together": OpenKind("the host's causes together would save more", _COMPARE),
+    "waits-stay": OpenKind("while the host's waits stay, removing another cause would save more", _COMPARE),
+    "unlike-account": OpenKind("what the account shows and what the replay saves differ", _BOTH),
+    "unreplayed": OpenKind("the trace cannot be replayed reliably", _EVENTS),
+    "bad-times": OpenKind("the times of many rows contradict others: no time in this report is sure", _AGAIN),
+    "bad-rows": OpenKind("some rows of the report are missing or cannot be right: others may be, too", _AGAIN),
+    "single-row": OpenKind("a single row of the report tells of time at the ends of the window", _AGAIN),
+    "unrecorded": OpenKind("a part of the time is not recorded", _HOST),
+    "profiler": OpenKind(
+        "a part of the time is the profiler's own", "capture less: nsys without --sample and --backtrace"
+    ),
+    "opaque-graphs": OpenKind(
         "CUDA graphs are recorded as one piece each, not as kernels, copies and gaps", "nsys: --cuda-graph-trace=node"
     ),
-    "unseen": Kind("the GPU's counters show work of which no operation is on record", _ALONE),
-    "silent": Kind("CUDA calls stop on record before the end, while ranges go on", _AGAIN),
-    "no-host": Kind("neither CPU scheduling, samples nor OS calls were captured", _HOST),
-    "preempted": Kind(
+    "unseen": OpenKind("the GPU's counters show work of which no operation is on record", _ALONE),
+    "silent": OpenKind("CUDA calls stop on record before the end, while ranges go on", _AGAIN),
+    "no-host": OpenKind("neither CPU scheduling, samples nor OS calls were captured", _HOST),
+    "preempted": OpenKind(
         "the host's thread was runnable and waited for a core", "capture while no other program computes"
     ),
-    "thinned": Kind(
+    "thinned": OpenKind(
         "context switches are missing: when the host computed, slept or waited for another thread is not sure",
         _AGAIN,
     ),

@@ -29,7 +29,7 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.causes import CAUSES, Cause
-from boundby.model.intervals import NOTHING, Coverage, IntervalSet, depths, first_free_lanes, union
+from boundby.model.intervals import NOTHING, CoveredTime, IntervalSet, depths, first_free_lanes, union
 from boundby.model.library import int64, integers, run
 from boundby.model.scale import LIST
 from boundby.plot_data.work_tables import RegionIndex
@@ -37,7 +37,7 @@ from boundby.results.plot_data import AccountLane, CauseBins, CauseSegments, Ran
 from boundby.stats.host import launching_thread
 from boundby.trace.tables import Direction, MemoryKind, OpKind, Trace
 from boundby.trace.vocabulary.cuda import plain_name
-from boundby.trace.vocabulary.kernels import kernel_label
+from boundby.trace.vocabulary.kernel_names import kernel_label
 
 # Stretches kept exactly, in all lanes together: some 20 characters each in a page.
 MOST_SEGMENTS = 60_000
@@ -151,7 +151,7 @@ def _cpu(timeline: Timeline, thread: int, edges: Int64Array) -> _Cpu:
 
 
 def _within(intervals: IntervalSet, edges: Int64Array) -> Int64Array:
-    covered: Int64Array = np.diff(Coverage(intervals).until(edges))
+    covered: Int64Array = np.diff(CoveredTime(intervals).until(edges))
     return covered
 
 

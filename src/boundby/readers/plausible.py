@@ -31,13 +31,13 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.expressions import expression
-from boundby.model.intervals import Coverage, do_nest, union
+from boundby.model.intervals import CoveredTime, do_nest, union
 from boundby.model.scale import A_FEW_LINES, HABIT, HALF, MANY, NEGLIGIBLE, SMALL
 from boundby.trace.facts import BROKEN_ROWS, UNBELIEVABLE, TraceWarning
-from boundby.trace.tables import NO_CORRELATION, ApiCalls, Direction, Intervals, OpKind, Trace
+from boundby.trace.tables import NO_CORRELATION, CallTable, Direction, Intervals, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, is_call
 from boundby.trace.vocabulary.os import blocked_on
-from boundby.trace.vocabulary.ranges import fold_names, is_step
+from boundby.trace.vocabulary.range_names import fold_names, is_step
 
 # The longest part of a sequence that ascends, and what lies out of it.
 
@@ -236,7 +236,7 @@ def unlike_any_machine(trace: Trace) -> str | None:
     lasted, busy = calls.end_ns - calls.start_ns, table.end_ns - table.start_ns
     copies = is_any(table.direction, (Direction.HTOD, Direction.DTOH)) & (table.kind == OpKind.MEMCPY)
     waits = np.flatnonzero((kind == CallClass.SYNC) & (lasted > CLOCK_ERROR_NS))
-    within = Coverage(union(table.start_ns, table.end_ns)).within(calls.start_ns[waits], calls.end_ns[waits])
+    within = CoveredTime(union(table.start_ns, table.end_ns)).within(calls.start_ns[waits], calls.end_ns[waits])
     launches = kind == CallClass.LAUNCH
     is_lost = launches.copy()
     is_lost[launch[launch >= 0]] = False
@@ -403,7 +403,7 @@ def _after_waits(trace: Trace, call: npt.NDArray[np.intp]) -> BoolArray:
     return late
 
 
-def _returned(calls: ApiCalls, wait: npt.NDArray[np.intp], since_ns: Int64Array) -> Int64Array:
+def _returned(calls: CallTable, wait: npt.NDArray[np.intp], since_ns: Int64Array) -> Int64Array:
     """When the first of these waits returns that begin at these times or later; `_NEVER` without one."""
     chosen = wait[np.argsort(calls.start_ns[wait], kind="stable")]
     until = np.append(np.minimum.accumulate(calls.end_ns[chosen][::-1])[::-1], _NEVER)

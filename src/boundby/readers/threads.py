@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from boundby.model.arrays import Int64Array, pick, unique
 from boundby.model.intervals import MOST_APART, taking_turns
 from boundby.trace.facts import TraceWarning
-from boundby.trace.tables import Table, Trace
+from boundby.trace.tables import ColumnTable, Trace
 
 
 def in_turns(trace: Trace) -> Trace:
@@ -29,7 +29,7 @@ def in_turns(trace: Trace) -> Trace:
     tables: dict[str, Any] = {
         name: table
         for name, table in ((name, getattr(trace, name)) for name in trace.__struct_fields__)
-        if isinstance(table, Table) and "thread" in table.__struct_fields__
+        if isinstance(table, ColumnTable) and "thread" in table.__struct_fields__
     }
     who, begin, end = _on_record(trace, list(tables.values()))
     stands_for = np.arange(len(process))

@@ -27,7 +27,7 @@ from boundby.results.report import (
     Top,
 )
 from boundby.results.saved import escaped
-from boundby.results.serving import ServingReport, ServingSteps
+from boundby.results.serving_report import ServingReport, ServingSteps
 from boundby.trace.facts import ProgramEnd
 
 MOST_CHARACTERS = 4_000

@@ -84,7 +84,7 @@ def _terminal(examined: Examined, surface: Surface, min_share: float | None) -> 
     look = {"width": surface.width, "color_system": surface.color_system, "unicode": surface.unicode}
     if surface.full:
         return terminal.render(examined.report, **look, min_share=min_share)  # type: ignore[arg-type]
-    return screen.render(examined.report, **look, options=screen.Options(min_share, surface.top, surface.sort))  # type: ignore[arg-type]
+    return screen.render(examined.report, **look, options=screen.ScreenOptions(min_share, surface.top, surface.sort))  # type: ignore[arg-type]
 
 
 def _html(examined: Examined, _: Surface, min_share: float | None) -> str:

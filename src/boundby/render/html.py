@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
     from boundby.document.blocks import Document
-    from boundby.results.job import JobReport
+    from boundby.results.job_report import JobReport
 
 MOST_FINDINGS = 5
 FOLDER = Path(__file__).parent

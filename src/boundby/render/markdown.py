@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from boundby.document import report_document, sentences, view
 from boundby.document.blocks import letters, region_name, segments
-from boundby.document.view import Account
+from boundby.document.view import ShownAccount
 from boundby.model import units
 from boundby.model.causes import LETTER
 from boundby.render import to_markdown
@@ -59,7 +59,7 @@ def _lead(lead: sentences.Lead) -> str:
     return "\n\n".join([*([f"```text\n{own}\n```"] if own else []), *map(escape, lead.told)])
 
 
-def _devices(devices: Sequence[Account]) -> str:
+def _devices(devices: Sequence[ShownAccount]) -> str:
     """All devices in one table, below what each group of them is bound by."""
     heads = [f"### {escape(str(headline))}" for headline, _ in view.summaries(devices)]
     rows = [
@@ -76,7 +76,7 @@ def _devices(devices: Sequence[Account]) -> str:
     return "\n\n".join((*heads, table(("GPU", "bound by", "account", "busy", "window", "max"), "lllrrr", rows)))
 
 
-def _account(account: Account, *, folded: bool = False) -> str:
+def _account(account: ShownAccount, *, folded: bool = False) -> str:
     lines = [f"### {escape(str(account.headline))}", ""]
     if account.lead is not None:
         lines += [_lead(account.lead), ""]

@@ -15,7 +15,7 @@ from rich.text import Text
 from boundby.document import sentences, view
 from boundby.document.blocks import clean, part_name, region_name
 from boundby.document.sentences import not_captured
-from boundby.document.view import Account, Row
+from boundby.document.view import Row, ShownAccount
 from boundby.model import units
 from boundby.model.causes import SHORT_LABEL
 from boundby.model.scale import A_FEW_LINES, LIST, SMALL, TABLE
@@ -48,7 +48,7 @@ CALLS_DECIDE = SMALL  # of the window in API calls or waits: then calls are show
 _SHOWN_WARNINGS = ("clock", "cycles", "events", "lost", "mpi", "row")
 
 
-class Options(Struct, frozen=True):
+class ScreenOptions(Struct, frozen=True):
     """What a user asked for. ``top``: rows of each table, instead of what fits; ``sort``: what regions go by."""
 
     min_share: float | None = None
@@ -62,7 +62,7 @@ def render(
     width: int = DEFAULT_WIDTH,
     color_system: ColorSystem | None = None,
     unicode: bool = True,
-    options: Options = Options(),  # noqa: B008
+    options: ScreenOptions = ScreenOptions(),  # noqa: B008
 ) -> str:
     """At most `MOST_LINES` lines (more only where more rows were asked for, or on a narrow terminal)."""
     face = Face(max(width, MIN_WIDTH), color_system, unicode)
@@ -96,7 +96,7 @@ def _accounts(report: Report, face: Face) -> list[list[Text]]:
     return [ended, summary[: MOST_ENDED if shown[0].lead else 4] + first, parts.side_by_side(shown[:8], face)]
 
 
-def _in_full(account: Account, face: Face) -> list[Text]:
+def _in_full(account: ShownAccount, face: Face) -> list[Text]:
     lines = parts.headline(account.headline, face)
     if steady := account.steady(face.width):
         lines += face.within(steady, 1)
@@ -120,14 +120,14 @@ def _in_full(account: Account, face: Face) -> list[Text]:
     return lines + face.within(account.sure, 3, style=DIM)
 
 
-def _first(account: Account, face: Face) -> list[Text]:
+def _first(account: ShownAccount, face: Face) -> list[Text]:
     """What to do first, and about the second cause of a mixed verdict: never cut."""
     other = account.first_of_other
     lines = face.wrapped(other, first=Text("And: ", style=parts.first_style(face))) if other else []
     return [*parts.first(account.first, face), *lines]
 
 
-def _regions(report: Report, face: Face, options: Options, room: int) -> list[Text]:
+def _regions(report: Report, face: Face, options: ScreenOptions, room: int) -> list[Text]:
     """Regions down to the depth that matters; ``room``: lines, heading and note included."""
     if not any(region.path for region in report.regions):
         return parts.no_regions(report, face)
@@ -150,7 +150,7 @@ def _regions(report: Report, face: Face, options: Options, room: int) -> list[Te
     return lines + uneven
 
 
-def _worth(selection: view.Selection, most: int, options: Options) -> list[Row]:
+def _worth(selection: view.Selection, most: int, options: ScreenOptions) -> list[Row]:
     """The largest rows, each below what holds it, in the order of the tree."""
     every = list(selection.every_row)
     if options.top is None:
@@ -206,7 +206,7 @@ def _columns(names: int, rows: Sequence[Row], face: Face) -> tuple[int, list[Fac
     return name, [replace(one, width=one.width + spare) if one.head == "ACCOUNT" else one for one in columns]
 
 
-def _findings(report: Report, face: Face, options: Options) -> list[Text]:
+def _findings(report: Report, face: Face, options: ScreenOptions) -> list[Text]:
     """The best ones, two lines each; advice that stands on top already is not said again."""
     worth = [item for item in report.findings if item.severity != sentences.NOTE]
     shown = worth[: options.top or MOST_FINDINGS]
@@ -248,7 +248,7 @@ def _begin(text: str, width: int, face: Face) -> str:
     return f"{kept.rpartition(' ')[0].rstrip(' ,;:(') or kept}{face.ellipsis}"
 
 
-def _tops(report: Report, face: Face, options: Options) -> list[Text]:
+def _tops(report: Report, face: Face, options: ScreenOptions) -> list[Text]:
     """Kernels with most time and, where the host's calls decide, these beside them."""
     kernels, calls = view.tops(report)
     most = options.top or MOST_TOPS

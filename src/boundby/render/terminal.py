@@ -9,7 +9,7 @@ from rich.text import Text
 
 from boundby.document import report_document, sentences, view
 from boundby.document.blocks import cells, clean, region_name, segments
-from boundby.document.view import Account, Row
+from boundby.document.view import Row, ShownAccount
 from boundby.model import units
 from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS, OTHER
 from boundby.model.scale import LIST, SMALL
@@ -118,7 +118,7 @@ def first(told: sentences.First, face: Face) -> list[Text]:
     return lines
 
 
-def _in_full(account: Account, face: Face) -> list[Text]:
+def _in_full(account: ShownAccount, face: Face) -> list[Text]:
     lines = headline(replace(account, name=face.fit(account.name, face.width // 2)).headline, face)
     if account.lead is not None:
         lines += told_of(account.lead, face)
@@ -145,7 +145,7 @@ def headline(headline: sentences.Headline, face: Face) -> list[Text]:
     return [line] if line.cell_len <= face.width else face.wrapped(str(headline), style=STRONG)
 
 
-def _braces(account: Account, utilization: float, face: Face) -> Text:
+def _braces(account: ShownAccount, utilization: float, face: Face) -> Text:
     """Under the bar: how much of it the GPU works, how much it idles."""
     lengths = cells(account.parts, face.width, at_least_one=True)
     busy = sum(length for part, length in zip(account.parts, lengths, strict=True) if part.cause in _BUSY)
@@ -158,7 +158,7 @@ def _braces(account: Account, utilization: float, face: Face) -> Text:
     return face.line((face.brace(working, busy) + face.brace(waiting, face.width - busy), DIM))
 
 
-def summary(members: Sequence[Account], face: Face) -> list[Text]:
+def summary(members: Sequence[ShownAccount], face: Face) -> list[Text]:
     if members[0].lead is not None:
         return [*headline(members[0].headline, face), *told_of(members[0].lead, face)]
     lines: list[Text] = []
@@ -171,7 +171,7 @@ def summary(members: Sequence[Account], face: Face) -> list[Text]:
     return lines
 
 
-def side_by_side(members: Sequence[Account], face: Face) -> list[Text]:
+def side_by_side(members: Sequence[ShownAccount], face: Face) -> list[Text]:
     """One bar an account, all of one width, so that they compare."""
     name = min(max(len(account.name) for account in members), face.width // 3)
     bound = natural("BOUND BY", (account.bound for account in members))

@@ -13,11 +13,11 @@ from boundby.model.arrays import FloatArray, Int64Array
 from boundby.model.causes import BUSY_CAUSES, REMOVABLE, Cause
 from boundby.model.scale import HALF, NEGLIGIBLE, NOTABLE
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
-from boundby.native.forward import AT_ONCE
-from boundby.replay.predictor import MODEL_ERROR, Predictor, Step, most_saved
+from boundby.native.passes import AT_ONCE
+from boundby.replay.predictor import MODEL_ERROR, Predictor, ReplayStep, most_saved
 from boundby.replay.removals import Scope, Without
-from boundby.replay.uncertainty import Range
-from boundby.results.report import Doubt
+from boundby.replay.uncertainty import OpenRange
+from boundby.results.report import OpenDoubt
 
 # Regions below this share of the window are not replayed: they cannot save more than they hold.
 REGION_SHARE = NEGLIGIBLE
@@ -47,8 +47,8 @@ class Counterfactuals(Struct, frozen=True):
     region: Mapping[int, Mapping[str, int]] = field(default_factory=dict)  # by region, summed over devices
     alone: Mapping[int, Mapping[str, int]] = field(default_factory=dict)  # by region, while all else stays as it ran
     predicted_ns: Mapping[int, Mapping[str, int]] = field(default_factory=dict)  # windows by device index and scenario
-    between: Mapping[int, Mapping[str, Range]] = field(default_factory=dict)  # how short and how long these may be
-    doubts: Mapping[int, tuple[Doubt, ...]] = field(default_factory=dict)  # by device index
+    between: Mapping[int, Mapping[str, OpenRange]] = field(default_factory=dict)  # how short and how long these may be
+    doubts: Mapping[int, tuple[OpenDoubt, ...]] = field(default_factory=dict)  # by device index
     unreliable: str | None = None
     undelayed: Undelayed | None = None  # where nothing but turns on the device makes it unreliable
     filled: Filled | None = None  # where work is lost
@@ -108,12 +108,12 @@ def savings_by_cause(predictor: Predictor) -> dict[int, dict[str, int]]:
 
 
 def _device_savings(
-    predictor: Predictor, held: set[Cause], last: tuple[Step, ...]
+    predictor: Predictor, held: set[Cause], last: tuple[ReplayStep, ...]
 ) -> tuple[dict[int, dict[str, int]], bool]:
     """Savings by device index and cause, and whether all of them are from the program as it ran. ``held``: the causes
     that there is anything of; ``last``: changes that are made to all that is compared."""
-    no_waits = Step(Without(("sync",)), predictor.everywhere)
-    gone = {cause: Step(Without((cause.key,)), predictor.everywhere) for cause in held}
+    no_waits = ReplayStep(Without(("sync",)), predictor.everywhere)
+    gone = {cause: ReplayStep(Without((cause.key,)), predictor.everywhere) for cause in held}
     predictor.ask((no_waits, *last), *((no_waits, gone[cause], *last) for cause in gone if cause != Cause.SYNC))
     without_sync = predictor.windows(no_waits, *last)
     measured = predictor.windows(*last) if last else predictor.measured_ns
@@ -161,7 +161,9 @@ def _ask_everywhere(predictor: Predictor, held: set[Cause]) -> None:
     causes = [(Without(scenario.causes),) for scenario in SCENARIOS.values() if keys & set(scenario.causes)]
     no_waits = Without(("sync",))
     both = [more for key in sorted(keys) for more in ((Without((key,)),), (no_waits, Without((key,))))]
-    predictor.ask(*([Step(change, predictor.everywhere) for change in each] for each in (*causes, (no_waits,), *both)))
+    predictor.ask(
+        *([ReplayStep(change, predictor.everywhere) for change in each] for each in (*causes, (no_waits,), *both))
+    )
 
 
 def _scenarios(predictor: Predictor, held: set[Cause]) -> dict[int, dict[str, int]]:
@@ -182,15 +184,15 @@ def _scenarios(predictor: Predictor, held: set[Cause]) -> dict[int, dict[str, in
 
 def _ranges(
     predictor: Predictor, predicted: Mapping[int, Mapping[str, int]], held: set[Cause]
-) -> dict[int, dict[str, Range]]:
+) -> dict[int, dict[str, OpenRange]]:
     """What the trace leaves open of every scenario's windows."""
     keys = {cause.key for cause in held}
-    found: dict[int, dict[str, Range]] = {index: {} for index in predicted}
+    found: dict[int, dict[str, OpenRange]] = {index: {} for index in predicted}
     for scenario in SCENARIOS.values():
         lengths = [by_scenario[scenario.key] for by_scenario in predicted.values()]
-        ranges = [Range(length, (), floor) for length, floor in zip(lengths, predictor.floors_ns, strict=True)]
+        ranges = [OpenRange(length, (), floor) for length, floor in zip(lengths, predictor.floors_ns, strict=True)]
         if keys & set(scenario.causes):
-            ranges = predictor.between(lengths, Step(Without(scenario.causes), predictor.everywhere))
+            ranges = predictor.between(lengths, ReplayStep(Without(scenario.causes), predictor.everywhere))
         for index, between in zip(predicted, ranges, strict=True):
             found[index][scenario.key] = between
     for ranges_of in found.values():  # an order that is open for a part is open for the whole
@@ -207,7 +209,7 @@ def _regions(
     inclusive: Int64Array,
     held: set[Cause],
     held_ns: FloatArray,
-    last: tuple[Step, ...] = (),
+    last: tuple[ReplayStep, ...] = (),
     *,
     is_as_it_ran: bool = False,
 ) -> tuple[dict[int, dict[str, int]], dict[int, dict[str, int]]]:
@@ -258,14 +260,14 @@ def _worth_replaying(held_ns: FloatArray, total_ns: int) -> set[Cause]:
 
 
 def _most_everywhere(
-    predictor: Predictor, held: set[Cause], last: tuple[Step, ...]
+    predictor: Predictor, held: set[Cause], last: tuple[ReplayStep, ...]
 ) -> tuple[dict[Cause, int], dict[Cause, int]]:
     """What removing each cause saves everywhere, from the program as it ran or as it would without waits, whichever
     is more, and from the program as it ran: removing it in a region only saves hardly more than that."""
-    no_waits = Step(Without(("sync",)), predictor.everywhere)
+    no_waits = ReplayStep(Without(("sync",)), predictor.everywhere)
     measured = predictor.windows(*last) if last else predictor.measured_ns
     waitless = predictor.windows(no_waits, *last)
-    gone = {cause: Step(Without((cause.key,)), predictor.everywhere) for cause in held}
+    gone = {cause: ReplayStep(Without((cause.key,)), predictor.everywhere) for cause in held}
     predictor.ask(*((*steps, *last) for step in gone.values() for steps in ((step,), (no_waits, step))))
     alone = {cause: most_saved(measured, predictor.windows(gone[cause], *last)) for cause in held}
     then = {cause: most_saved(waitless, predictor.windows(no_waits, gone[cause], *last)) for cause in held}
@@ -285,17 +287,17 @@ class _Asked(NamedTuple):
 
 
 def _region_savings(
-    predictor: Predictor, asked: Sequence[_Asked], last: tuple[Step, ...]
+    predictor: Predictor, asked: Sequence[_Asked], last: tuple[ReplayStep, ...]
 ) -> list[tuple[dict[str, int], dict[str, int]]]:
     """Savings of removals of these causes inside one region only, for each of several: its waits, and every other cause
     once its waits are gone; then of those that are asked alone. Of several devices, which run at the same time, the one
     that saves most."""
     measured = predictor.windows(*last) if last else predictor.measured_ns
-    questions: dict[tuple[int, Cause, bool], tuple[Step, ...]] = {}
+    questions: dict[tuple[int, Cause, bool], tuple[ReplayStep, ...]] = {}
     for number, (scope, worth, alone) in enumerate(asked):
-        no_waits = Step(Without(("sync",)), scope)
+        no_waits = ReplayStep(Without(("sync",)), scope)
         causes: list[Cause] = [cause for cause in sorted(worth) if cause != Cause.SYNC]
-        gone: dict[Cause, Step] = {cause: Step(Without((cause.key,)), scope) for cause in causes}
+        gone: dict[Cause, ReplayStep] = {cause: ReplayStep(Without((cause.key,)), scope) for cause in causes}
         if Cause.SYNC in worth:
             questions[number, Cause.SYNC, False] = (no_waits, *last)
         questions |= {(number, cause, False): (no_waits, step, *last) for cause, step in gone.items()}
@@ -316,7 +318,7 @@ def _following(predictor: Predictor, position: int, savings: Mapping[str, int], 
     gone = tuple(dict.fromkeys(("sync", best)))
     also = [Without((cause.key,)) for cause in sorted(held) if cause.key not in gone]
     predictor.ask(
-        *([Step(change, predictor.everywhere) for change in (Without(gone), *more)] for more in [(), *zip(also)])
+        *([ReplayStep(change, predictor.everywhere) for change in (Without(gone), *more)] for more in [(), *zip(also)])
     )
     base = predictor.without(gone)[position]
     return {

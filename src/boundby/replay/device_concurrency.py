@@ -10,7 +10,7 @@ import numpy.typing as npt
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array, as_rows, ranked, spread, unique
 from boundby.model.intervals import taking_turns
 from boundby.model.scale import NOTABLE
-from boundby.native.forward import FIRST_KERNEL
+from boundby.native.passes import FIRST_KERNEL
 from boundby.replay.graph import Graph
 from boundby.replay.streams import SWITCH_LIMIT_NS
 from boundby.trace.tables import Direction, Operations, OpKind, Trace

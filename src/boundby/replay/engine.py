@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from boundby.model.arrays import Int32Array, Int64Array, compact, factorize, in_order, pick
 from boundby.model.scale import HARDLY
-from boundby.native.forward import NEVER, NONE, Costs, Links, Pass, Spans, Windows, find_late, forward, in_turns, spans
+from boundby.native.passes import NEVER, NONE, Costs, Links, Pass, Spans, Windows, find_late, forward, in_turns, spans
 from boundby.replay.device_concurrency import find_exclusions
 from boundby.replay.graph import Graph
 

@@ -36,7 +36,7 @@ from boundby.model.arrays import (
 from boundby.model.causes import Cause
 from boundby.model.intervals import IntervalSet, contains, intersect
 from boundby.model.scale import SMALL
-from boundby.native.pieces import cut_intervals
+from boundby.native.passes import cut_intervals
 from boundby.replay.agreement import Disagreement, find_disagreements
 from boundby.replay.wakeups import NO_WAKEUPS, Wakeups, find_hand_overs, find_wakeups, makes_ahead
 from boundby.trace.tables import OpKind

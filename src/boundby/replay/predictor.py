@@ -30,7 +30,7 @@ from boundby.model.causes import REMOVABLE, Cause
 from boundby.model.intervals import clip, union
 from boundby.model.scale import A_FEW_LINES, HABIT, HARDLY, NEGLIGIBLE, NOTABLE, SMALL
 from boundby.model.units import percent
-from boundby.native.forward import AT_ONCE, NEVER, NONE, Column, Costs, Less, Spans, Windows
+from boundby.native.passes import AT_ONCE, NEVER, NONE, Column, Costs, Less, Spans, Windows
 from boundby.replay.build import build_graph
 from boundby.replay.engine import replay_otherwise, replay_spans, run_ahead_ns
 from boundby.replay.graph import Graph
@@ -49,8 +49,8 @@ from boundby.replay.removals import (
     window_scope,
 )
 from boundby.replay.trust import Open, find_doubts, find_open, gap_before
-from boundby.replay.uncertainty import OUTSIDE, Range
-from boundby.results.report import Doubt
+from boundby.replay.uncertainty import OUTSIDE, OpenRange
+from boundby.results.report import OpenDoubt
 from boundby.trace.tables import OpKind
 
 # When more than this share of the window is delay that no dependency explains, predictions are not to be trusted.
@@ -87,7 +87,7 @@ class _Widening:
     """A range that one thing after the other widens, to no more than its ends."""
 
     def __init__(self, predicted_ns: int, ends_ns: tuple[int, int], floor_ns: int) -> None:
-        self.range = Range(predicted_ns, (), floor_ns)
+        self.range = OpenRange(predicted_ns, (), floor_ns)
         self._least_ns, self._most_ns = ends_ns
 
     def reach(
@@ -115,7 +115,7 @@ def _is_of_kernels(change: Change) -> bool:
 Name = tuple[Change | str | bool, ...]
 
 
-class Step(NamedTuple):
+class ReplayStep(NamedTuple):
     """One change, and where it is made."""
 
     change: Change
@@ -219,11 +219,11 @@ class Predictor:
         ] = {}  # by law: by how much of a window replays broke it at most, and were put right
         self._costs_without = lru_cache(maxsize=1)(self._remove)
 
-    def windows(self, *steps: Step) -> list[int]:
+    def windows(self, *steps: ReplayStep) -> list[int]:
         """Length of each device's window in nanoseconds after these changes, one after the other."""
         return self.ask(steps)[0]
 
-    def ask(self, *questions: Sequence[Step]) -> list[list[int]]:
+    def ask(self, *questions: Sequence[ReplayStep]) -> list[list[int]]:
         """`windows` of each of these: several are replayed at once."""
         names = [
             number if (name := self._name(steps)) is None else name for number, steps in enumerate(questions)
@@ -237,14 +237,14 @@ class Predictor:
             known |= {name: self._judged(rest[name], each) for name, each in zip(asked, lengths, strict=True)}
         return [known[name] for name in names]
 
-    def _name(self, steps: Sequence[Step]) -> Name | None:
+    def _name(self, steps: Sequence[ReplayStep]) -> Name | None:
         """By what the answer is known once it was asked for: changes made everywhere."""
         is_named = all(
             step.scope is self.everywhere and isinstance(step.change, Without | WithoutOpen) for step in steps
         )
         return self._removed(steps) if is_named else None
 
-    def _removed(self, steps: Sequence[Step]) -> Name:
+    def _removed(self, steps: Sequence[ReplayStep]) -> Name:
         """What is removed by these steps, one after the other: each cause once, if there is anything of it; and whether
         queues are not limited then."""
         found: list[Change | str] = []
@@ -269,7 +269,7 @@ class Predictor:
         """Which regions hold anything that can be removed. Shape (regions,)."""
         return filled_regions(self.graph, self.everywhere, len(self.timeline.ownership.regions))
 
-    def _judged(self, steps: Sequence[Step], found: Sequence[_Length]) -> list[int]:
+    def _judged(self, steps: Sequence[ReplayStep], found: Sequence[_Length]) -> list[int]:
         """The windows of what was replayed, put right where it breaks a law."""
         is_less = all(is_removal(step.change) for step in steps)
         lengths, begins_sooner = [], False
@@ -287,7 +287,7 @@ class Predictor:
             self._begins_sooner |= {name} if begins_sooner else set()
         return lengths
 
-    def _replay(self, asked: Sequence[Sequence[Step]]) -> list[list[_Length]]:
+    def _replay(self, asked: Sequence[Sequence[ReplayStep]]) -> list[list[_Length]]:
         """The window of each device after these changes. Costs, which take memory, are made one after the other; where
         a change takes nothing away, they are those of before, and known."""
         place: WeakKeyDictionary[Costs, int] = WeakKeyDictionary()  # of those that are replayed now
@@ -327,7 +327,7 @@ class Predictor:
             return 0 if span_ns >= self.floors_ns[number] else self._floor_ns(duration_ns.column, number)
         return self._floor_ns(duration_ns, number)
 
-    def _costs(self, steps: Sequence[Step]) -> Costs:
+    def _costs(self, steps: Sequence[ReplayStep]) -> Costs:
         """What everything costs after these changes."""
         costs, gone = self.graph.costs, set[str]()
         for position, (change, scope) in enumerate(steps):
@@ -360,8 +360,8 @@ class Predictor:
     ) -> list[int]:
         """Length of each device's window in nanoseconds without these causes (everywhere, or in a scope); ``first``:
         in the program in which these are gone everywhere already."""
-        begin = () if first is None else (Step(Without(first), self.everywhere),)
-        return self.windows(*begin, Step(Without(tuple(causes)), scope or self.everywhere))
+        begin = () if first is None else (ReplayStep(Without(first), self.everywhere),)
+        return self.windows(*begin, ReplayStep(Without(tuple(causes)), scope or self.everywhere))
 
     def scope(
         self, *, calls: BoolArray | None = None, operations: BoolArray | None = None, regions: BoolArray | None = None
@@ -374,7 +374,7 @@ class Predictor:
         return scope.selected(self.graph, calls, operations)
 
     @cached_property
-    def doubts(self) -> Mapping[int, tuple[Doubt, ...]]:
+    def doubts(self) -> Mapping[int, tuple[OpenDoubt, ...]]:
         """By device index: what of its window the replay had to take as it was, largest first."""
         return find_doubts(self.timeline, self.graph, self.open)
 
@@ -393,11 +393,11 @@ class Predictor:
         return WithoutOpen(replace(self.open, sleep_ns=np.zeros_like(self.open.sleep_ns)))
 
     @cached_property
-    def undelayed(self) -> Step:
+    def undelayed(self) -> ReplayStep:
         """The step that takes nothing but delays of ready work away."""
         nothing, per_operation = np.zeros_like(self.open.sleep_ns), np.zeros_like(self.open.delay_ns)
         found = replace(self.open, sleep_ns=nothing, lag_ns=nothing, call_ns=nothing, wait_inside_ns=per_operation)
-        return Step(WithoutOpen(found), self.everywhere)
+        return ReplayStep(WithoutOpen(found), self.everywhere)
 
     @cached_property
     def open_share(self) -> float:
@@ -412,7 +412,7 @@ class Predictor:
         ]
         return float(max(shares, default=0.0))
 
-    def between(self, predicted_ns: Sequence[int], *steps: Step) -> list[Range]:
+    def between(self, predicted_ns: Sequence[int], *steps: ReplayStep) -> list[OpenRange]:
         """How short and how long each device's window may be after these changes, of which the replay says
         ``predicted_ns``.
 
@@ -425,10 +425,12 @@ class Predictor:
         open_ns, explained_ns = list(predicted_ns), self.measured_ns
         if self.open_share >= LEAST_OPEN:
             nothing_open = self.without_open if leaves_input else self._without_open_but_sleeps
-            open_ns = self.windows(*steps, Step(nothing_open, steps[-1].scope))
-            explained_ns = self.windows(Step(nothing_open, self.everywhere))
+            open_ns = self.windows(*steps, ReplayStep(nothing_open, steps[-1].scope))
+            explained_ns = self.windows(ReplayStep(nothing_open, self.everywhere))
         is_fed = not leaves_input and not self._removed(steps)[-1] and bool(self.open.fed_ns.any())
-        fed_ns = self.windows(*steps, Step(Keeping(self.open.fed_ns), steps[-1].scope)) if is_fed else predicted_ns
+        fed_ns = (
+            self.windows(*steps, ReplayStep(Keeping(self.open.fed_ns), steps[-1].scope)) if is_fed else predicted_ns
+        )
         costs = self._costs(steps)
         is_of_kernels = all(_is_of_kernels(step.change) for step in steps)
         may_go_with_it = any(isinstance(step.change, Faster) or _is_of_kernels(step.change) for step in steps)
@@ -521,7 +523,7 @@ class Predictor:
     def _busy_ns(self) -> list[int]:
         return [clip(device.busy, device.low_ns, device.high_ns).total for device in self.devices]
 
-    def _allocated_otherwise_ns(self, steps: Sequence[Step], is_waitless: bool) -> list[int] | None:
+    def _allocated_otherwise_ns(self, steps: Sequence[ReplayStep], is_waitless: bool) -> list[int] | None:
         """The windows if allocations of which it is open whether they wait do not where they are taken to, and do where
         they are not; None: there are none."""
         graph, measured = self.graph, self.graph.costs
@@ -652,7 +654,7 @@ class Predictor:
             bounds_ns.append((first, last))
         return bounds_ns
 
-    def next_bounds(self, *steps: Step, left_ns: Sequence[int] | None = None) -> list[str | None]:
+    def next_bounds(self, *steps: ReplayStep, left_ns: Sequence[int] | None = None) -> list[str | None]:
         """What would save most on each device once these changes are made, everywhere: waits of what is left
         (``left_ns``, if it is more than the replay says), any other cause once nothing waits. What was removed
         everywhere bounds nothing. None: nothing worth 1 % of what is left."""
@@ -660,7 +662,7 @@ class Predictor:
         wholly = (step.change for step in steps if step.scope is self.everywhere)
         gone = {cause for change in wholly if isinstance(change, Without) for cause in change.causes}
         also = [("sync",), *(("sync", cause.key) for cause in REMOVABLE if cause.key not in {"sync", *gone})]
-        asked = [(*steps, Step(Without(causes), self.everywhere)) for causes in also]
+        asked = [(*steps, ReplayStep(Without(causes), self.everywhere)) for causes in also]
         *lengths, left = self.ask(*asked, steps) if left_ns is None else (*self.ask(*asked), [*left_ns])
         waitless, after = lengths[0], {causes[-1]: windows for causes, windows in zip(also, lengths, strict=True)}
         if "sync" in gone:

@@ -13,11 +13,11 @@ from boundby.model.errors import SelectionError, did_you_mean
 from boundby.model.expressions import expression
 from boundby.model.intervals import clip, union
 from boundby.model.scenarios import SCENARIOS
-from boundby.replay.predictor import Predictor, Step
+from boundby.replay.predictor import Predictor, ReplayStep
 from boundby.replay.removals import Change, Faster, FasterHost, Scope, Without
 from boundby.results.report import WhatIf
 from boundby.trace.tables import OpKind
-from boundby.trace.vocabulary.kernels import kernel_label
+from boundby.trace.vocabulary.kernel_names import kernel_label
 
 _FASTER = expression(r"^(kernels|copies|comm|cpu|kernel:(?P<glob>.+))=(?P<factor>-?\d+(?:\.\d+)?)$")
 OVERLAPPED = {"copies_overlapped": "copies_free", "comm_overlapped": "comm_free"}
@@ -55,7 +55,7 @@ def answer(
     what would bound next, which takes replays of its own. Raises SelectionError."""
     terms = [term.strip() for term in scenario.split("+") if term.strip()]
     scope = predictor.scope(regions=inside)
-    steps = [Step(change, scope) for change in _at_once([_change(term, predictor) for term in terms])]
+    steps = [ReplayStep(change, scope) for change in _at_once([_change(term, predictor) for term in terms])]
     if not steps:
         raise SelectionError("The scenario is empty.", f"Known: {FORMS}.")
     floors = [_floor(predictor, term, scope) for term in terms if term in OVERLAPPED]
@@ -105,18 +105,18 @@ def next_bounds(predictor: Predictor, predictions: Iterable[WhatIf]) -> Mapping[
         by_name.setdefault(item.scenario, {})[item.device] = item.predicted_ns
     found: dict[tuple[int, str], str | None] = {}
     for name, predicted_ns in by_name.items():
-        gone = Step(Without(SCENARIOS[name].causes), predictor.everywhere)
+        gone = ReplayStep(Without(SCENARIOS[name].causes), predictor.everywhere)
         bounds = predictor.next_bounds(gone, left_ns=[predicted_ns[number] for number in numbers])
         found |= {(number, name): bound for number, bound in zip(numbers, bounds, strict=True)}
     return found
 
 
-def _windows(predictor: Predictor, steps: Sequence[Step]) -> list[int]:
+def _windows(predictor: Predictor, steps: Sequence[ReplayStep]) -> list[int]:
     """Length of each device's window after these changes. Removing more never makes a program slower; where streams
     take turns, a replay's order of them can."""
     if not all(isinstance(step.change, Without) for step in steps):
         return predictor.windows(*steps)
-    parts = [[Step(Without((cause,)), step.scope)] for step in steps for cause in _causes(step.change)]
+    parts = [[ReplayStep(Without((cause,)), step.scope)] for step in steps for cause in _causes(step.change)]
     return [min(lengths) for lengths in zip(predictor.measured_ns, *predictor.ask(steps, *parts), strict=True)]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from boundby.model.arrays import Int32Array, Int64Array, compact, offsets, pick, scattered
-from boundby.native.forward import Costs, Links
+from boundby.native.passes import Costs, Links
 from boundby.replay.events import MOST_CLOCK_ERROR_NS
 from boundby.replay.graph import Contradictions, Graph
 from boundby.replay.streams import NEVER, NONE

@@ -26,10 +26,10 @@ from boundby.model.arrays import (
 )
 from boundby.model.causes import REMOVABLE, Cause
 from boundby.model.scenarios import SCENARIOS
-from boundby.native.forward import Column, Costs, Less
+from boundby.native.passes import Column, Costs, Less
 from boundby.replay.graph import Graph
 from boundby.replay.trust import Open
-from boundby.replay.waits import USUAL_RETURN_NS
+from boundby.replay.wait_edges import USUAL_RETURN_NS
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
 

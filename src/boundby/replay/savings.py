@@ -9,9 +9,9 @@ import numpy as np
 from msgspec.structs import replace
 
 from boundby.model.arrays import BoolArray
-from boundby.replay.predictor import LEAST_OPEN, MODEL_ERROR, Predictor, Step, most_saved
+from boundby.replay.predictor import LEAST_OPEN, MODEL_ERROR, Predictor, ReplayStep, most_saved
 from boundby.replay.removals import Change, Faster, Without
-from boundby.replay.uncertainty import Range
+from boundby.replay.uncertainty import OpenRange
 
 SavingNs = tuple[int, int]
 Key = tuple[object, ...]
@@ -46,7 +46,7 @@ class Savings:
         self._longest_ns = max(predictor.measured_ns, default=0)
         self._has_open = predictor.open_share >= LEAST_OPEN
         whole = replace(predictor.everywhere, operations=np.ones_like(predictor.everywhere.operations))
-        self._explained = Step(predictor.without_open, whole)
+        self._explained = ReplayStep(predictor.without_open, whole)
         self._explained_ns: list[int] | None = None
         self.asked = 0  # questions that were replayed
 
@@ -84,26 +84,26 @@ class Savings:
         """What each of these questions saves; those that are new are replayed at once."""
         if self.unreliable is not None:
             return None
-        keys, new = [], dict[Key, Step]()
+        keys, new = [], dict[Key, ReplayStep]()
         for key, change, where in asked:
             keys.append(key)
             if key not in self._known and key not in new:
-                new[key] = Step(change, self._predictor.scope(**where))
+                new[key] = ReplayStep(change, self._predictor.scope(**where))
         if new:
             self._known |= dict(zip(new, self._ranges([*new.values()], is_wait=is_wait), strict=True))
             self.asked += len(new)
         return [self._known[key] for key in keys]
 
-    def _ranges(self, steps: Sequence[Step], *, is_wait: bool) -> list[SavingNs]:
+    def _ranges(self, steps: Sequence[ReplayStep], *, is_wait: bool) -> list[SavingNs]:
         """What each of these changes saves: all that decides it is replayed at once."""
         predictor = self._predictor
         waitless = predictor.without(("sync",))
         waits_matter = most_saved(predictor.measured_ns, waitless) >= WAITS_SHARE * self._longest_ns
-        asked: list[list[Step]] = [[step] for step in steps]
+        asked: list[list[ReplayStep]] = [[step] for step in steps]
         if self._has_open:
             asked += [[step, self._explained] for step in steps]
         if has_waits := waits_matter and not is_wait:
-            asked += [[Step(Without(("sync",)), predictor.everywhere), step] for step in steps]
+            asked += [[ReplayStep(Without(("sync",)), predictor.everywhere), step] for step in steps]
         if self._has_open and self._explained_ns is None:
             *left, self._explained_ns = predictor.ask(*asked, [self._explained])
         else:
@@ -111,7 +111,7 @@ class Savings:
         ranges = []
         for number in range(len(steps)):
             alone, *others = left[number :: len(steps)]
-            found = Range(most_saved(predictor.measured_ns, alone))
+            found = OpenRange(most_saved(predictor.measured_ns, alone))
             if has_waits and found.told_ns:
                 found = found.between("waits-first", most_saved(waitless, others[-1]))
             if self._explained_ns is not None:

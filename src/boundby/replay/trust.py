@@ -30,10 +30,10 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.causes import Cause
-from boundby.model.intervals import Coverage, contains, union
+from boundby.model.intervals import CoveredTime, contains, union
 from boundby.model.scale import HABIT, MANY
 from boundby.replay.graph import Graph
-from boundby.results.report import Doubt, Window
+from boundby.results.report import OpenDoubt, Window
 from boundby.trace.vocabulary.cuda import CallClass
 
 # A sync returns so soon after what it waits for, on a busy machine too; what is more was something else.
@@ -83,7 +83,7 @@ def find_open(timeline: Timeline, graph: Graph) -> Open:
     late = np.flatnonzero(costs.unexplained_delay_ns)
     delay = np.zeros(len(late), np.int64)
     for device in timeline.devices:
-        busy, place = Coverage(device.busy), np.flatnonzero(device_of_node[sleeps] == device.index)
+        busy, place = CoveredTime(device.busy), np.flatnonzero(device_of_node[sleeps] == device.index)
         worked[place] = busy.within(begin[place], np.maximum(end[sleeps[place]], begin[place]))
         place = np.flatnonzero(device_of_node[calls] == device.index)
         called[place] = busy.within(links.node_begin_ns[calls[place]], links.node_end_ns[calls[place]])
@@ -97,7 +97,7 @@ def find_open(timeline: Timeline, graph: Graph) -> Open:
     for number in unique(thread_of).tolist():
         if len((makes := timeline.host_state.fed(number)).start):
             place = np.flatnonzero(thread_of == number)
-            fed[place] = Coverage(makes).within(begin[place], np.maximum(end[sleeps[place]], begin[place]))
+            fed[place] = CoveredTime(makes).within(begin[place], np.maximum(end[sleeps[place]], begin[place]))
     starved_ns = np.where(device_of_node[sleeps] >= 0, slept - sleep_ns, 0)
     wait_inside_ns = compact(_waits_inside(timeline, graph))
     syncs = np.flatnonzero(graph.syncs)
@@ -177,7 +177,7 @@ def _waits_inside(timeline: Timeline, graph: Graph) -> Int64Array:
 
 def _held_up(device: DeviceTimeline, low: Int64Array, high: Int64Array) -> float:
     edges = np.linspace(device.low_ns, device.high_ns, SPANS + 1).astype(np.int64)
-    within = Coverage(union(low, high)).within(edges[:-1], edges[1:])
+    within = CoveredTime(union(low, high)).within(edges[:-1], edges[1:])
     return float((within >= HELD_UP * np.maximum(np.diff(edges), 1)).mean())
 
 
@@ -187,12 +187,12 @@ def _rows(ns: Int64Array) -> tuple[npt.NDArray[np.intp], Int64Array]:
     return rows, ns[rows]
 
 
-def find_doubts(timeline: Timeline, graph: Graph, found: Open) -> dict[int, tuple[Doubt, ...]]:
+def find_doubts(timeline: Timeline, graph: Graph, found: Open) -> dict[int, tuple[OpenDoubt, ...]]:
     """By device index: what of its window the replay had to take as it was, largest first."""
     return {device.index: tuple(_doubts(timeline, graph, found, device)) for device in timeline.devices}
 
 
-def _doubts(timeline: Timeline, graph: Graph, found: Open, device: DeviceTimeline) -> Iterator[Doubt]:
+def _doubts(timeline: Timeline, graph: Graph, found: Open, device: DeviceTimeline) -> Iterator[OpenDoubt]:
     links, table = graph.links, timeline.trace.operations
     window = max(device.high_ns - device.low_ns, 1)
     start, begin = (graph.device, links.start_ns, True), (found.device_of_node, links.node_begin_ns, False)
@@ -219,5 +219,5 @@ def _doubts(timeline: Timeline, graph: Graph, found: Open, device: DeviceTimelin
         told = worst if is_operation else timeline.trace.threads[worst].tid
         mine = lane == worst
         span = Window(int(time[mine].min()), int((time[mine] + length[mine]).max()))
-        doubts.append(Doubt(kind, share, told if is_operation else None, None if is_operation else told, span))
+        doubts.append(OpenDoubt(kind, share, told if is_operation else None, None if is_operation else told, span))
     yield from sorted(doubts, key=lambda doubt: (-doubt.share, doubt.kind))

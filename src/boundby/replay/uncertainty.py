@@ -41,7 +41,7 @@ def level(steps: int) -> str:
     return CONFIDENCES[min(steps, len(CONFIDENCES) - 1)]
 
 
-class Range(NamedTuple):
+class OpenRange(NamedTuple):
     """A number with all that is uncertain of it."""
 
     told_ns: int
@@ -88,7 +88,7 @@ class Range(NamedTuple):
         *,
         steps: int = 0,
         where: Sequence[str] = (),
-    ) -> Range:
+    ) -> OpenRange:
         """The range with one thing more uncertain: because of it the number may be as small as that, and as large. What
         widens nothing and lowers no confidence is not uncertain."""
         low, high, _ = summed(self.told_ns, self.uncertainties)
@@ -97,11 +97,11 @@ class Range(NamedTuple):
             return self
         return self._replace(uncertainties=(*self.uncertainties, uncertainty(kind, less, more, steps, where=where)))
 
-    def between(self, kind: str, *others_ns: int) -> Range:
+    def between(self, kind: str, *others_ns: int) -> OpenRange:
         """The range with one thing more uncertain, because of which the number may as well be each of these."""
         return self.reaching(kind, min(others_ns, default=None), max(others_ns, default=None))
 
-    def told_as(self, told_ns: int, kind: str) -> Range:
+    def told_as(self, told_ns: int, kind: str) -> OpenRange:
         """The same ends of another number, which may lie outside of them: then the range reaches there, too. What is
         between the two numbers is no longer uncertain at one end, and is at the other, of this kind."""
         later_ns = told_ns - self.told_ns
@@ -109,7 +109,7 @@ class Range(NamedTuple):
         found = self._replace(told_ns=told_ns, uncertainties=rest)
         return found.reaching(kind, min(self.low_ns, told_ns), max(self.high_ns, told_ns))
 
-    def up_to(self, most_ns: int) -> Range:
+    def up_to(self, most_ns: int) -> OpenRange:
         """The range as far as it is no more than that."""
         found = self.told_as(min(self.told_ns, most_ns), "model")._replace(floor_ns=min(self.floor_ns, most_ns))
         return found._replace(uncertainties=_less(found.uncertainties, "high_ns", max(found.high_ns - most_ns, 0)))

@@ -204,7 +204,7 @@ def _makings(timeline: Timeline, wakeups: Wakeups, rows: npt.NDArray[np.intp], m
     return found
 
 
-class _Thread(NamedTuple):
+class _Sleeper(NamedTuple):
     """What can be known of one thread that may have woken another."""
 
     number: int
@@ -231,7 +231,7 @@ def _in_process(timeline: Timeline, members: list[int], rows: npt.NDArray[np.int
     waker = np.full(len(order), -1, np.int64)
     signal, ways = np.zeros(len(order), np.int64), list[_Told]()
 
-    def tell(other: _Thread, found: BoolArray, at: Int64Array, seems: IntervalSet) -> None:
+    def tell(other: _Sleeper, found: BoolArray, at: Int64Array, seems: IntervalSet) -> None:
         if (found & (thread != other.number)).any():
             found = found & (thread != other.number)
             waker[found], signal[found] = other.number, at[found]
@@ -268,7 +268,7 @@ def _in_process(timeline: Timeline, members: list[int], rows: npt.NDArray[np.int
     return Wakeups(thread[found], begin[found], end[found], waker[found], signal[found])
 
 
-def _alone(threads: list[_Thread]) -> list[IntervalSet]:
+def _alone(threads: list[_Sleeper]) -> list[IntervalSet]:
     """When each is the only one that is awake: where one is, the sum of the numbers of all that are is its own."""
     sides = [(times, step * place) for place, one in enumerate(threads) for times, step in _sides(one.awake)]
     at = np.concatenate([times for times, _ in sides])
@@ -349,7 +349,7 @@ def _chance(count: int, of: int, share: float) -> float:
     return math.exp(min(ways + count * math.log(share), of * (seen * math.log(share / seen) + rest)))
 
 
-def _describe(timeline: Timeline, thread: int) -> _Thread | None:
+def _describe(timeline: Timeline, thread: int) -> _Sleeper | None:
     evidence, life = timeline.host_state.evidence(thread), lifetime(timeline.trace, thread)
     if life is None or not evidence.is_known:
         return None
@@ -358,7 +358,7 @@ def _describe(timeline: Timeline, thread: int) -> _Thread | None:
     in_call = union(timeline.calls.start_ns[rows], timeline.calls.end_ns[rows])
     is_seen = len(in_call.start) > 0 or evidence.on_cpu is not None or evidence.shown is not None
     awake = subtract(complement(evidence.asleep, *life), in_call) if is_seen else EMPTY
-    return _Thread(thread, evidence.asleep, rests, awake, _signals(timeline.trace, thread, life))
+    return _Sleeper(thread, evidence.asleep, rests, awake, _signals(timeline.trace, thread, life))
 
 
 def _signals(trace: Trace, thread: int, life: tuple[int, int]) -> Int64Array:

@@ -52,7 +52,7 @@ class Flat(Struct, frozen=True):
     only: tuple[str, ...] = ()
 
 
-class Column(Struct, frozen=True):
+class ColumnMark(Struct, frozen=True):
     """In flat tables: another ``name`` (of what has parts, their prefix), and ``after`` which field it stands.
     ``joined``: what stands between the parts of a tuple of texts. ``is_left_out``: it has no column."""
 
@@ -64,13 +64,13 @@ class Column(Struct, frozen=True):
 
 UNWRITTEN = Mark()  #: not in JSON, nor in tables
 BY_CAUSE = Mark()  #: a mapping of every cause to nanoseconds, in the order of causes
-NO_COLUMN = Column(is_left_out=True)
+NO_COLUMN = ColumnMark(is_left_out=True)
 
 _MOST = 1 << 63  # numbers of results are of 64 bits
 Natural = Annotated[int, Least(0)]
 NonNegative = Annotated[float, Least(0)]
 Times = Annotated[Mapping[str, Natural], BY_CAUSE]
-Path = Annotated[tuple[str, ...], Column(joined="/")]
+Path = Annotated[tuple[str, ...], ColumnMark(joined="/")]
 
 
 class _Derived(Struct, frozen=True):
@@ -90,7 +90,7 @@ def derived(after: str, *, is_key: bool = True, is_column: bool = True) -> Calla
     return mark
 
 
-class Kind(Struct, frozen=True, dict=True):
+class PlainKind(Struct, frozen=True, dict=True):
     """An annotation taken apart: the bare type, whether None will do, and every mark."""
 
     bare: Any
@@ -106,7 +106,7 @@ class Kind(Struct, frozen=True, dict=True):
         return typing.get_origin(self.bare) or self.bare
 
     @functools.cached_property
-    def arguments(self) -> tuple[Kind, ...]:
+    def arguments(self) -> tuple[PlainKind, ...]:
         """What a tuple or mapping holds."""
         return tuple(kind_of(argument) for argument in typing.get_args(self.bare) if argument is not Ellipsis)
 
@@ -142,7 +142,7 @@ class Member(Struct, frozen=True, dict=True):
     """One field or derived property of a result, in its place."""
 
     name: str
-    kind: Kind
+    kind: PlainKind
     is_required: bool = False  # a field without a default
     derived: _Derived | None = None
 
@@ -158,7 +158,7 @@ class Member(Struct, frozen=True, dict=True):
 
     @functools.cached_property
     def is_column(self) -> bool:
-        column = self.kind.mark(Column)
+        column = self.kind.mark(ColumnMark)
         if column is not None and column.is_left_out:
             return False
         return self.derived.is_column if self.derived else UNWRITTEN not in self.kind.marks
@@ -169,7 +169,7 @@ def one_line(text: str) -> str:
     return " ".join(text.strip().split("\n\n")[0].split())
 
 
-def kind_of(annotation: Any) -> Kind:
+def kind_of(annotation: Any) -> PlainKind:
     """Take an annotation apart."""
     marks: tuple[Any, ...] = ()
     is_optional = False
@@ -181,7 +181,7 @@ def kind_of(annotation: Any) -> Kind:
             (annotation,) = (one for one in typing.get_args(annotation) if one is not type(None))
             is_optional = True
         else:
-            return Kind(annotation, is_optional, marks)
+            return PlainKind(annotation, is_optional, marks)
 
 
 _MEMBERS: dict[Any, tuple[Member, ...]] = {}
@@ -256,7 +256,7 @@ def _keys(kind: Any) -> tuple[tuple[str, Getter, Getter], ...]:
     return _KEYS[kind]
 
 
-def _order(kind: Kind) -> Getter:
+def _order(kind: PlainKind) -> Getter:
     """Mappings get an order of their own, whatever order they were filled in. Free ones (evidence) keep theirs."""
     if BY_CAUSE in kind.marks:
         return lambda time: {key: time.get(key, 0) for key in CAUSE_KEYS}
@@ -279,7 +279,7 @@ def from_plain(kind: type[T], data: Any) -> T:
     return result
 
 
-def _built(kind: Kind, data: Any, where: str) -> Any:
+def _built(kind: PlainKind, data: Any, where: str) -> Any:
     if data is None and kind.is_optional:
         return None
     if kind.is_dataclass:
@@ -305,7 +305,7 @@ def _built(kind: Kind, data: Any, where: str) -> Any:
     return _bounded(kind, data if is_whole else _checked(data, kind.bare, where), where)
 
 
-def _bounded(kind: Kind, value: Any, where: str) -> Any:
+def _bounded(kind: PlainKind, value: Any, where: str) -> Any:
     """A text or number, if it is one that could have been written. JSON's 1e999 and NaN are none."""
     if isinstance(value, str):
         if kind.values is not None and value not in kind.values:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from boundby.model.causes import CAUSE_KEYS
 from boundby.model.errors import UserError
 from boundby.model.scale import HALF
-from boundby.results.codec import BY_CAUSE, Column, Flat, Getter, Member, members, to_plain, valid
+from boundby.results.codec import BY_CAUSE, ColumnMark, Flat, Getter, Member, members, to_plain, valid
 from boundby.results.report import Counters, DeviceReport, Finding, RegionReport, Report, ThreadReport
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def columns_of(kind: type[Any]) -> tuple[TableColumn, ...]:
     """The columns that the annotations of a dataclass give."""
     shown = [member for member in members(kind) if member.is_column]
     for member in tuple(shown):
-        mark = member.kind.mark(Column)
+        mark = member.kind.mark(ColumnMark)
         if mark is not None and mark.after:
             shown.remove(member)
             shown.insert([other.name for other in shown].index(mark.after) + 1, member)
@@ -132,7 +132,7 @@ def columns_of(kind: type[Any]) -> tuple[TableColumn, ...]:
 
 def _of(member: Member) -> Iterator[TableColumn]:
     """The columns of one field: itself, or its parts."""
-    kind, mark, get = member.kind, member.kind.mark(Column) or Column(), attrgetter(member.name)
+    kind, mark, get = member.kind, member.kind.mark(ColumnMark) or ColumnMark(), attrgetter(member.name)
     head = "" if kind.mark(Flat) else member.name if mark.name is None else mark.name
     if kind.is_dataclass:
         for inner in columns_of(kind.bare):

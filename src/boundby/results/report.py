@@ -19,7 +19,7 @@ from boundby.results.codec import (
     LATER,
     NO_COLUMN,
     UNWRITTEN,
-    Column,
+    ColumnMark,
     Flat,
     Least,
     Named,
@@ -480,7 +480,7 @@ class Verdict(Struct, frozen=True):
     because: Annotated[
         str,
         "The two or three numbers that decide the verdict, one short clause.",
-        Column(after="bound_next"),
+        ColumnMark(after="bound_next"),
     ] = ""
     saving_ns: Annotated[
         int | None,
@@ -601,7 +601,7 @@ class _WithCopies:
 
     @property
     @derived(after="memcpy", is_key=False)
-    def copied(self) -> Annotated[Copied, Column("copy")]:
+    def copied(self) -> Annotated[Copied, ColumnMark("copy")]:
         """Copies of all directions together."""
         each = self.memcpy.values()
         return Copied(
@@ -660,7 +660,7 @@ class OneTimePart(Struct, frozen=True):
     ns: Annotated[Natural, "Nanoseconds; the parts sum to what lies between the window's begin and the steady steps."]
 
 
-class Doubt(Struct, frozen=True):
+class OpenDoubt(Struct, frozen=True):
     """Something that the replay had to take as it was measured, because no recorded dependency explains it."""
 
     kind: Annotated[
@@ -679,7 +679,7 @@ class Doubt(Struct, frozen=True):
 class DeviceReport(_WithCopies, Struct, frozen=True, kw_only=True):
     """A device's account, verdict and figures."""
 
-    id: Annotated[Natural, "Device id, as in trace.gpus.", Column("device")]
+    id: Annotated[Natural, "Device id, as in trace.gpus.", ColumnMark("device")]
     name: Annotated[str, "Name of the GPU."]
     window: Window
     busy_ns: Annotated[Natural, "Nanoseconds in which at least one operation ran (a union, not a sum)."]
@@ -693,10 +693,10 @@ class DeviceReport(_WithCopies, Struct, frozen=True, kw_only=True):
         Natural | None,
         "Nanoseconds in which the launching thread neither waits for the device nor sleeps; null where not captured.",
     ]
-    verdict: Annotated[Verdict, Flat(), Column(after="name")]
-    time: Annotated[Times, Column(""), "The account: nanoseconds by cause; they sum to the window."]
-    gaps: Annotated[Gaps, Column("gap")]
-    kernels: Annotated[Kernels, Column("kernel")]
+    verdict: Annotated[Verdict, Flat(), ColumnMark(after="name")]
+    time: Annotated[Times, ColumnMark(""), "The account: nanoseconds by cause; they sum to the window."]
+    gaps: Annotated[Gaps, ColumnMark("gap")]
+    kernels: Annotated[Kernels, ColumnMark("kernel")]
     api: ApiCalls
     sync: Syncs
     memcpy: Memcpy
@@ -730,7 +730,7 @@ class DeviceReport(_WithCopies, Struct, frozen=True, kw_only=True):
         "What the window holds before the steady steps, longest first; empty where steady is null.",
     ] = ()
     doubts: Annotated[
-        tuple[Doubt, ...],
+        tuple[OpenDoubt, ...],
         LATER,
         NO_COLUMN,
         "What the replay had to take as it was, largest first; it widens predictions.",
@@ -775,8 +775,8 @@ class ThreadReport(Struct, frozen=True, kw_only=True):
     name: Annotated[str, "Thread name."]
     total_ns: Annotated[Natural, "Nanoseconds covered by the thread's ranges (the whole trace, without ranges)."]
     cpu_utilization: Annotated[NonNegative | None, "Fraction of total_ns on a CPU; null where not captured."]
-    verdict: Annotated[Verdict, Flat(), Column(after="name")]
-    time: Annotated[Times, Column(""), "The account: nanoseconds by cause; they sum to total_ns."]
+    verdict: Annotated[Verdict, Flat(), ColumnMark(after="name")]
+    time: Annotated[Times, ColumnMark(""), "The account: nanoseconds by cause; they sum to total_ns."]
     blocked_on: BlockedOn
     first_responses: FirstResponses = ()
 
@@ -812,10 +812,10 @@ class RegionReport(_WithCopies, Struct, frozen=True, kw_only=True):
     instances: Annotated[Natural, "Ranges with this path."]
     share: Annotated[NonNegative, "Fraction of all devices' windows (or all threads' time), descendants included."]
     verdict: Annotated[Verdict, Flat()]
-    time: Annotated[Times, Column(""), "The account with descendants: nanoseconds by cause, summed over devices."]
+    time: Annotated[Times, ColumnMark(""), "The account with descendants: nanoseconds by cause, summed over devices."]
     time_exclusive: Annotated[
         Times,
-        Column("exclusive"),
+        ColumnMark("exclusive"),
         "The account without descendants; over all regions these sum to the windows.",
     ]
     host: Annotated[Distribution, "Host intervals of the instances."]
@@ -823,8 +823,8 @@ class RegionReport(_WithCopies, Struct, frozen=True, kw_only=True):
     gpu_utilization: Annotated[NonNegative | None, "Busy fraction of the projected intervals."]
     gpu_utilization_host: Annotated[NonNegative | None, "Busy fraction of the host intervals."]
     cpu_utilization: Annotated[NonNegative | None, "Fraction of the host intervals on a CPU; null where not captured."]
-    gaps: Annotated[Gaps, Column("gap")]
-    kernels: Annotated[Kernels, Column("kernel")]
+    gaps: Annotated[Gaps, ColumnMark("gap")]
+    kernels: Annotated[Kernels, ColumnMark("kernel")]
     api: ApiCalls
     sync: Syncs
     memcpy: Memcpy
@@ -942,12 +942,12 @@ class Finding(Struct, frozen=True):
         default_factory=dict
     )
     saving_ns: Annotated[tuple[int, int] | None, "Estimated saving, [low, high] in nanoseconds."] = None
-    advice: Annotated[tuple[str, ...], Column(joined="\n"), "What to change, each a next step."] = ()
+    advice: Annotated[tuple[str, ...], ColumnMark(joined="\n"), "What to change, each a next step."] = ()
     docs: Annotated[str, "The page of the rule."] = ""
     examples: Annotated[tuple[Example, ...], "The worst instances, longest first."] = ()
     instances: Annotated[int, Least(1), "How many alike the finding stands for."] = 1
     disproof: Annotated[str, "What would prove it wrong."] = ""
-    id: Annotated[str, LATER, Column("finding"), "Rule and region, the same in every run of the program."] = ""
+    id: Annotated[str, LATER, ColumnMark("finding"), "Rule and region, the same in every run of the program."] = ""
     remedy: Annotated[str, LATER, "What it asks for: the id of a first response."] = ""
     change: Annotated[str, LATER, "The same in words."] = ""
     code: Annotated[str, LATER, "What to write or type, one to three lines; empty where nobody can tell."] = ""

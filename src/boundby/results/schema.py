@@ -15,22 +15,22 @@ from boundby.results.codec import (
     BY_CAUSE,
     LATER,
     Json,
-    Kind,
     Least,
     Member,
     Natural,
     OneOf,
+    PlainKind,
     kind_of,
     members,
     one_line,
     written,
 )
 from boundby.results.comparison import Comparison, GateResult
-from boundby.results.job import JobComparison, JobReport
+from boundby.results.job_report import JobComparison, JobReport
 from boundby.results.proof import Proof
 from boundby.results.report import Report
 from boundby.results.saved import Saved
-from boundby.results.serving import ServingReport
+from boundby.results.serving_report import ServingReport
 
 DOCUMENTS: Mapping[str, type[Saved]] = {
     "report": Report,
@@ -103,7 +103,7 @@ def _property(member: Member, shared: dict[str, Json]) -> Json:
     return _schema_of(member.kind, shared) | {"description": member.kind.meaning}
 
 
-def _schema_of(kind: Kind, shared: dict[str, Json]) -> Json:
+def _schema_of(kind: PlainKind, shared: dict[str, Json]) -> Json:
     name = _name_of(kind)
     if name is not None:
         if name not in shared:
@@ -130,13 +130,13 @@ def _schema_of(kind: Kind, shared: dict[str, Json]) -> Json:
     return found
 
 
-def _name_of(kind: Kind) -> str | None:
+def _name_of(kind: PlainKind) -> str | None:
     if BY_CAUSE in kind.marks:
         return "Time"
     return str(kind.bare.__name__) if kind.is_dataclass else None
 
 
-def _type(name: str, kind: Kind) -> Json:
+def _type(name: str, kind: PlainKind) -> Json:
     return {"type": [name, "null"] if kind.is_optional else name}
 
 

@@ -2,7 +2,7 @@
 
 Rules find evidence and name the remedy that it speaks for; findings, first responses and ``boundby explain`` are views
 of this table. A row's ``do`` is code or a command by what the program is written in (a library, a kind of
-`boundby.trace.program.Kind`, "amd", "any"); ``$name`` in it is a fact that the rule or the trace brings.
+`boundby.trace.program.ProgramKind`, "amd", "any"); ``$name`` in it is a fact that the rule or the trace brings.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from string import Template
 
 from msgspec import Struct, field
 
-from boundby.trace.program import Program
+from boundby.trace.program import KnownProgram
 from boundby.trace.tables import Trace
 
 #: What a title calls that of which a trace does not tell more.
@@ -47,7 +47,7 @@ class Remedy(Struct, frozen=True, kw_only=True):
         """Pattern and name, as a first response's id."""
         return f"{self.bound}.{self.id}" if self.bound else self.id
 
-    def is_for(self, program: Program) -> bool:
+    def is_for(self, program: KnownProgram) -> bool:
         """Whether this kind of program can follow it."""
         return not self.kinds or bool({*self.kinds} & {*program.keys})
 
@@ -55,7 +55,7 @@ class Remedy(Struct, frozen=True, kw_only=True):
         """The title, of what the rule found."""
         return Template(self.title).safe_substitute({**UNTOLD, **facts})
 
-    def code(self, program: Program, facts: Mapping[str, object], *, is_of_amd: bool = False) -> str:
+    def code(self, program: KnownProgram, facts: Mapping[str, object], *, is_of_amd: bool = False) -> str:
         """What to write or type; empty where nobody knows it."""
         for key in (*(("amd",) if is_of_amd else ()), *program.keys, "any"):
             if key in self.do:

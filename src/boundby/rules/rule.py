@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from boundby.evidence.context import RuleContext
 
 
-class Group(Struct, frozen=True):
+class RuleGroup(Struct, frozen=True):
     """What some rules speak about. ``causes``: those that they could save time of; empty: any."""
 
     label: str
@@ -30,16 +30,16 @@ class Group(Struct, frozen=True):
 
 
 # The causes that a change can remove, and what is no cause.
-GROUPS: dict[str, Group] = {
-    "gpu_compute": Group("Compute", (Cause.GPU_COMPUTE,)),
-    "gpu_comm": Group("Communication", (Cause.GPU_COMM,)),
-    "gpu_copy": Group("Copy", (Cause.GPU_COPY,)),
-    "cuda_api": Group("Launch overhead", (Cause.CUDA_API, Cause.UNATTRIBUTED)),
-    "sync": Group("Sync", (Cause.SYNC, Cause.UNATTRIBUTED)),
-    "init": Group("Initialization and warm-up", (Cause.INIT, Cause.UNATTRIBUTED)),
-    "host": Group("Host code, input, locks", (Cause.CPU, Cause.HOST_BLOCKED, Cause.UNATTRIBUTED)),
-    "streams": Group("Streams"),
-    "trace": Group("Quality of the trace"),
+GROUPS: dict[str, RuleGroup] = {
+    "gpu_compute": RuleGroup("Compute", (Cause.GPU_COMPUTE,)),
+    "gpu_comm": RuleGroup("Communication", (Cause.GPU_COMM,)),
+    "gpu_copy": RuleGroup("Copy", (Cause.GPU_COPY,)),
+    "cuda_api": RuleGroup("Launch overhead", (Cause.CUDA_API, Cause.UNATTRIBUTED)),
+    "sync": RuleGroup("Sync", (Cause.SYNC, Cause.UNATTRIBUTED)),
+    "init": RuleGroup("Initialization and warm-up", (Cause.INIT, Cause.UNATTRIBUTED)),
+    "host": RuleGroup("Host code, input, locks", (Cause.CPU, Cause.HOST_BLOCKED, Cause.UNATTRIBUTED)),
+    "streams": RuleGroup("Streams"),
+    "trace": RuleGroup("Quality of the trace"),
 }
 # The fields of `Captured`, as people call them.
 DATA = {

@@ -14,9 +14,9 @@ from msgspec.structs import asdict, fields
 from boundby.model import door
 from boundby.model.errors import InputError
 from boundby.simulate.counterfactual import Truths
+from boundby.simulate.instructions import INSTRUCTIONS, Instruction, Node, Process, Program, Thread
 from boundby.simulate.machine import Machine, Run, realise, simulate
 from boundby.simulate.nsys_export import Capture, Export, to_export
-from boundby.simulate.program import INSTRUCTIONS, Instruction, Node, Process, Program, Thread
 
 FORMAT_VERSION = 1  # 1: first
 _KINDS = {kind.__name__: kind for kind in INSTRUCTIONS}
@@ -148,6 +148,3 @@ def _read_instruction(data: Mapping[str, Any]) -> Instruction:
         values["nodes"] = tuple(Node(*node) for node in values["nodes"])
     made: Instruction = _KINDS[data["do"]](**values)
     return made
-
-
-__all__ = ["Case", "dumps", "load", "loads", "save"]

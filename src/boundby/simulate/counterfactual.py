@@ -1,6 +1,6 @@
 """The truth: the same program with a cost removed, run again on the same machine (docs/account.md, docs/what-if.md).
 
->>> from boundby.simulate.program import Launch, Loop, Work, item, program
+>>> from boundby.simulate.instructions import Launch, Loop, Work, item, program
 >>> known = Truths(program(Loop(10, [Launch("gemm", 200_000), item(), Work(150_000)])))
 >>> known.truth().bound
 'sync'
@@ -18,34 +18,34 @@ from enum import Flag, auto
 from msgspec import Struct
 from msgspec.structs import replace
 
+from boundby.simulate.instructions import Program
 from boundby.simulate.machine import (
     CALLS,
     OWN_CODE,
     PAGE_FAULT,
     Do,
     Executed,
-    Kind,
     Machine,
     Path,
     Run,
     Script,
     ScriptThread,
     Step,
+    StepKind,
     Wait,
     realise,
     simulate,
 )
-from boundby.simulate.program import Program
 
 # What a run took: the window of a device, and how long it was busy with what, each instant counted once.
 
 #: kind of operation -> the cause that it stands for, in the order in which they hide each other
 _CLASS = {
-    Kind.KERNEL: "gpu_compute",
-    Kind.GRAPH: "gpu_compute",
-    Kind.COMM: "gpu_comm",
-    Kind.COPY: "gpu_copy",
-    Kind.SET: "gpu_copy",
+    StepKind.KERNEL: "gpu_compute",
+    StepKind.GRAPH: "gpu_compute",
+    StepKind.COMM: "gpu_comm",
+    StepKind.COPY: "gpu_copy",
+    StepKind.SET: "gpu_copy",
 }
 GPU_CAUSES = ("gpu_compute", "gpu_comm", "gpu_copy")
 
@@ -151,7 +151,7 @@ SATURATED, IDLE_WORTH = 0.90, 0.05
 NOTHING = 0.001
 
 
-class Removal(Flag):
+class CostRemoval(Flag):
     """What is taken out of a program."""
 
     NONE = 0
@@ -166,29 +166,34 @@ class Removal(Flag):
     QUEUE = auto()  # the limit of the launch queue
 
 
-EVERYTHING = ~Removal.NONE
+EVERYTHING = ~CostRemoval.NONE
 #: scenario id -> what it removes
-SCENARIOS: dict[str, Removal] = {
-    "no_sync": Removal.WAITS,
-    "no_launch_overhead": Removal.LAUNCHES,
-    "infinite_gpu": Removal.KERNELS,
-    "copies_free": Removal.COPIES,
-    "cpu_free": Removal.CPU,
-    "input_free": Removal.SLEEPS,
-    "comm_free": Removal.COMM,
-    "init_free": Removal.INIT,
-    "infinite_host": Removal.WAITS | Removal.LAUNCHES | Removal.CPU | Removal.SLEEPS | Removal.INIT | Removal.QUEUE,
+SCENARIOS: dict[str, CostRemoval] = {
+    "no_sync": CostRemoval.WAITS,
+    "no_launch_overhead": CostRemoval.LAUNCHES,
+    "infinite_gpu": CostRemoval.KERNELS,
+    "copies_free": CostRemoval.COPIES,
+    "cpu_free": CostRemoval.CPU,
+    "input_free": CostRemoval.SLEEPS,
+    "comm_free": CostRemoval.COMM,
+    "init_free": CostRemoval.INIT,
+    "infinite_host": CostRemoval.WAITS
+    | CostRemoval.LAUNCHES
+    | CostRemoval.CPU
+    | CostRemoval.SLEEPS
+    | CostRemoval.INIT
+    | CostRemoval.QUEUE,
 }
 #: cause -> what it removes; all but sync from the program that no longer waits
-CAUSES: dict[str, Removal] = {
-    "sync": Removal.WAITS,
-    "gpu_compute": Removal.KERNELS,
-    "gpu_comm": Removal.COMM,
-    "gpu_copy": Removal.COPIES,
-    "cuda_api": Removal.LAUNCHES,
-    "init": Removal.INIT,
-    "cpu": Removal.CPU,
-    "host_blocked": Removal.SLEEPS,
+CAUSES: dict[str, CostRemoval] = {
+    "sync": CostRemoval.WAITS,
+    "gpu_compute": CostRemoval.KERNELS,
+    "gpu_comm": CostRemoval.COMM,
+    "gpu_copy": CostRemoval.COPIES,
+    "cuda_api": CostRemoval.LAUNCHES,
+    "init": CostRemoval.INIT,
+    "cpu": CostRemoval.CPU,
+    "host_blocked": CostRemoval.SLEEPS,
 }
 
 
@@ -225,8 +230,8 @@ class Truths:
         run = simulate(owned)  # the same times: steps may have been cut where their owner changes
         self.script = _split(owned, run)
         self.run = replace(run, script=self.script)
-        self._present_in: dict[Path, Removal] = {}
-        self._windows: dict[tuple[Removal, Path], dict[int, int]] = {}
+        self._present_in: dict[Path, CostRemoval] = {}
+        self._windows: dict[tuple[CostRemoval, Path], dict[int, int]] = {}
         self._exposed: dict[int, dict[tuple[Path, str], int]] = {}
 
     def devices(self) -> tuple[int, ...]:
@@ -239,7 +244,7 @@ class Truths:
                  for depth in range(1, len(step.path) + 1)}  # fmt: skip
         return tuple(sorted(found))
 
-    def window(self, removal: Removal = Removal.NONE, *, region: Path = (), device: int = 0) -> int:
+    def window(self, removal: CostRemoval = CostRemoval.NONE, *, region: Path = (), device: int = 0) -> int:
         """The window of a device once something is removed, everywhere or in one region."""
         key = removal & self._present(region), region
         if key not in self._windows:
@@ -248,11 +253,11 @@ class Truths:
             self._windows[key] = {number: window_ns(run, number) for number in self.devices()}
         return self._windows[key].get(device, 0)
 
-    def _present(self, region: Path) -> Removal:
+    def _present(self, region: Path) -> CostRemoval:
         """What a region holds of all that can be removed: removing anything else changes nothing."""
         if not self._present_in:
-            found: dict[Path, Removal] = defaultdict(lambda: Removal.NONE)
-            of_step: dict[tuple[Step, bool], Removal] = {}
+            found: dict[Path, CostRemoval] = defaultdict(lambda: CostRemoval.NONE)
+            of_step: dict[tuple[Step, bool], CostRemoval] = {}
             for thread in (thread for thread in self.script.threads if thread.traced):
                 makes = _makes_input(thread)
                 for step in thread.steps:
@@ -261,18 +266,18 @@ class Truths:
                         of_step[plain, makes] = _removable(plain, makes)
                     for depth in range(len(step.path) + 1):
                         found[step.path[:depth]] |= of_step[plain, makes]
-            found[()] |= Removal.QUEUE
+            found[()] |= CostRemoval.QUEUE
             self._present_in = dict(found)
-        return self._present_in.get(region, Removal.NONE)
+        return self._present_in.get(region, CostRemoval.NONE)
 
     def truth(self, *, region: Path = (), device: int = 0) -> Truth:
         """Scenarios, savings and verdict of a device or of one region on it."""
         base = self.window(device=device)
-        waitless = self.window(Removal.WAITS, region=region, device=device)
+        waitless = self.window(CostRemoval.WAITS, region=region, device=device)
         savings = {"sync": base - waitless}
         for cause, removal in CAUSES.items():
             if cause != "sync":
-                savings[cause] = waitless - self.window(removal | Removal.WAITS, region=region, device=device)
+                savings[cause] = waitless - self.window(removal | CostRemoval.WAITS, region=region, device=device)
         everything = self.window(EVERYTHING, region=region, device=device)
         order = sorted(savings.items(), key=lambda entry: (-entry[1], entry[0]))
         saturated = self._saturated(device) if region else self._is_saturated(device, savings)
@@ -322,7 +327,7 @@ def _decide(
     return first, None
 
 
-def without(script: Script, removal: Removal, region: Path = ()) -> Script:
+def without(script: Script, removal: CostRemoval, region: Path = ()) -> Script:
     """The script with some costs gone, everywhere or in one region (with all that lies in it).
 
     Host work is divided and owned as in ``Truths``: use its ``script``.
@@ -338,7 +343,7 @@ def without(script: Script, removal: Removal, region: Path = ()) -> Script:
         mine = _of_makers(removal) if _makes_input(thread) else removal
         steps = [_strip(step, mine) if step.path[:depth] == region else step for step in thread.steps]
         threads.append(replace(thread, steps=tuple(steps)))
-    limit = None if Removal.QUEUE in removal and not region else script.queue_limit
+    limit = None if CostRemoval.QUEUE in removal and not region else script.queue_limit
     return replace(script, threads=tuple(threads), queue_limit=limit)
 
 
@@ -348,42 +353,42 @@ def _makes_input(thread: ScriptThread) -> bool:
     return is_beside and any(step.do == Do.SIGNAL for step in thread.steps)
 
 
-def _of_makers(removal: Removal) -> Removal:
+def _of_makers(removal: CostRemoval) -> CostRemoval:
     """What is taken out of threads that make input: what they compute is input."""
-    return removal | Removal.CPU if Removal.SLEEPS in removal else removal & ~Removal.CPU
+    return removal | CostRemoval.CPU if CostRemoval.SLEEPS in removal else removal & ~CostRemoval.CPU
 
 
-def _removable(step: Step, makes_input: bool) -> Removal:
+def _removable(step: Step, makes_input: bool) -> CostRemoval:
     """What, removed alone or from a program that no longer waits, would change a step."""
-    found, waitless = Removal.NONE, _strip(step, Removal.WAITS)
-    for removal in Removal:
+    found, waitless = CostRemoval.NONE, _strip(step, CostRemoval.WAITS)
+    for removal in CostRemoval:
         mine = _of_makers(removal) if makes_input else removal
-        if _strip(step, mine) != step or _strip(step, mine | Removal.WAITS) != waitless:
+        if _strip(step, mine) != step or _strip(step, mine | CostRemoval.WAITS) != waitless:
             found |= removal
     return found
 
 
-def _strip(step: Step, removal: Removal) -> Step:
+def _strip(step: Step, removal: CostRemoval) -> Step:
     """One step without what is removed."""
     if step.do in OWN_CODE:
-        step = step._replace(init_ns=0) if Removal.INIT in removal and step.init_ns else step
-        gone = (step.excess_ns if Removal.CPU in removal else 0) + (
-            step.host_ns - step.excess_ns if Removal.LAUNCHES in removal else 0
+        step = step._replace(init_ns=0) if CostRemoval.INIT in removal and step.init_ns else step
+        gone = (step.excess_ns if CostRemoval.CPU in removal else 0) + (
+            step.host_ns - step.excess_ns if CostRemoval.LAUNCHES in removal else 0
         )
         return step._replace(host_ns=step.host_ns - gone) if gone else step
     if step.do == Do.SLEEP:
-        return step._replace(host_ns=0) if Removal.SLEEPS in removal else step
+        return step._replace(host_ns=0) if CostRemoval.SLEEPS in removal else step
     if step.do not in CALLS:
         return step
-    if Removal.INIT in removal and step.init_ns:
+    if CostRemoval.INIT in removal and step.init_ns:
         step = step._replace(init_ns=0)
-    if Removal.WAITS in removal and step.wait != Wait.NONE and step.call != PAGE_FAULT:
+    if CostRemoval.WAITS in removal and step.wait != Wait.NONE and step.call != PAGE_FAULT:
         # A sync is gone; a copy is as if it were asynchronous and its memory pinned.
         host_ns = step.host_ns if step.operation else 0
         step = step._replace(wait=Wait.NONE, return_ns=0, host_ns=host_ns)
-    if Removal.COPIES in removal and step.operation and step.operation.kind in (Kind.COPY, Kind.SET):
+    if CostRemoval.COPIES in removal and step.operation and step.operation.kind in (StepKind.COPY, StepKind.SET):
         step = _strip_copy(step)
-    if Removal.LAUNCHES in removal:
+    if CostRemoval.LAUNCHES in removal:
         step = _strip_launch(step)
     if step.operation and _removes(step.operation.kind, removal):
         step = step._replace(operation=step.operation._replace(ns=0, nodes=()))
@@ -410,10 +415,10 @@ def _strip_launch(step: Step) -> Step:
     return step
 
 
-def _removes(kind: Kind, removal: Removal) -> bool:
-    if kind in (Kind.KERNEL, Kind.GRAPH):
-        return Removal.KERNELS in removal
-    return kind == Kind.COMM and Removal.COMM in removal
+def _removes(kind: StepKind, removal: CostRemoval) -> bool:
+    if kind in (StepKind.KERNEL, StepKind.GRAPH):
+        return CostRemoval.KERNELS in removal
+    return kind == StepKind.COMM and CostRemoval.COMM in removal
 
 
 def _split(script: Script, run: Run) -> Script:
@@ -507,6 +512,3 @@ def _paths(script: Script) -> dict[tuple[int, int], Path]:
         for number, step in enumerate(thread.steps)
         if step.operation is not None
     }
-
-
-__all__ = ["CAUSES", "DISPATCH_LIMIT_NS", "SCENARIOS", "Removal", "Truth", "Truths", "without"]

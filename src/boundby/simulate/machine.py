@@ -14,7 +14,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from boundby.simulate.program import (
+from boundby.simulate.instructions import (
     Alloc,
     Await,
     Call,
@@ -160,7 +160,7 @@ class Wait(IntEnum):
     OWN_STAGED = 5  # the same, until ``lead_ns`` after its start
 
 
-class Kind(IntEnum):
+class StepKind(IntEnum):
     """What an operation is; lower ones hide higher ones in the account."""
 
     KERNEL = 0
@@ -183,7 +183,7 @@ class Operation(NamedTuple):
     """One device operation and its costs. ``share`` is in thousandths of the GPU. ``nodes``: (kernel, start in the
     graph, duration). It arrives ``submit_ns + latency_ns`` after its call has begun (plus loading)."""
 
-    kind: Kind
+    kind: StepKind
     name: str
     ns: int
     submit_ns: int
@@ -401,7 +401,7 @@ class _Writer:
         latency, switch = self.device(machine.launch_latency_ns), self.device(machine.switch_ns)
         times = (submit_ns, latency, switch)
         if isinstance(found, Launch):
-            kind = Kind.COMM if found.comm else Kind.KERNEL
+            kind = StepKind.COMM if found.comm else StepKind.KERNEL
             ns = self.device(found.ns, found.spread)
             return Operation(kind, found.kernel, ns, *times, Engine.COMPUTE, round(found.share * 1000))
         if isinstance(found, GraphLaunch):
@@ -411,15 +411,15 @@ class _Writer:
                 nodes.append((node.kernel, at, length))
                 at += length + machine.graph_switch_ns
             ns, share = at - machine.graph_switch_ns, round(found.share * 1000)
-            return Operation(Kind.GRAPH, "graph", ns, *times, Engine.COMPUTE, share, nodes=tuple(nodes))
+            return Operation(StepKind.GRAPH, "graph", ns, *times, Engine.COMPUTE, share, nodes=tuple(nodes))
         if isinstance(found, Memset):
             ns = self.device(machine.copy_ns(found.bytes, "device"))
-            return Operation(Kind.SET, "memset", ns, *times, Engine.NONE, bytes=found.bytes)
+            return Operation(StepKind.SET, "memset", ns, *times, Engine.NONE, bytes=found.bytes)
         ns = self.device(machine.copy_ns(found.bytes, found.memory))
         left = max(found.bytes - machine.staging_bytes, 0) / found.bytes if found.bytes else 0
         engine = {"HtoD": Engine.HTOD, "DtoH": Engine.DTOH, "DtoD": Engine.NONE}[found.direction]
         return Operation(
-            *(Kind.COPY, "memcpy", ns, *times, engine, 0, round(ns * left)),
+            *(StepKind.COPY, "memcpy", ns, *times, engine, 0, round(ns * left)),
             *(found.bytes, found.direction, found.memory),
         )
 
@@ -781,7 +781,7 @@ class _Simulation:
     def launch(self, host: _Host, step: Step, time: int) -> int | None:
         """Hand an operation over. A full queue holds the call up before anything else."""
         key = host.process, step.device, step.stream
-        if self.script.machine.driver_release_ns and step.operation and step.operation.kind == Kind.COPY:
+        if self.script.machine.driver_release_ns and step.operation and step.operation.kind == StepKind.COPY:
             holder = self.driver.get(host.process)
             if holder is not None:
                 host.held = True

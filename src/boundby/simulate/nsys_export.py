@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from boundby.__about__ import __version__
 from boundby.model.errors import OutputError
-from boundby.simulate.machine import CALLS, PAGE_FAULT, Do, Executed, Kind, Run, ScriptThread, Step, Wait
+from boundby.simulate.machine import CALLS, PAGE_FAULT, Do, Executed, Run, ScriptThread, Step, StepKind, Wait
 from boundby.trace.tables import NO_STREAM
 from boundby.trace.vocabulary.os import MessageKind, message_kind
 
@@ -285,7 +285,7 @@ _STREAM_WAIT = 3  # place in SYNC_CODES
 _SYNC_CALL = re.compile(r"(Event|Stream|Device|Ctx)Synchronize")
 
 
-class Thread(Struct, frozen=True):
+class ExportedThread(Struct, frozen=True):
     pid: int
     tid: int
 
@@ -301,7 +301,7 @@ class Thread(Struct, frozen=True):
 class CallRow(Struct, frozen=True):
     """An API call: what GPU operations refer to."""
 
-    thread: Thread
+    thread: ExportedThread
     correlation: int
 
 
@@ -328,8 +328,8 @@ class Export:
         self.rows.setdefault(table, []).append(values)
         return values
 
-    def thread(self, pid: int = 1000, tid: int | None = None, name: str | None = None) -> Thread:
-        thread = Thread(pid, pid if tid is None else tid)
+    def thread(self, pid: int = 1000, tid: int | None = None, name: str | None = None) -> ExportedThread:
+        thread = ExportedThread(pid, pid if tid is None else tid)
         if name is not None:
             self.row("ThreadNames", nameId=Name(name), priority=0, globalTid=thread.global_tid)
         if all(row["pid"] != pid for row in self.rows.get("PROCESSES", [])):
@@ -342,13 +342,13 @@ class Export:
         self._gpus[number] = name
         self._facts[number] = dict(facts or {})
 
-    def visible(self, thread: Thread, ordinal: int, gpu: int | None) -> None:
+    def visible(self, thread: ExportedThread, ordinal: int, gpu: int | None) -> None:
         """Which GPU a process means by a CUDA ordinal (only schema 2026 can tell)."""
         self._ordinals[thread.pid, ordinal] = gpu
 
     def api(
         self,
-        thread: Thread,
+        thread: ExportedThread,
         start: int,
         end: int,
         name: str,
@@ -386,7 +386,7 @@ class Export:
             )
         return call
 
-    def stream(self, thread: Thread, stream: int, flag: str) -> None:
+    def stream(self, thread: ExportedThread, stream: int, flag: str) -> None:
         """A stream of a process and how it relates to the null stream: default, non_blocking or null."""
         key = {"streamId": stream, "processId": thread.pid, "contextId": 1}
         self.row("TARGET_INFO_CUDA_STREAM", **key, flag=STREAM_FLAGS[flag])
@@ -403,7 +403,7 @@ class Export:
 
     def kernel(
         self,
-        call: CallRow | Thread,
+        call: CallRow | ExportedThread,
         start: int,
         end: int,
         *,
@@ -429,7 +429,7 @@ class Export:
 
     def memcpy(
         self,
-        call: CallRow | Thread,
+        call: CallRow | ExportedThread,
         start: int,
         end: int,
         *,
@@ -454,19 +454,26 @@ class Export:
         )
 
     def memset(
-        self, call: CallRow | Thread, start: int, end: int, *, bytes: int = 4096, device: int = 0, stream: int = 7
+        self,
+        call: CallRow | ExportedThread,
+        start: int,
+        end: int,
+        *,
+        bytes: int = 4096,
+        device: int = 0,
+        stream: int = 7,
     ) -> Row:
         place = _operation(call, start, end, device, stream)
         return self.row("CUPTI_ACTIVITY_KIND_MEMSET", **place, bytes=bytes, memKind=MEMORY_KINDS["device"])
 
-    def graph(self, call: CallRow | Thread, start: int, end: int, *, device: int = 0, stream: int = 7) -> Row:
+    def graph(self, call: CallRow | ExportedThread, start: int, end: int, *, device: int = 0, stream: int = 7) -> Row:
         """A CUDA graph traced as one operation (schema 2022 on)."""
         place = _operation(call, start, end, device, stream)
         return self.row("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", **place, graphId=1, graphExecId=2)
 
     def nvtx(
         self,
-        thread: Thread,
+        thread: ExportedThread,
         start: int,
         end: int | None,
         text: str,
@@ -495,7 +502,7 @@ class Export:
             domainId=0 if domain is None else self._domain(thread, start, domain),
         )
 
-    def _domain(self, thread: Thread, start: int, name: str) -> int:
+    def _domain(self, thread: ExportedThread, start: int, name: str) -> int:
         """Domain ids count per process, from 1."""
         place = thread.pid, name
         if place not in self._domains:
@@ -503,7 +510,7 @@ class Export:
             self.row("NVTX_EVENTS", start=start, eventType=75, text=name, globalTid=thread.global_tid, domainId=number)
         return self._domains[place]
 
-    def mpi_rank(self, thread: Thread, rank: int, size: int, handle: int, since: int = 0) -> None:
+    def mpi_rank(self, thread: ExportedThread, rank: int, size: int, handle: int, since: int = 0) -> None:
         """A rank of MPI, and its name for the communicator of all ``size`` ranks (before 2023 nothing tells it)."""
         self.row("MPI_RANKS", globalTid=thread.global_tid, rank=rank)
         place: Row = {"rank": rank, "timestamp": since, "commHandle": handle, "localRank": rank, "size": size}
@@ -511,7 +518,7 @@ class Export:
 
     def mpi(
         self,
-        thread: Thread,
+        thread: ExportedThread,
         start: int,
         end: int | None,
         name: str,
@@ -535,29 +542,29 @@ class Export:
         else:
             self.row("MPI_START_WAIT_EVENTS" if kind == MessageKind.WAIT else "MPI_OTHER_EVENTS", **place)
 
-    def osrt(self, thread: Thread, start: int, end: int, name: str) -> None:
+    def osrt(self, thread: ExportedThread, start: int, end: int, name: str) -> None:
         """An OS runtime call."""
         tid = thread.global_tid
         self.row("OSRT_API", start=start, end=end, eventClass=27, globalTid=tid, nameId=Name(name), nestingLevel=0)
 
-    def sched(self, thread: Thread, time: int, is_in: bool) -> None:
+    def sched(self, thread: ExportedThread, time: int, is_in: bool) -> None:
         """A context switch."""
         self.row("SCHED_EVENTS", start=time, cpu=0, isSchedIn=int(is_in), globalTid=thread.global_tid)
 
-    def last_switch_ns(self, thread: Thread) -> int:
+    def last_switch_ns(self, thread: ExportedThread) -> int:
         """When the thread that is being written was last switched; -1 before it ever was."""
         rows = self.rows.get("SCHED_EVENTS", [])
         last = rows[-1]["start"] if rows and rows[-1]["globalTid"] == thread.global_tid else -1
         assert isinstance(last, int)
         return last
 
-    def sample(self, thread: Thread, time: int) -> None:
+    def sample(self, thread: ExportedThread, time: int) -> None:
         """A CPU sample."""
         number = len(self.rows.get("COMPOSITE_EVENTS", ())) + 1
         self.row("COMPOSITE_EVENTS", id=number, start=time, cpu=0, globalTid=thread.global_tid, cpuCycles=1)
 
     def overhead(
-        self, thread: Thread, start: int, end: int, name: str = "CUDA profiling", *, cupti: bool = False
+        self, thread: ExportedThread, start: int, end: int, name: str = "CUDA profiling", *, cupti: bool = False
     ) -> None:
         """The profiler's own time; ``cupti``: in CUPTI's table, which only schema 2026 has."""
         table = "CUPTI_ACTIVITY_KIND_OVERHEAD" if cupti else "PROFILER_OVERHEAD"
@@ -639,8 +646,8 @@ def _with_mpi_as_ranges(rows: dict[str, list[Row]]) -> dict[str, list[Row]]:
     return {**others, "NVTX_EVENTS": ranges} if calls else others
 
 
-def _operation(call: CallRow | Thread, start: int, end: int, device: int, stream: int) -> Row:
-    thread, correlation = (call, 0) if isinstance(call, Thread) else (call.thread, call.correlation)
+def _operation(call: CallRow | ExportedThread, start: int, end: int, device: int, stream: int) -> Row:
+    thread, correlation = (call, 0) if isinstance(call, ExportedThread) else (call.thread, call.correlation)
     place: Row = {"start": start, "end": end, "deviceId": device, "contextId": 1 + device, "streamId": stream}
     return {**place, "correlationId": correlation, "globalPid": thread.global_pid}
 
@@ -789,7 +796,7 @@ class _Exporter:
         if self.capture.sched and not thread.unseen:
             self.export.sched(place, ends[-1] if ends else 0, False)
 
-    def write_call(self, place: Thread, step: Step, start: int, end: int, operation: Executed | None) -> None:
+    def write_call(self, place: ExportedThread, step: Step, start: int, end: int, operation: Executed | None) -> None:
         if step.call == PAGE_FAULT:
             if operation is not None:
                 self.write_operation(place, step, operation)
@@ -807,13 +814,13 @@ class _Exporter:
         if operation is not None:
             self.write_operation(call, step, operation)
 
-    def write_wait(self, place: Thread, step: Step, start: int, end: int) -> None:
+    def write_wait(self, place: ExportedThread, step: Step, start: int, end: int) -> None:
         """A call that waits for the device sleeps, on a machine that does not spin."""
         if self.capture.sched and not self.run.script.machine.sync_spins and step.wait != Wait.NONE:
             own_ns = 0 if step.operation else step.init_ns  # memory is looked for once the device is done
             self.sleep(place, start, end - own_ns)
 
-    def tell_stream(self, place: Thread, stream: int, *, is_null: bool) -> None:
+    def tell_stream(self, place: ExportedThread, stream: int, *, is_null: bool) -> None:
         """Every stream that a process names is in the table of its streams."""
         if (place.pid, stream) not in self.streams:
             self.streams.add((place.pid, stream))
@@ -821,7 +828,7 @@ class _Exporter:
             flag = "null" if is_null else "default" if follows else "non_blocking"
             self.export.stream(place, stream, flag)
 
-    def write_operation(self, call: CallRow | Thread, step: Step, operation: Executed) -> None:
+    def write_operation(self, call: CallRow | ExportedThread, step: Step, operation: Executed) -> None:
         export, spec = self.export, operation.spec
         if step.device not in self.gpus:
             self.gpus.add(step.device)
@@ -830,7 +837,7 @@ class _Exporter:
         end = max(start, self.device_time(operation.end_ns))
         device, stream = step.device, _stream(step)
         shape = (max(round(spec.share / 1000 * MULTIPROCESSORS * BLOCKS_EACH), 1), THREADS, REGISTERS)
-        if spec.kind == Kind.GRAPH and self.capture.graph_nodes:
+        if spec.kind == StepKind.GRAPH and self.capture.graph_nodes:
             stretch = (end - start) / spec.ns if spec.ns else 1.0  # what others on the device held the graph up
             for number, (kernel, offset, length) in enumerate(spec.nodes):
                 export.kernel(
@@ -841,11 +848,11 @@ class _Exporter:
                     stream=stream,
                     graph_node=number + 1,
                 )
-        elif spec.kind == Kind.GRAPH:
+        elif spec.kind == StepKind.GRAPH:
             export.graph(call, start, end, device=device, stream=stream)
-        elif spec.kind == Kind.SET:
+        elif spec.kind == StepKind.SET:
             export.memset(call, start, end, bytes=spec.bytes, device=device, stream=stream)
-        elif spec.kind == Kind.COPY:
+        elif spec.kind == StepKind.COPY:
             source = spec.memory if spec.direction == "HtoD" else "device"
             target = spec.memory if spec.direction == "DtoH" else "device"
             export.memcpy(
@@ -861,20 +868,20 @@ class _Exporter:
         else:
             export.kernel(call, start, end, shape=shape, name=spec.name, device=device, stream=stream)
 
-    def write_sleep(self, place: Thread, step: Step, start: int, end: int) -> None:
+    def write_sleep(self, place: ExportedThread, step: Step, start: int, end: int) -> None:
         if end > start and self.capture.sched:
             self.sleep(place, start, end)
         if end - start >= OSRT_THRESHOLD_NS and self.capture.osrt:
             self.export.osrt(place, start, end, step.text if step.do == Do.SLEEP else "pthread_cond_wait")
 
-    def sleep(self, place: Thread, start: int, end: int) -> None:
+    def sleep(self, place: ExportedThread, start: int, end: int) -> None:
         """Off the CPU. Who sleeps again at once was back for a nanosecond: switches of one instant have no order."""
         start = max(start, self.export.last_switch_ns(place) + 1)
         if start < end:
             self.export.sched(place, start, False)
             self.export.sched(place, end, True)
 
-    def event(self, place: Thread, name: str) -> int:
+    def event(self, place: ExportedThread, name: str) -> int:
         """Event ids count per process, from 1."""
         key = place.pid, name
         return self.events.setdefault(key, 1 + sum(pid == place.pid for pid, _ in self.events))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from boundby.simulate.program import (
+from boundby.simulate.instructions import (
     MS,
     US,
     Alloc,

@@ -23,7 +23,8 @@ from boundby.results.report import (
     Top,
     Work,
 )
-from boundby.stats.device import (
+from boundby.stats.counters import metrics_of
+from boundby.stats.device_figures import (
     KernelFigures,
     ProjectedFigures,
     calls_by_name,
@@ -44,9 +45,8 @@ from boundby.stats.host import (
     preempted,
     unwoken,
 )
-from boundby.stats.instances import Series, Spread, host_series, payloads, projected_series, region_spread
+from boundby.stats.instances import RegionSpread, Series, host_series, payloads, projected_series, region_spread
 from boundby.stats.memory import memory_of
-from boundby.stats.metrics import metrics_of
 from boundby.stats.work import backward_kernels, works
 
 Int = npt.NDArray[np.int64]
@@ -62,8 +62,8 @@ class Figures(Struct, frozen=True):
     copies: list[dict[str, Copies]]
     projected: ProjectedFigures
     host: HostFigures
-    host_spread: Spread
-    projected_spread: Spread
+    host_spread: RegionSpread
+    projected_spread: RegionSpread
     host_series: Series
     projected_series: Series
     open_instances: Int

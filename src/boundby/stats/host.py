@@ -11,7 +11,7 @@ from msgspec import Struct
 from boundby.attribution.account import sample_period
 from boundby.attribution.host_state import where
 from boundby.attribution.segments import Segments
-from boundby.attribution.timeline import DeviceTimeline, Span, Timeline
+from boundby.attribution.timeline import DeviceTimeline, Timeline, TimeSpan
 from boundby.correlation.correlate import Calls
 from boundby.correlation.cpu_evidence import lifetime, sleeps_of
 from boundby.model.arrays import (
@@ -29,7 +29,17 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.causes import Cause
-from boundby.model.intervals import EMPTY, NOTHING, Coverage, IntervalSet, clip, complement, intersect, overlay, union
+from boundby.model.intervals import (
+    EMPTY,
+    NOTHING,
+    CoveredTime,
+    IntervalSet,
+    clip,
+    complement,
+    intersect,
+    overlay,
+    union,
+)
 from boundby.results.report import Meanwhile
 from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary.os import HAND_OVER, SLEEPS, WAITING, WAKE_LIMIT_NS
@@ -100,7 +110,7 @@ def logical_thread_cpu_time(timeline: Timeline, thread: int, low: int, high: int
 def _cpu(timeline: Timeline, thread: int, start: Int, end: Int) -> tuple[Int, Int] | None:
     evidence = timeline.host_state.evidence(thread)
     if evidence.on_cpu is not None and evidence.off_cpu is not None:
-        on, off = Coverage(evidence.on_cpu).within(start, end), Coverage(evidence.off_cpu).within(start, end)
+        on, off = CoveredTime(evidence.on_cpu).within(start, end), CoveredTime(evidence.off_cpu).within(start, end)
         return on, on + off
     period = sample_period(timeline.trace) if len(timeline.trace.samples) else None
     time = timeline.trace.samples.of_thread(thread).start_ns
@@ -122,7 +132,7 @@ def host_figures(timeline: Timeline, shown: Tally) -> HostFigures:
     calls = _calls_by_region(timeline, calls_in_windows(timeline))
     window_calls, window_ns = shown.by_group(size)
     low, high = min(first for first, _ in bounds), max(last for _, last in bounds)
-    active_of: dict[int, Coverage] = {}
+    active_of: dict[int, CoveredTime] = {}
     for thread in _active_threads(trace):
         _count_os_calls(timeline, thread, spans, own_os)
         rows = np.flatnonzero((trace.ranges.thread == thread) & timeline.counted_ranges)
@@ -137,9 +147,9 @@ def host_figures(timeline: Timeline, shown: Tally) -> HostFigures:
             np.add.at(cpu_of, region, found[1])
         leader = int(timeline.logical_threads.leader[thread])
         if leader not in active_of:
-            active_of[leader] = Coverage(logical_thread_active(timeline, leader, low, high))
+            active_of[leader] = CoveredTime(logical_thread_active(timeline, leader, low, high))
         np.add.at(active, region, active_of[leader].within(start, end))
-        np.add.at(starting, region, Coverage(timeline.host_state.initializing(thread)).within(start, end))
+        np.add.at(starting, region, CoveredTime(timeline.host_state.initializing(thread)).within(start, end))
     return HostFigures(
         api_calls=calls[0],
         api_ns=calls[1],
@@ -164,11 +174,11 @@ def calls_in_windows(timeline: Timeline, *, of_devices: bool = False) -> slice |
     return as_rows(_within(timeline.calls.start_ns, timeline.calls.thread, spans))
 
 
-def _spans(timeline: Timeline) -> list[Span]:
+def _spans(timeline: Timeline) -> list[TimeSpan]:
     """The windows on the host's clock; everything, where the default window is analysed."""
     window, trace = timeline.window, timeline.trace
     if (window.kind in ("gpu", "all") and not window.skip_first) or not timeline.spans:
-        return [Span(*trace.span_ns, np.ones(len(trace.threads), bool))]
+        return [TimeSpan(*trace.span_ns, np.ones(len(trace.threads), bool))]
     return timeline.spans
 
 
@@ -177,7 +187,7 @@ def _active_threads(trace: Trace) -> list[int]:
     return sorted({*unique(trace.api.thread).tolist(), *unique(trace.ranges.thread).tolist()})
 
 
-def _within(time: Int, thread: npt.NDArray[np.integer] | int, spans: list[Span]) -> npt.NDArray[np.bool_]:
+def _within(time: Int, thread: npt.NDArray[np.integer] | int, spans: list[TimeSpan]) -> npt.NDArray[np.bool_]:
     """Whether each event, of its thread, begins in a window that it belongs to."""
     one = spans[0]
     if len(time) and len(spans) == 1 and one.threads.all() and time.min() >= one.low_ns and time.max() <= one.high_ns:
@@ -202,7 +212,7 @@ def _calls_by_region(timeline: Timeline, rows: slice | npt.NDArray[np.intp]) -> 
     return number, total, syncs, blocked_ns
 
 
-def _count_os_calls(timeline: Timeline, thread: int, spans: list[Span], own: dict[str, Int]) -> None:
+def _count_os_calls(timeline: Timeline, thread: int, spans: list[TimeSpan], own: dict[str, Int]) -> None:
     """Add a thread's sleeps to the regions of its own ranges; a thread that only borrows a range adds nothing."""
     evidence, ranges = timeline.host_state.evidence(thread), timeline.trace.ranges
     for what, asleep in sleeps_of(timeline.trace, thread).items():
@@ -243,7 +253,7 @@ def waited_in(timeline: Timeline, segments: Segments) -> dict[str, int]:
     blocked = np.flatnonzero(segments.cause == Cause.HOST_BLOCKED)
     for thread in unique(segments.thread[blocked]).tolist() if len(trace.messages) else ():
         mine = blocked[segments.thread[blocked] == thread]
-        inside = Coverage(union(segments.start_ns[mine], segments.end_ns[mine]))
+        inside = CoveredTime(union(segments.start_ns[mine], segments.end_ns[mine]))
         calls = trace.messages.of_thread(thread)
         waits = calls.take(is_any(trace.message_kind[calls.name], WAITING))
         used, which = ranked(waits.name)
@@ -359,7 +369,7 @@ def _waits_for_nobody(timeline: Timeline, thread: int) -> IntervalSet:
         evidence = timeline.host_state.evidence(other)
         since = np.maximum(end - WAKE_LIMIT_NS, life[0])
         until = np.minimum(end, life[1])
-        alone &= (until < since) | (Coverage(evidence.away).within(since, np.maximum(until, since)) >= until - since)
+        alone &= (until < since) | (CoveredTime(evidence.away).within(since, np.maximum(until, since)) >= until - since)
     return union(begin[alone], end[alone])
 
 

@@ -91,7 +91,7 @@ def quantiles(
     return result
 
 
-class Spread(Struct, frozen=True):
+class RegionSpread(Struct, frozen=True):
     """Distribution of instance durations per region (of the region's own instances, not its descendants')."""
 
     count: Int
@@ -101,13 +101,13 @@ class Spread(Struct, frozen=True):
     longest: Int
 
 
-def region_spread(size: int, region: npt.NDArray[np.int64], duration: npt.NDArray[np.int64]) -> Spread:
+def region_spread(size: int, region: npt.NDArray[np.int64], duration: npt.NDArray[np.int64]) -> RegionSpread:
     """Statistics of instance durations; ``size`` is the number of regions."""
     count, total = group_counts(region, size), group_sums(region, duration, size)
     longest = np.zeros(size, np.int64)
     np.maximum.at(longest, region, duration)
     median, p95 = quantiles(region, duration, count, (0.5, 0.95))
-    return Spread(count, total, median, p95, longest)
+    return RegionSpread(count, total, median, p95, longest)
 
 
 def intervals_in(

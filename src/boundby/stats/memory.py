@@ -12,7 +12,7 @@ from boundby.model.arrays import unique
 from boundby.model.scale import CURVE, LIST
 from boundby.results.report import Memory, MemoryHeld, MemoryPoint, RegionMemory
 from boundby.trace.tables import MemoryPoints
-from boundby.trace.vocabulary.ranges import fold_name
+from boundby.trace.vocabulary.range_names import fold_name
 
 Int = npt.NDArray[np.int64]
 

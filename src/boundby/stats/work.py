@@ -20,8 +20,8 @@ from boundby.model.intervals import NOTHING, depths
 from boundby.results.report import Counters, Work
 from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary import operator_work
-from boundby.trace.vocabulary.kernels import KernelKind
-from boundby.trace.vocabulary.ranges import BACKWARD, fold_name
+from boundby.trace.vocabulary.kernel_names import KernelKind
+from boundby.trace.vocabulary.range_names import BACKWARD, fold_name
 
 Int = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
@@ -121,7 +121,7 @@ def _works(timeline: Timeline) -> list[Work | None]:
     ]
 
 
-def _work_of_ranges(trace: Trace) -> tuple[list[operator_work.Work], Int]:
+def _work_of_ranges(trace: Trace) -> tuple[list[operator_work.LeastWork], Int]:
     """Distinct works, and which of them each range has to do; NOTHING (-1): that is not told."""
     ranges = trace.ranges
     of_range = np.full(len(ranges), NOTHING, np.int64)
@@ -131,7 +131,7 @@ def _work_of_ranges(trace: Trace) -> tuple[list[operator_work.Work], Int]:
     if by_text and not any("sizes = [" in name for name in trace.names):
         return [], of_range
     distinct, index = factorize(ranges.name, key)
-    told: list[operator_work.Work] = []
+    told: list[operator_work.LeastWork] = []
     number_of = np.full(len(distinct), NOTHING, np.int64)
     for place, (name, arguments) in enumerate(distinct.tolist()):
         text = trace.names[name] if name >= 0 else ""
@@ -170,7 +170,7 @@ def _peaks(trace: Trace, device: int) -> Gpu | None:
     return find_gpu(trace.gpus[device].name, facts.multiprocessors if facts and facts.multiprocessors else None)
 
 
-def _peak(gpu: Gpu | None, work: operator_work.Work, kernel: int) -> float | None:
+def _peak(gpu: Gpu | None, work: operator_work.LeastWork, kernel: int) -> float | None:
     """TFLOPS that the device reaches at most in such work; None: not known. In single precision TF32 or not is told by
     the kernel's name; where that says nothing, the faster one counts: a share of it is at least so much."""
     if gpu is None or not work.is_matmul:

@@ -79,6 +79,3 @@ def _checked(trace: Trace, calls: Calls, checks: npt.NDArray[np.intp]) -> Int64A
     launched = pick(calls.start_ns, calls.of_operation, 0)[checks]
     start = np.where(launched > 0, launched, table.start_ns[checks])
     return np.stack((start[low[some]], table.end_ns[checks][high[some] - 1]))
-
-
-__all__ = ["LEAST_CANDIDATES", "find_searches"]

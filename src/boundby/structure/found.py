@@ -19,7 +19,7 @@ from boundby.correlation.logical_threads import LogicalThreads
 from boundby.model.arrays import Int64Array, in_order, is_any, is_even, marked, median, pick, places, unique
 from boundby.model.intervals import IntervalSet, contains, union
 from boundby.model.scale import A_FEW_LINES, HABIT, NOTABLE, SMALL
-from boundby.structure.loop_detection import LEAST_LAUNCHES, Loop, find_loop
+from boundby.structure.loop_detection import LEAST_LAUNCHES, DetectedLoop, find_loop
 from boundby.structure.steps import find_changes
 from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass
@@ -150,7 +150,7 @@ def _name(trace: Trace, launches: _Launches) -> list[_Found]:
     return found
 
 
-def _loops(launches: _Launches, low: int, high: int, most: int) -> list[Loop]:
+def _loops(launches: _Launches, low: int, high: int, most: int) -> list[DetectedLoop]:
     """The loop that most of these launches lie in, and loops before and after it, in order of time."""
     if most == 0 or high - low < max(LEAST_LAUNCHES, LEAST_LOOP * len(launches.call)):
         return []
@@ -159,7 +159,7 @@ def _loops(launches: _Launches, low: int, high: int, most: int) -> list[Loop]:
     loop = find_loop(tokens, start, syncs, from_start=low == 0)
     if loop is None or loop.launches < LEAST_LOOP * len(launches.call):
         return []
-    loop = Loop(loop.begin + low, loop.end + low)
+    loop = DetectedLoop(loop.begin + low, loop.end + low)
     before = _loops(launches, low, int(loop.begin[0]), most - 1)
     after = _loops(launches, int(loop.end[-1]), high, most - 1 - len(before))
     return [*before, loop, *after]
@@ -201,7 +201,7 @@ def _library_ranges(trace: Trace, thread: int) -> IntervalSet:
     return union(trace.ranges.start_ns[mine], trace.ranges.end_ns[mine])
 
 
-def _phases(launches: _Launches, loops: list[Loop]) -> list[tuple[int, int]]:
+def _phases(launches: _Launches, loops: list[DetectedLoop]) -> list[tuple[int, int]]:
     """Runs of launches (first, one past the last) that behave differently; fewer than two: nothing to tell apart."""
     edges = {0, len(launches.call)}
     place = 0
@@ -257,6 +257,3 @@ def _with_ranges(trace: Trace, found: list[_Found]) -> Trace:
     )
     order = np.lexsort((rank, -ranges.end_ns, ranges.start_ns, ranges.thread))
     return replace(trace, ranges=ranges.take(order), names=tuple(names), domains=domains)
-
-
-__all__ = ["FOUND_DOMAIN", "add_found", "is_found"]

@@ -287,7 +287,7 @@ def cut_iterations(
     return begin, max(stop, int(begin[-1]) + 1)
 
 
-class Loop(Struct, frozen=True):
+class DetectedLoop(Struct, frozen=True):
     """Iteration ``i`` is launches ``begin[i]`` up to (not with) ``end[i]``.
 
     Each ends where the next begins unless other work lies between them.
@@ -306,13 +306,13 @@ class Loop(Struct, frozen=True):
 
 
 class _Level(NamedTuple):
-    loop: Loop
+    loop: DetectedLoop
     spacing: float
     support: int
     typical: npt.NDArray[np.bool_]  # over launches: stands in a pair of launches that most iterations hold
 
 
-def find_loop(tokens: Ints, start_ns: Ints, syncs_before: Ints, *, from_start: bool = True) -> Loop | None:
+def find_loop(tokens: Ints, start_ns: Ints, syncs_before: Ints, *, from_start: bool = True) -> DetectedLoop | None:
     """The outermost loop that most of the launches lie in, or None.
 
     ``tokens``, ``start_ns``: of each launch, in order of time. ``syncs_before``: how many blocking syncs came before.
@@ -372,7 +372,7 @@ def _judge(clocks: Clocks, grams: Grams, start_ns: Ints, from_start: bool) -> _L
     return _check(loop, clocks, grams, int(clocks.support * share))
 
 
-def _widen(begin: Ints, end: Ints, joined: npt.NDArray[np.bool_], grams: Grams) -> Loop:
+def _widen(begin: Ints, end: Ints, joined: npt.NDArray[np.bool_], grams: Grams) -> DetectedLoop:
     """Take in what lies between the last clock of an iteration and the first of the next.
 
     It belongs to the end of the one or to the begin of the next: to the begin as far as it stands before the first
@@ -400,7 +400,7 @@ def _widen(begin: Ints, end: Ints, joined: npt.NDArray[np.bool_], grams: Grams) 
     following = np.append(begin[1:], last)
     end = np.where(joined, following, np.minimum(end, following))
     end[-1] = last
-    return Loop(begin, end)
+    return DetectedLoop(begin, end)
 
 
 def _agree(ids: Ints, usual: Ints, one: Ints) -> int:
@@ -414,7 +414,7 @@ def _agree(ids: Ints, usual: Ints, one: Ints) -> int:
     return int(np.argmax(np.append(0, np.cumsum(np.where(agrees, 1, -_DISAGREE_COST)))))
 
 
-def _turn(loop: Loop, grams: Grams, start_ns: Ints) -> Loop:
+def _turn(loop: DetectedLoop, grams: Grams, start_ns: Ints) -> DetectedLoop:
     """Where the loop's begin is open, since what came before or after it is alike, take the longest pause."""
     length = loop.end - loop.begin
     usual = int(median(length[:-1]))
@@ -432,17 +432,17 @@ def _turn(loop: Loop, grams: Grams, start_ns: Ints) -> Loop:
     if pause[best] < LONGER_PAUSE * pause[back]:
         return loop
     begin = loop.begin + offsets[best]
-    return Loop(begin, np.append(begin[1:], loop.end[-1] + min(int(offsets[best]), 0)))
+    return DetectedLoop(begin, np.append(begin[1:], loop.end[-1] + min(int(offsets[best]), 0)))
 
 
-def _is_cut_off(loop: Loop) -> bool:
+def _is_cut_off(loop: DetectedLoop) -> bool:
     """True if the last iteration lacks more than iterations differ by."""
     length = loop.end - loop.begin
     usual = float(median(length[:-1]))
     return bool(length[-1] < usual - max(ADDED_LAUNCHES, ADDED_FRACTION * usual))
 
 
-def _turn_to_end(loop: Loop, start_ns: Ints) -> Loop:
+def _turn_to_end(loop: DetectedLoop, start_ns: Ints) -> DetectedLoop:
     """Where launches begin in the middle of the loop, and end in the midst by that begin: the longer pause decides.
 
     A capture may start anywhere, and the program may have run to the end of its loop.
@@ -452,10 +452,10 @@ def _turn_to_end(loop: Loop, start_ns: Ints) -> Loop:
     pause = median(start_ns[loop.begin[1:]] - start_ns[loop.begin[1:] - 1])
     if median(start_ns[inner] - start_ns[inner - 1]) < LONGER_PAUSE * pause:
         return loop
-    return Loop(later[:-1], np.append(later[1:-1], loop.end[-1]))
+    return DetectedLoop(later[:-1], np.append(later[1:-1], loop.end[-1]))
 
 
-def _check(loop: Loop, clocks: Clocks, grams: Grams, support: int) -> _Level | None:
+def _check(loop: DetectedLoop, clocks: Clocks, grams: Grams, support: int) -> _Level | None:
     """A level if its iterations are alike, many enough, and cover most of the launches; odd first or last ones go."""
     if loop.launches < LEAST_COVERAGE * grams.count:
         return None
@@ -466,7 +466,7 @@ def _check(loop: Loop, clocks: Clocks, grams: Grams, support: int) -> _Level | N
     # At the edges a warm-up or a remainder may pass for an iteration: it must hold what the others hold.
     low = 0 if pairs_held[0] >= ALIKE_EACH else 1
     high = len(loop) if pairs_held[-1] >= ALIKE_EACH else len(loop) - 1
-    loop = Loop(loop.begin[low:high], loop.end[low:high])
+    loop = DetectedLoop(loop.begin[low:high], loop.end[low:high])
     held, made, pairs_held, pairs_made = (values[low:high] for values in (held, made, pairs_held, pairs_made))
     few = len(loop) < LEAST_ITERATIONS or loop.launches < LEAST_LAUNCHES
     if few or loop.launches < LEAST_COVERAGE * grams.count:
@@ -479,7 +479,7 @@ def _check(loop: Loop, clocks: Clocks, grams: Grams, support: int) -> _Level | N
     return _Level(loop, clocks.spacing, support, _typical(loop, grams, 2))
 
 
-def _telling_size(loop: Loop, grams: Grams) -> int:
+def _telling_size(loop: DetectedLoop, grams: Grams) -> int:
     """Tokens in a row that alike iterations share and unlike ones do not.
 
     The less one launch tells of the next, the shorter: so long that random launches of this kind would make many more
@@ -499,7 +499,7 @@ def _entropy(ids: Ints) -> float:
     return float(-(share * np.log(share)).sum())
 
 
-def _inside(loop: Loop, count: int) -> Ints:
+def _inside(loop: DetectedLoop, count: int) -> Ints:
     """The iteration of each launch; -1 outside."""
     owner = np.full(count, -1, np.int64)
     length = loop.end - loop.begin
@@ -508,7 +508,7 @@ def _inside(loop: Loop, count: int) -> Ints:
     return owner
 
 
-def _likeness(loop: Loop, grams: Grams, size: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _likeness(loop: DetectedLoop, grams: Grams, size: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Of each iteration: which part of the usual grams it holds, and which part of its places begins a usual gram."""
     ids = grams.of(size)
     owner = _inside(loop, grams.count)[: len(ids)]
@@ -523,7 +523,7 @@ def _likeness(loop: Loop, grams: Grams, size: int) -> tuple[npt.NDArray[np.float
     return held, made / np.maximum(np.bincount(iteration, minlength=len(loop)), 1)
 
 
-def _typical(loop: Loop, grams: Grams, size: int) -> npt.NDArray[np.bool_]:
+def _typical(loop: DetectedLoop, grams: Grams, size: int) -> npt.NDArray[np.bool_]:
     """Over launches: begins a gram that most iterations hold."""
     ids = grams.of(size)
     owner = _inside(loop, grams.count)[: len(ids)]
@@ -547,7 +547,7 @@ def _adds_nothing(outer: _Level, inner: _Level) -> bool:
     return around - usual <= max(ADDED_LAUNCHES, ADDED_FRACTION * inner.spacing, usual)
 
 
-def _is_worth_naming(loop: Loop, syncs_before: Ints) -> bool:
+def _is_worth_naming(loop: DetectedLoop, syncs_before: Ints) -> bool:
     """One launch over and over is a loop only if the host waits in every round."""
     if median(loop.end - loop.begin) >= 2:
         return True

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from boundby.model.arrays import Int64Array, median, ranked
 from boundby.model.expressions import expression
 from boundby.model.scale import A_FEW_LINES, HABIT, HALF, LIST, NOTABLE
-from boundby.trace.vocabulary.ranges import is_step
+from boundby.trace.vocabulary.range_names import is_step
 
 # First instances that take so many times the median are warm-up: ordinary steps differ by less.
 SLOWER = 1.5

@@ -132,7 +132,7 @@ class Diagnostic(Struct, frozen=True):
     text: str
 
 
-class Machine(Struct, frozen=True):
+class HostMachine(Struct, frozen=True):
     """What was recorded of the machine. None: not told."""
 
     cores: int | None = None

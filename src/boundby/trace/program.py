@@ -23,7 +23,7 @@ from boundby.trace.vocabulary.last_words import last_words
 T = TypeVar("T")
 
 
-class Kind(Enum):
+class ProgramKind(Enum):
     """What the user's own code is."""
 
     TORCH = "Python with PyTorch"
@@ -33,20 +33,20 @@ class Kind(Enum):
     JULIA = "Julia"
 
 
-class Program(Struct, frozen=True):
+class KnownProgram(Struct, frozen=True):
     """``library``: the array library or server whose kernels or ranges the trace shows (``torch``, ``jax``, ``vllm``);
     empty: none is known."""
 
-    kind: Kind
+    kind: ProgramKind
     library: str = ""
 
     @property
     def is_python(self) -> bool:
-        return self.kind in (Kind.TORCH, Kind.PYTHON)
+        return self.kind in (ProgramKind.TORCH, ProgramKind.PYTHON)
 
     @property
     def is_torch(self) -> bool:
-        return self.kind == Kind.TORCH
+        return self.kind == ProgramKind.TORCH
 
     @property
     def is_server(self) -> bool:
@@ -100,7 +100,7 @@ _DIRECTIVE_DOMAINS = expression(r"^(?:OpenACC|OpenMP)$", re.IGNORECASE)
 _JULIA = expression(r"^julia\b|(?:^|[\\/])julia(?:[\d.]*)(?=$|\s)|\bjulia_|CuDeviceArray|libjulia|^gpu_\w+!?\(")
 
 
-def program_of(trace: Trace) -> Program:
+def program_of(trace: Trace) -> KnownProgram:
     """What wrote the program. Threads and processes count where they call CUDA; all do where none does."""
     kernels = _texts(trace, unique(trace.operations.name))
     ranges = trace.range_names[1].but_for_lone_numbers()
@@ -114,7 +114,7 @@ def program_of(trace: Trace) -> Program:
     library = next((name for name, pattern in _LIBRARIES if any(map(pattern.search, named)) or name in wrote_it), "")
     is_python = bool(wrote_it) or any(map(_PYTHON.search, started))
     if not is_python and any(map(_JULIA.search, [*started, *kernels])):
-        return Program(Kind.JULIA)
+        return KnownProgram(ProgramKind.JULIA)
     binaries: list[str] | None = None
     if trace.captured.backtraces and (not library or not is_python):
         stacks = trace.backtraces.load()
@@ -126,10 +126,10 @@ def program_of(trace: Trace) -> Program:
     if not is_python and library and not is_named and not any(name.startswith("lib") for name in binaries or ()):
         is_python = True
     if is_python and library in ("torch", *_SERVERS):
-        return Program(Kind.TORCH, library)
+        return KnownProgram(ProgramKind.TORCH, library)
     if not library and (any(map(_DIRECTIVES.search, kernels)) or any(map(_DIRECTIVE_DOMAINS.search, trace.domains))):
-        return Program(Kind.DIRECTIVES)
-    return Program(Kind.PYTHON if is_python else Kind.CPP, library)
+        return KnownProgram(ProgramKind.DIRECTIVES)
+    return KnownProgram(ProgramKind.PYTHON if is_python else ProgramKind.CPP, library)
 
 
 def _texts(trace: Trace, numbers: Iterable[int]) -> list[str]:

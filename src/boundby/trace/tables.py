@@ -48,8 +48,8 @@ from boundby.trace.facts import (
     Cycle,
     Diagnostic,
     GpuInfo,
+    HostMachine,
     JobPlace,
-    Machine,
     ProcessGroup,
     TraceWarning,
     UnreadTable,
@@ -57,11 +57,11 @@ from boundby.trace.facts import (
 )
 from boundby.trace.stacks import NO_BACKTRACES, ROUNDED_NS, FrameStacks, LazyBacktraces
 from boundby.trace.vocabulary.cuda import CallClass, OverheadClass, classify_call, classify_overhead
-from boundby.trace.vocabulary.kernels import KernelKind, kind_of_kernel
+from boundby.trace.vocabulary.kernel_names import KernelKind, kind_of_kernel
 from boundby.trace.vocabulary.last_words import LastWords
 from boundby.trace.vocabulary.os import MessageKind, message_kind, receives, sends, sleep_kind
 from boundby.trace.vocabulary.python import sleep_kind_of_frame
-from boundby.trace.vocabulary.ranges import Shapes, is_library
+from boundby.trace.vocabulary.range_names import Shapes, is_library
 
 NO_CORRELATION = 0  # CUPTI numbers calls from 1; managed-memory migrations carry 0
 NO_STREAM = 0xFFFFFFFF  # how CUPTI writes "no stream" and "no event"
@@ -98,10 +98,10 @@ class Direction(IntEnum):
     HTOH = 4
 
 
-TableT = TypeVar("TableT", bound="Table")
+TableT = TypeVar("TableT", bound="ColumnTable")
 
 
-class Table(Struct, frozen=True):
+class ColumnTable(Struct, frozen=True):
     """Columns of equal length. ``take`` picks rows of every column at once."""
 
     # The columns that rows are ordered by ("-": descending), so that nothing depends on the order in a file.
@@ -199,7 +199,7 @@ def _text_ranks(name: Int32Array, names: Sequence[str]) -> Int64Array:
     return ranks[inverse]
 
 
-class Operations(Table, frozen=True, dict=True):
+class Operations(ColumnTable, frozen=True, dict=True):
     """GPU operations, ordered by device, start, end and then every other column."""
 
     ORDER = ("device", "start_ns", "end_ns", "kind", "process", "stream", "correlation", "name", "bytes")
@@ -241,7 +241,7 @@ class Operations(Table, frozen=True, dict=True):
         return pageable
 
 
-class LaunchShapes(Table, frozen=True):
+class LaunchShapes(ColumnTable, frozen=True):
     """The distinct shapes in which kernels were launched."""
 
     blocks: Int64Array  # in the grid
@@ -255,7 +255,7 @@ class LaunchShapes(Table, frozen=True):
             force_setattr(self, "occupancy_percent", spread(-1, len(self.blocks), np.int64))
 
 
-class Collectives(Table, frozen=True):
+class CollectiveTable(ColumnTable, frozen=True):
     """What is told of communication kernels, in no order: ``Operations.collective`` points here. -1: not told."""
 
     name: Int32Array  # of the collective ("_allgather_base"): index into Trace.names
@@ -273,7 +273,7 @@ class Collectives(Table, frozen=True):
             force_setattr(self, "node", spread(-1, len(self.name), np.int64))
 
     @classmethod
-    def in_graphs(cls, node: Int64Array) -> Collectives:
+    def in_graphs(cls, node: Int64Array) -> CollectiveTable:
         """Those of which nothing but their nodes is told."""
         untold = {
             column: spread(-1, len(node), _DTYPES[cls.__annotations__[column]]) for column in cls.__struct_fields__
@@ -281,7 +281,7 @@ class Collectives(Table, frozen=True):
         return cls(**{**untold, "node": node})
 
 
-class MemoryPoints(Table, frozen=True):
+class MemoryPoints(ColumnTable, frozen=True):
     """What a framework's allocator, or CUDA's in nsys reports, held after each allocation and release, ordered by
     device and time. Bytes."""
 
@@ -296,7 +296,7 @@ class MemoryPoints(Table, frozen=True):
     address: Int64Array  # -1: not told
 
 
-class MetricSamples(Table, frozen=True):
+class MetricSamples(ColumnTable, frozen=True):
     """What a GPU's counters say of one stretch of time after another, ordered by device and time: per cent of the most
     that it can do; -1: not told."""
 
@@ -328,7 +328,7 @@ class GpuFacts(Struct, frozen=True):
     shared_bytes_per_multiprocessor: int = 0
 
 
-class ApiCalls(Table, frozen=True):
+class CallTable(ColumnTable, frozen=True):
     """CUDA runtime and driver calls, ordered by thread, start, -end."""
 
     ORDER = ("thread", "start_ns", "-end_ns", "correlation", "name")
@@ -345,7 +345,7 @@ class ApiCalls(Table, frozen=True):
             force_setattr(self, "has_failed", np.zeros(len(self.start_ns), bool))
 
 
-class Ranges(Table, frozen=True):
+class Ranges(ColumnTable, frozen=True):
     """NVTX ranges, ordered by thread, start, -end. Ranges left open end where the trace ends."""
 
     ORDER = ("thread", "start_ns", "-end_ns", "name", "domain")
@@ -427,7 +427,7 @@ class OperatorArguments(Struct, frozen=True):
     strides: str = ""  # [[559, 1], [], [[4, 1], [6, 1]]]: as the sizes, how far apart neighbours lie
 
 
-class Intervals(Table, frozen=True):
+class Intervals(ColumnTable, frozen=True):
     """Named host intervals: OS runtime calls, profiler overhead. Ordered by thread, start, -end."""
 
     ORDER = ("thread", "start_ns", "-end_ns", "name")
@@ -438,7 +438,7 @@ class Intervals(Table, frozen=True):
     name: Int32Array
 
 
-class FileAccesses(Table, frozen=True):
+class FileAccesses(ColumnTable, frozen=True):
     """Reads and writes of files, ordered by start."""
 
     ORDER = ("start_ns", "end_ns", "tid", "name", "bytes", "is_write")
@@ -451,7 +451,7 @@ class FileAccesses(Table, frozen=True):
     is_write: BoolArray
 
 
-class Messages(Table, frozen=True):
+class MessageTable(ColumnTable, frozen=True):
     """Calls of message passing (MPI, UCX), ordered by thread, start, -end. -1: not told. What each does its name says:
     ``Trace.message_kind``."""
 
@@ -469,7 +469,7 @@ class Messages(Table, frozen=True):
     is_open: BoolArray  # the recording, or the process, ended in it
 
 
-class Schedule(Table, frozen=True, dict=True):
+class Schedule(ColumnTable, frozen=True, dict=True):
     """Context switches, ordered by thread and time."""
 
     ORDER = ("thread", "start_ns", "is_in")
@@ -484,7 +484,7 @@ class Schedule(Table, frozen=True, dict=True):
         return int(self.start_ns.min())
 
 
-class Samples(Table, frozen=True):
+class Samples(ColumnTable, frozen=True):
     """CPU samples, ordered by thread and time. A thread is sampled only while it runs."""
 
     ORDER = ("thread", "start_ns")
@@ -493,7 +493,7 @@ class Samples(Table, frozen=True):
     thread: Int32Array
 
 
-class StreamPoints(Table, frozen=True):
+class StreamPoints(ColumnTable, frozen=True):
     """What calls say of streams and events: syncs, stream waits, event records. Ordered by process, correlation.
 
     A call is known by its process and correlation id, and what it does by its name.
@@ -520,7 +520,7 @@ class StreamRole(IntEnum):
     NULL = 3  # the null stream itself
 
 
-class Streams(Table, frozen=True):
+class Streams(ColumnTable, frozen=True):
     """What is told of the streams of each process, ordered by process and stream."""
 
     process: Int32Array
@@ -528,7 +528,7 @@ class Streams(Table, frozen=True):
     kind: Int8Array  # StreamRole
 
 
-class Thread(Struct, frozen=True):
+class ThreadRow(Struct, frozen=True):
     """``pid`` and ``tid`` are the operating system's; ``process`` indexes Trace.processes."""
 
     pid: int
@@ -537,7 +537,7 @@ class Thread(Struct, frozen=True):
     name: str
 
 
-class Process(Struct, frozen=True):
+class ProcessRow(Struct, frozen=True):
     pid: int
     name: str
 
@@ -553,7 +553,7 @@ class Paging(IntEnum):
     READ_BACK = 5  # they move to the host because it touched them, or pages beside them
 
 
-class PageEvents(Table, frozen=True):
+class PageEvents(ColumnTable, frozen=True):
     """What is told of managed memory besides its migrations, which are operations: faults of GPUs (where captured), and
     why each migration came about. ``count``: faults of a group, else 1."""
 
@@ -579,7 +579,7 @@ class Trace(Struct, frozen=True, dict=True):
     path: str
     source: str
     operations: Operations
-    api: ApiCalls
+    api: CallTable
     ranges: Ranges
     os_calls: Intervals
     overhead: Intervals
@@ -587,8 +587,8 @@ class Trace(Struct, frozen=True, dict=True):
     samples: Samples
     names: tuple[str, ...]
     domains: tuple[str, ...]
-    threads: tuple[Thread, ...]
-    processes: tuple[Process, ...]
+    threads: tuple[ThreadRow, ...]
+    processes: tuple[ProcessRow, ...]
     gpus: tuple[GpuInfo, ...]
     captured: Captured
     nsys_version: str | None = None
@@ -607,7 +607,7 @@ class Trace(Struct, frozen=True, dict=True):
     page_events: PageEvents = field(default_factory=PageEvents.empty)
     stream_points: StreamPoints = field(default_factory=StreamPoints.empty)
     streams: Streams = field(default_factory=Streams.empty)
-    collectives: Collectives = field(default_factory=Collectives.empty)
+    collectives: CollectiveTable = field(default_factory=CollectiveTable.empty)
     process_groups: tuple[ProcessGroup, ...] = ()  # of the job that this rank is part of
     place: JobPlace = JobPlace()  # which rank this is
     start_unix_ns: int | None = None  # Unix time of instant 0 of the trace's clock; None: not told
@@ -620,14 +620,14 @@ class Trace(Struct, frozen=True, dict=True):
     constructs: Mapping[int, Construct] = field(default_factory=dict)  # by the name of their ranges
     kernel_sources: Mapping[str, KernelSource] = field(default_factory=dict)  # by the kernel's name
     file_accesses: FileAccesses = field(default_factory=FileAccesses.empty)
-    messages: Messages = field(default_factory=Messages.empty)
+    messages: MessageTable = field(default_factory=MessageTable.empty)
     communicators: tuple[Communicator, ...] = ()  # of MPI, as each process knows them
     ranks: Mapping[int, int] = field(default_factory=dict)  # of MPI: by process, an index into ``processes``
     metric_samples: MetricSamples = field(default_factory=MetricSamples.empty)  # of the GPUs' counters
     not_read: tuple[UnreadTable, ...] = ()  # tables of the report that hold rows and that nothing reads
     written: tuple[Written, ...] = ()  # the ends of what processes wrote
     diagnostics: tuple[Diagnostic, ...] = ()  # what the profiler noted, the most severe first
-    machine: Machine = Machine()
+    machine: HostMachine = HostMachine()
     last_words: LastWords | None = None  # of the program, where who ran it heard them
     exit_code: int | None = None  # of the program, as a shell has it; None: not known
 

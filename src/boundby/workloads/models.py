@@ -50,7 +50,7 @@ class ResNet(nn.Module):
         return scores
 
 
-class Attention(nn.Module):
+class SelfAttention(nn.Module):
     """Self-attention with several heads."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -73,7 +73,7 @@ class TransformerBlock(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(width)
-        self.attention = Attention(width, heads)
+        self.attention = SelfAttention(width, heads)
         self.norm2 = nn.LayerNorm(width)
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boundby.simulate.program import US, Alloc, Launch, Loop, Range, Sync, Work, program
+from boundby.simulate.instructions import US, Alloc, Launch, Loop, Range, Sync, Work, program
 from tests.rules.builtin.harness import RuleCases, Source, without
 
 WORK = [Work(20 * US), Launch("stencil_a", 200 * US), Launch("stencil_b", 200 * US), Launch("stencil_c", 200 * US)]

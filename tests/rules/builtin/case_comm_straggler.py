@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from boundby.simulate.program import MS, US, Launch, Loop, Process, Program, Range, Sync, Thread, Work
+from boundby.simulate.instructions import MS, US, Launch, Loop, Process, Program, Range, Sync, Thread, Work
 from boundby.trace.tables import Trace
 from tests.rules.builtin.harness import RuleCases, Source, pattern
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from boundby.simulate.instructions import US, Copy, Launch, Loop, Range, Sync, Work, program
 from boundby.simulate.machine import Machine
-from boundby.simulate.program import US, Copy, Launch, Loop, Range, Sync, Work, program
 from tests.rules.builtin.hardware import UNKNOWN, on_gpu
 from tests.rules.builtin.harness import RuleCases, Source
 

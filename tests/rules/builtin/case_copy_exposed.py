@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boundby.simulate.program import MS, Copy, Launch, Loop, Range, Sync, program
+from boundby.simulate.instructions import MS, Copy, Launch, Loop, Range, Sync, program
 from tests.rules.builtin.harness import RuleCases, Source, without
 
 

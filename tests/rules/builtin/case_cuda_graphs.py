@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boundby.simulate.program import US, GraphLaunch, Launch, Loop, Node, Range, Sync, Work, program
+from boundby.simulate.instructions import US, GraphLaunch, Launch, Loop, Node, Range, Sync, Work, program
 from tests.rules.builtin.harness import RuleCases, Source, without
 
 KERNELS = [f"layer_{number}" for number in range(40)]

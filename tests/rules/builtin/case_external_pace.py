@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boundby.simulate.program import (
+from boundby.simulate.instructions import (
     MS,
     Await,
     Copy,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boundby.simulate.program import MS, US, Launch, Loop, Range, Sleep, Sync, Work, program
+from boundby.simulate.instructions import MS, US, Launch, Loop, Range, Sleep, Sync, Work, program
 from tests.rules.builtin.hardware import elementwise
 from tests.rules.builtin.harness import RuleCases, Source, without
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boundby.simulate.program import MS, US, Init, Launch, Loop, Range, Sync, Work, program
+from boundby.simulate.instructions import MS, US, Init, Launch, Loop, Range, Sync, Work, program
 from tests.rules.builtin.harness import RuleCases, Source, without
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boundby.simulate.program import US, Instruction, Launch, Loop, Range, Sync, Work, program
+from boundby.simulate.instructions import US, Instruction, Launch, Loop, Range, Sync, Work, program
 from tests.rules.builtin.harness import RuleCases, Source, without
 
 IN = "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true>(cudnn::ops::nchw2nhwc_params_t<T3>)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from boundby.simulate.program import US, Copy, Launch, Loop, Range, Work, program
+from boundby.simulate.instructions import US, Copy, Launch, Loop, Range, Work, program
 from boundby.trace.tables import OpKind, Trace
 from tests.rules.builtin.harness import RuleCases, Source, pattern, without
 

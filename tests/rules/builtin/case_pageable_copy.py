@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boundby.simulate.program import US, Copy, Launch, Loop, Memory, Range, Sync, Work, program
+from boundby.simulate.instructions import US, Copy, Launch, Loop, Memory, Range, Sync, Work, program
 from tests.rules.builtin.harness import RuleCases, Source, pattern, without
 
 

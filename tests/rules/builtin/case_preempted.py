@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from boundby.simulate.program import MS, US, Launch, Loop, Range, Sleep, Sync, Work, program
+from boundby.simulate.instructions import MS, US, Launch, Loop, Range, Sleep, Sync, Work, program
 from boundby.trace.tables import Trace
 from tests.rules.builtin.harness import RuleCases, Source, without
 

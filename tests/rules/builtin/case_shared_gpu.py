@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from boundby.simulate.program import US, Launch, Loop, Range, Sync, program
+from boundby.simulate.instructions import US, Launch, Loop, Range, Sync, program
 from boundby.trace.tables import Trace
 from tests.rules.builtin.hardware import on_gpu
 from tests.rules.builtin.harness import RuleCases, Source, without

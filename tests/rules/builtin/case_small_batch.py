@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from boundby.simulate.program import US, Instruction, Launch, Sync, Work, program
+from boundby.simulate.instructions import US, Instruction, Launch, Sync, Work, program
 from tests.rules.builtin.hardware import UNKNOWN, on_gpu
 from tests.rules.builtin.harness import RuleCases, Source
 

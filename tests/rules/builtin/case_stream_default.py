@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from boundby.simulate.instructions import US, Launch, Loop, Range, Sync, Thread, Work, threads
 from boundby.simulate.machine import Machine
-from boundby.simulate.program import US, Launch, Loop, Range, Sync, Thread, Work, threads
 from tests.rules.builtin.harness import RuleCases, Source, without
 
 

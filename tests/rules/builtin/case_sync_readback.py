@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boundby.simulate.program import US, Launch, Loop, Range, Work, item, program
+from boundby.simulate.instructions import US, Launch, Loop, Range, Work, item, program
 from tests.rules.builtin.harness import RuleCases, Source, pattern, without
 
 

@@ -24,10 +24,10 @@ from boundby.results.report import Finding
 from boundby.rules.builtin import builtin
 from boundby.rules.findings import Findings, find
 from boundby.rules.rule import Rule
+from boundby.simulate.instructions import Program
 from boundby.simulate.machine import Machine, realise, simulate
 from boundby.simulate.nsys_export import Capture, write_export
 from boundby.simulate.patterns import PATTERNS, STORIES
-from boundby.simulate.program import Program
 from boundby.trace.tables import Trace
 
 Change = Callable[[Trace], Trace]

@@ -18,7 +18,7 @@ from boundby.evidence.context import RuleContext
 from boundby.results.report import Finding
 from boundby.rules.builtin import builtin
 from boundby.rules.findings import find
-from boundby.simulate.counterfactual import Removal
+from boundby.simulate.counterfactual import CostRemoval
 from tests.rules.builtin.harness import Source, context_of
 
 # docs/what-if.md: the 95th percentile of predictions' error is 4.8 % of the true time.
@@ -64,7 +64,7 @@ def compare(seeds: Iterable[int]) -> tuple[list[Comparison], list[str]]:
             if item.saving_ns is None or item.region is None or not _is_whole(context, item):
                 continue
             window = made.truths.window()
-            true = window - made.truths.window(Removal.WAITS, region=item.region)
+            true = window - made.truths.window(CostRemoval.WAITS, region=item.region)
             found.append(Comparison(seed, item.rule, *item.saving_ns, true, window))
     return found, accused
 

@@ -10,7 +10,7 @@ from boundby.api import Analysis
 from boundby.model.causes import Cause
 from boundby.readers import read_trace
 from boundby.results.report import Finding
-from boundby.simulate.program import (
+from boundby.simulate.instructions import (
     MS,
     US,
     Init,

@@ -6,7 +6,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from boundby.results.report import Finding
-from boundby.simulate.program import MS, US, Copy, Launch, Loop, Sync, program
+from boundby.simulate.instructions import MS, US, Copy, Launch, Loop, Sync, program
 from boundby.trace.tables import Trace
 from tests.rules.builtin.case_shared_gpu import hot, shared
 from tests.rules.builtin.case_unfused_attention import one_softmax_kernel, written_out

@@ -14,7 +14,7 @@ from boundby.rules import builtin as rules
 from boundby.rules.findings import find
 from boundby.rules.rule import GROUPS, Rule
 from boundby.trace.facts import Captured
-from boundby.trace.program import Kind, Program
+from boundby.trace.program import KnownProgram, ProgramKind
 from tests.rules.builtin.harness import cases_of, context_of, look
 
 # Rules that tell what a timeline shows, and that it cannot show what would be saved.
@@ -22,14 +22,14 @@ UNKNOWN_SAVING = {"external-pace", "hot-kernel"}
 RULES = rules.builtin()
 every = pytest.mark.parametrize("rule", RULES, ids=[rule.id for rule in RULES])
 PROGRAMS = (
-    Program(Kind.TORCH, "torch"),
-    Program(Kind.TORCH, "vllm"),
-    Program(Kind.TORCH, "sglang"),
-    Program(Kind.PYTHON, "jax"),
-    Program(Kind.PYTHON, "cupy"),
-    Program(Kind.CPP),
-    Program(Kind.DIRECTIVES),
-    Program(Kind.JULIA),
+    KnownProgram(ProgramKind.TORCH, "torch"),
+    KnownProgram(ProgramKind.TORCH, "vllm"),
+    KnownProgram(ProgramKind.TORCH, "sglang"),
+    KnownProgram(ProgramKind.PYTHON, "jax"),
+    KnownProgram(ProgramKind.PYTHON, "cupy"),
+    KnownProgram(ProgramKind.CPP),
+    KnownProgram(ProgramKind.DIRECTIVES),
+    KnownProgram(ProgramKind.JULIA),
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from boundby.results.report import Finding
-from boundby.simulate.program import MS, US, Alloc, Call, Instruction, Launch, Loop, Range, Sync, Work, program
+from boundby.simulate.instructions import MS, US, Alloc, Call, Instruction, Launch, Loop, Range, Sync, Work, program
 from tests.rules.builtin.case_gpu_balance import uneven
 from tests.rules.builtin.harness import Source, findings
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from boundby.results.report import Finding
-from boundby.simulate.program import MS, Copy, Launch, Loop, Range, Sync, program
+from boundby.simulate.instructions import MS, Copy, Launch, Loop, Range, Sync, program
 from tests.rules.builtin import case_hot_kernel, case_small_grid
 from tests.rules.builtin.hardware import on_gpu
 from tests.rules.builtin.harness import Source, findings

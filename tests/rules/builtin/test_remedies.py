@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from boundby.simulate.program import Instruction, Launch, Loop, Program, Range, walk
+from boundby.simulate.instructions import Instruction, Launch, Loop, Program, Range, walk
 from tests.rules.builtin import (
     case_allocation,
     case_copy_overlap,

@@ -9,9 +9,7 @@ import pytest
 from boundby import analyze
 from boundby.evidence.initialization import WARM_NAME
 from boundby.results.report import Finding
-from boundby.simulate.machine import Machine, realise, simulate
-from boundby.simulate.nsys_export import write_export
-from boundby.simulate.program import (
+from boundby.simulate.instructions import (
     MS,
     US,
     Alloc,
@@ -31,6 +29,8 @@ from boundby.simulate.program import (
     Work,
     program,
 )
+from boundby.simulate.machine import Machine, realise, simulate
+from boundby.simulate.nsys_export import write_export
 from tests.rules.builtin.harness import Source, findings
 from tests.support.traces import trace_path
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from boundby.results.report import Finding
 from boundby.rules.builtin.tail_wave import RULE
-from boundby.simulate.program import US, Launch, Loop, Range, Sync, program
+from boundby.simulate.instructions import US, Launch, Loop, Range, Sync, program
 from tests.rules.builtin.case_tail_wave import SGEMM, kernels
 from tests.rules.builtin.hardware import elementwise, on_gpu
 from tests.rules.builtin.harness import Source, as_torch, findings

@@ -11,7 +11,7 @@ from boundby.evidence.launches import Launches
 from boundby.results.report import Finding
 from boundby.rules.builtin.cuda_graphs import _sequences
 from boundby.rules.builtin.host_wait import ADVICE
-from boundby.simulate.program import (
+from boundby.simulate.instructions import (
     MS,
     US,
     Instruction,

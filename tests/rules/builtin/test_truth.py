@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from boundby.simulate.counterfactual import Removal, Truths
+from boundby.simulate.counterfactual import CostRemoval, Truths
+from boundby.simulate.instructions import Program
 from boundby.simulate.machine import Machine
 from boundby.simulate.patterns import STORIES
-from boundby.simulate.program import Program
 from tests.rules.builtin import case_sync_allocation, case_sync_call, case_sync_pageable_copy, case_sync_polling
 from tests.rules.builtin.harness import Source, findings, pattern
 from tests.rules.builtin.random_truth import STATED_ERROR, compare
@@ -51,7 +51,7 @@ def test_waits_save_what_they_truly_cost(name: str) -> None:
     low, high = found.saving_ns
     assert isinstance(source.program, Program)
     known = Truths(source.program, source.machine, source.seed)
-    left = known.window(Removal.WAITS, region=region)
+    left = known.window(CostRemoval.WAITS, region=region)
     truth = known.window() - left
     assert low - STATED_ERROR * left <= truth <= high + STATED_ERROR * left
     # The range is told to be close, not only to hold the truth somewhere.

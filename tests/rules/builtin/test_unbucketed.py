@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import boundby
+from boundby.simulate.instructions import US, Launch, Loop, Range, Sync, Work, program
 from boundby.simulate.machine import Machine, realise, simulate
 from boundby.simulate.nsys_export import write_export
-from boundby.simulate.program import US, Launch, Loop, Range, Sync, Work, program
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 

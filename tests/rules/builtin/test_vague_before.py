@@ -7,7 +7,7 @@ import pytest
 from boundby.evidence.launches import Part
 from boundby.results.report import Finding
 from boundby.rules.builtin._launches import launched
-from boundby.simulate.program import (
+from boundby.simulate.instructions import (
     MS,
     US,
     Copy,

@@ -7,7 +7,7 @@ import pytest
 from boundby.evidence import waits as _waits
 from boundby.evidence.operator_syncs import operator_sync
 from boundby.rules.builtin import builtin
-from boundby.simulate.program import US, Alloc, Copy, Instruction, Launch, Loop, Memory, Range, Sync, Work, program
+from boundby.simulate.instructions import US, Alloc, Copy, Instruction, Launch, Loop, Memory, Range, Sync, Work, program
 from tests.rules.builtin.harness import Source, context_of, findings, pattern
 
 SCALAR = ("aten::_local_scalar_dense", "aten::item")

@@ -53,7 +53,7 @@ ALIASES = {
 }
 
 
-class Pattern(Struct, frozen=True):
+class PatternPage(Struct, frozen=True):
     """One page."""
 
     key: str
@@ -68,13 +68,13 @@ class Pattern(Struct, frozen=True):
 
 
 @cache
-def pattern(key: str) -> Pattern:
+def pattern(key: str) -> PatternPage:
     """The page of a bound (a key of `PAGES`)."""
     text = Path(__file__).with_name(f"{key}.md").read_text(encoding="utf-8").strip()
     rows = tuple(row for row in remedies.of_bound(key) if row.text)
     told = "\n\n".join(_section(row) for row in rows)
     whole = f"{text}\n\n## First responses\n\n{told}" if rows else text
-    return Pattern(key, text.partition("\n")[0].removeprefix("# "), whole, rows)
+    return PatternPage(key, text.partition("\n")[0].removeprefix("# "), whole, rows)
 
 
 def _section(row: Remedy) -> str:
@@ -85,7 +85,7 @@ def _section(row: Remedy) -> str:
     return f"### {row.id}: {title}\n\n{row.text}{code}\n\n- Needs: {row.needs}\n- Not when: {row.caution}"
 
 
-def named(word: str) -> Pattern | None:
+def named(word: str) -> PatternPage | None:
     """The pattern that a word means, as a screen or the JSON says it; None: none."""
     plain = word.lower().strip(" .?")
     key = ALIASES.get(plain, plain.replace("-", "_").replace(" ", "_"))

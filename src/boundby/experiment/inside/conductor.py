@@ -102,7 +102,7 @@ class Conductor:
         self._at = -1
         self._step_ns = 0.0
         self._host_delay_ns = 0
-        self._block: _Block | None = None
+        self._block: _RunBlock | None = None
         self._last_ns = 0
 
     # what hooks ask and tell
@@ -260,7 +260,7 @@ class Conductor:
         self.kept.are_given = bool(wanted["remedy"])
         delays = {part: round(share * self._step_ns) for part, share in wanted["shares"].items()}
         self._set_delays(delays)
-        self._block = _Block(
+        self._block = _RunBlock(
             int(self._plan["drop"]), int(self._plan["count"]), self.ledger.fetched(), delays.get("device", 0)
         )
         self._last_ns = time.perf_counter_ns()
@@ -316,7 +316,7 @@ class Conductor:
             self.ledger.say("found" if self._at < 0 else "ended", **(self._found() if self._at < 0 else {}))
 
 
-class _Block:
+class _RunBlock:
     """Steps under one condition: stretches of them that nothing disturbed."""
 
     def __init__(self, drop: int, count: int, fetched: Any, device_delay_ns: int) -> None:

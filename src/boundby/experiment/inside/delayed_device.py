@@ -44,7 +44,7 @@ def register(device: DelayedDevice) -> bool:
 conductors: list[Any] = []
 
 
-class CudaDevice:
+class SpinningCuda:
     """The current CUDA device. Delays spin on the stream that is current where the step ends."""
 
     def __init__(self, torch: Any) -> None:

@@ -10,7 +10,7 @@ import threading
 from typing import Any
 
 from .conductor import BETWEEN, END, Conductor
-from .delayed_device import CudaDevice
+from .delayed_device import SpinningCuda
 
 ANNOTATED, PROFILER, OPTIMIZER, LOADER, NVTX = "annotate.steps", "ProfilerStep", "optimizer", "loader", "nvtx:"
 _DIGITS = re.compile(r"\d+")
@@ -168,7 +168,7 @@ def _hook_device(conductor: Conductor) -> None:
     def started() -> Any:
         result = begin()
         if conductor.device is None and cuda.is_initialized():
-            conductor.device = CudaDevice(sys.modules["torch"])
+            conductor.device = SpinningCuda(sys.modules["torch"])
         return result
 
     cuda._lazy_init = started

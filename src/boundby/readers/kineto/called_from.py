@@ -17,7 +17,7 @@ from boundby.model.intervals import NOTHING, nest
 from boundby.readers.kineto.columns import FRAME, Columns
 from boundby.readers.sanitize import Raw, bounded
 from boundby.trace.stacks import ROUNDED_NS, Backtraces, Frames, StackEvents, StackSource
-from boundby.trace.tables import ApiCalls
+from boundby.trace.tables import CallTable
 from boundby.trace.vocabulary.python import read_frame
 
 ARGUMENTS = ("Call stack", "Module Hierarchy")
@@ -28,7 +28,7 @@ _MOST_FRAMES = 256
 _MOST_LINE = 1 << 31
 
 
-def call_stacks(columns: Columns, raw: Raw, calls: ApiCalls) -> Backtraces | None:
+def call_stacks(columns: Columns, raw: Raw, calls: CallTable) -> Backtraces | None:
     """The Python stack of each CUDA call: that of the innermost operator around it that has one. None: none is told, or
     Python functions are recorded as events."""
     told = columns.text(ARGUMENTS[0], raw["row"])

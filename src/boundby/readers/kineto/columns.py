@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from boundby.model.arrays import MISSING, Int8Array, Int32Array, Int64Array, unique
 from boundby.model.expressions import expression
-from boundby.native.events import NUMBER, RAW, TEXT, Events
+from boundby.native.passes import NUMBER, RAW, TEXT, JsonEvents
 from boundby.readers.sanitize import bounded
 
 KERNEL, COPY, SET, CALL, OPERATOR, ANNOTATION, MODULE, FRAME, OVERHEAD, SYNC, MEMORY = range(1, 12)
@@ -37,7 +37,7 @@ T = TypeVar("T")
 Rows = npt.NDArray[np.intp]
 
 
-def kinds_of(events: Events) -> Int8Array:
+def kinds_of(events: JsonEvents) -> Int8Array:
     """Per event what it is, by its category and, of Python functions and of 2021's files, its name."""
     kind: Int8Array = np.full(len(events), OTHER, np.int8)
     for number in unique(events.category[events.category >= 0]).tolist():
@@ -55,7 +55,7 @@ def kinds_of(events: Events) -> Int8Array:
 class Columns:
     """The events of one file on their way into tables. ``names`` grows by what tables ask for."""
 
-    def __init__(self, events: Events) -> None:
+    def __init__(self, events: JsonEvents) -> None:
         self.events = events
         self.kind = kinds_of(events)
         self._names: dict[str, int] = {}

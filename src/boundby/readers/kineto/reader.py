@@ -14,9 +14,9 @@ from typing import Any
 
 from boundby.model import door
 from boundby.model.errors import InputError
-from boundby.native.events import Events, EventScanner, NotJsonError
+from boundby.native.passes import EventScanner, JsonEvents, NotJsonError
 from boundby.readers.files import PROFILE_AGAIN as _COPY_AGAIN
-from boundby.readers.kineto import GZIP, GZIP_WINDOW, tables
+from boundby.readers.kineto import GZIP, GZIP_WINDOW, event_tables
 from boundby.readers.room import Room
 from boundby.trace.tables import Trace
 
@@ -32,7 +32,7 @@ _MOST_LOOKED_AT = 1 << 20
 def read(path: Path, *, name: str | None, source: str, progress: Progress, room: Room | None = None) -> Trace:  # noqa: ARG001
     """Read a PyTorch profiler trace into a Trace: see `boundby.readers.read_trace`."""
     shown = path if name is None else Path(name)
-    scanner = EventScanner(tables.ARGUMENTS)
+    scanner = EventScanner(event_tables.ARGUMENTS)
     size = max(path.stat().st_size, 1)
     try:
         for piece, done in _pieces(path, shown):
@@ -42,7 +42,7 @@ def read(path: Path, *, name: str | None, source: str, progress: Progress, room:
     except NotJsonError as error:
         raise _no_trace(shown) if _is_json(path) else _broken(shown, error) from None
     _check(shown, events)
-    return tables.build(events, shown, str(name or path))
+    return event_tables.build(events, shown, str(name or path))
 
 
 def _pieces(path: Path, shown: Path) -> Iterator[tuple[bytes, int]]:
@@ -87,9 +87,9 @@ def _broken(shown: Path, error: NotJsonError) -> InputError:
     return InputError(f"{shown} is damaged: what follows its first {error.at:,} bytes is not JSON.", _COPY_AGAIN)
 
 
-def _check(shown: Path, events: Events) -> None:
+def _check(shown: Path, events: JsonEvents) -> None:
     """A file of JSON that holds no event of the profiler is something else."""
-    if tables.holds_events(events):
+    if event_tables.holds_events(events):
         return
     top: dict[str, Any] = events.top
     if len(events) or "deviceProperties" in top or "schemaVersion" in top:

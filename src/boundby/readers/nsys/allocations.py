@@ -11,7 +11,7 @@ from boundby.readers.nsys.gpu_tables import Gpus, memory_kinds
 from boundby.readers.nsys.identity import Identities, process_key
 from boundby.readers.sanitize import MOST_BYTES
 from boundby.trace.facts import TraceWarning
-from boundby.trace.tables import ApiCalls, MemoryKind, MemoryPoints, Thread
+from boundby.trace.tables import CallTable, MemoryKind, MemoryPoints, ThreadRow
 
 _EVENTS, _BUDGET, _USAGE = "CUDA_GPU_MEMORY_USAGE_EVENTS", "GPU_MEMORY_BUDGET_EVENTS", "GPU_MEMORY_USAGE_EVENTS"
 _EVENT = ("start", "globalPid", "deviceId", "address", "bytes", "memKind", "memoryOperationType")
@@ -32,7 +32,7 @@ _LOCAL = 0  # segmentGroup: the GPU's own memory; 1 is the host's
 
 
 def memory_points(
-    database: Database, gpus: Gpus, identities: Identities, api: ApiCalls, threads: tuple[Thread, ...]
+    database: Database, gpus: Gpus, identities: Identities, api: CallTable, threads: tuple[ThreadRow, ...]
 ) -> MemoryPoints:
     """What the program held of each device after each allocation and release of device memory."""
     if not database.has(_EVENTS, *_EVENT) or not database.holds(_EVENTS):
@@ -84,7 +84,7 @@ def _deltas(raw: dict[str, Int64Array], device: Int32Array, block: Int64Array) -
     return np.where(is_release, -released, raw["bytes"])
 
 
-def _threads(start_ns: Int64Array, process: Int32Array, api: ApiCalls, threads: tuple[Thread, ...]) -> Int32Array:
+def _threads(start_ns: Int64Array, process: Int32Array, api: CallTable, threads: tuple[ThreadRow, ...]) -> Int32Array:
     """The thread of each event: that of the CUDA call which it lies in; else the first of its process."""
     found = np.full(len(start_ns), -1, np.int32)
     of_thread = np.array([thread.process for thread in threads], np.int64)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from boundby.model import door
 from boundby.model.arrays import MISSING, BoolArray, Int32Array, Int64Array, is_even, joined, spread
-from boundby.native.texts import distinct_texts, texts_at
+from boundby.native.passes import distinct_texts, texts_at
 
 _CONTINUES = 0xFFFFFFFF
 _SCHEMA, _BATCH = 1, 3  # kinds of messages

@@ -49,7 +49,7 @@ DECLARED = (
 _FUNCTION, _FILE, _LINE = "function", "file", "line"
 
 
-class _Part(NamedTuple):
+class _ChainPart(NamedTuple):
     """Events of one source and the frames of their stacks; ``symbol`` and ``module`` are rows of ``names``."""
 
     source: StackSource
@@ -103,14 +103,14 @@ def read_backtraces(database: Database, identities: Identities) -> Backtraces:
 
 def _read_chains(
     database: Database, names: NamePool, source: StackSource, table: str, link: str, chains: str
-) -> _Part | None:
+) -> _ChainPart | None:
     if not database.has(table, link, "start", "globalTid") or not database.has(chains, "id", "symbol"):
         return None
     events = database.columns(table, (*_EVENT, link))
     taken = (events[link] != MISSING) & ((events[link] > 0) | (source == StackSource.SAMPLE))
     rows = database.columns(chains, _FRAME)
     order = in_order(rows["id"], rows["stackDepth"])
-    return _Part(
+    return _ChainPart(
         source,
         events["start"][taken],
         events["globalTid"][taken],
@@ -177,7 +177,7 @@ def _every_python_mark(database: Database) -> Iterator[tuple[int, int, str]]:
     yield from _line_marks(database)
 
 
-def _read_python(database: Database, names: NamePool) -> _Part | None:
+def _read_python(database: Database, names: NamePool) -> _ChainPart | None:
     starts, tids, chains, flat = [], [], [], []
     number_of: dict[str, int] = {}  # equal payloads are equal stacks; 0: nothing could be read
     for start, tid, payload in _every_python_mark(database):
@@ -192,7 +192,7 @@ def _read_python(database: Database, names: NamePool) -> _Part | None:
     if not starts:
         return None
     chain, symbol, module, line = np.array(flat, np.int64).T
-    return _Part(
+    return _ChainPart(
         StackSource.PYTHON,
         np.array(starts, np.int64),
         np.array(tids, np.int64),
@@ -235,7 +235,7 @@ def _python_frame(frame: Mapping[str, object]) -> tuple[str, str, int]:
     return str(frame[_FUNCTION]), file if isinstance(file, str) else "", min(number, np.iinfo(np.int32).max)
 
 
-def _assemble(parts: list[_Part], names: NamePool, identities: Identities) -> Backtraces:
+def _assemble(parts: list[_ChainPart], names: NamePool, identities: Identities) -> Backtraces:
     """One table of distinct frames, one of distinct stacks, and the events of all parts."""
     if not parts:
         return no_backtraces()
@@ -315,7 +315,7 @@ def _mix(value: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> np.ndarray[tuple
 
 
 def _events(
-    part: _Part,
+    part: _ChainPart,
     number: int,
     run_part: Int64Array,
     run_chain: Int64Array,

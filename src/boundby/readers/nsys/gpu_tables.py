@@ -33,7 +33,7 @@ from boundby.trace.facts import GpuInfo
 from boundby.trace.tables import (
     NO_CORRELATION,
     NO_STREAM,
-    Collectives,
+    CollectiveTable,
     Direction,
     GpuFacts,
     LaunchShapes,
@@ -298,7 +298,7 @@ def _gpu_names(database: Database) -> dict[int, str]:
     return {}
 
 
-def operations(raw: Raw, gpus: Gpus, indexes: Indexes) -> tuple[Operations, Collectives]:
+def operations(raw: Raw, gpus: Gpus, indexes: Indexes) -> tuple[Operations, CollectiveTable]:
     """The operations of all devices, and what is told of those that communicate."""
     direction, is_migration = _directions(indexes.database, raw["copyKind"])
     memory = memory_kinds(indexes.database)
@@ -338,7 +338,7 @@ def operations(raw: Raw, gpus: Gpus, indexes: Indexes) -> tuple[Operations, Coll
         shape=compact(raw["shape"].astype(np.int32)),
         collective=collective,
     )
-    return table.sorted(indexes.pool.names()), Collectives.in_graphs(nodes)
+    return table.sorted(indexes.pool.names()), CollectiveTable.in_graphs(nodes)
 
 
 def _directions(database: Database, copy_kind: Int64Array) -> tuple[Int8Array, BoolArray]:

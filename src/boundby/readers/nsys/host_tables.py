@@ -25,12 +25,12 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.expressions import expression
-from boundby.readers.nsys import messages
+from boundby.readers.nsys import message_tables
 from boundby.readers.nsys.database import MISSING, Database, Reads
 from boundby.readers.nsys.identity import Indexes, process_key
 from boundby.readers.nsys.pages import Only, Since, decimals
 from boundby.trace.stacks import file_name
-from boundby.trace.tables import NO_CORRELATION, ApiCalls, Construct, Intervals, Ranges, Samples, Schedule
+from boundby.trace.tables import NO_CORRELATION, CallTable, Construct, Intervals, Ranges, Samples, Schedule
 
 # The kinds of rows in NVTX_EVENTS.
 
@@ -175,7 +175,7 @@ EVENTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     RANGES: (("NVTX_EVENTS",), ("end", "eventType", "textId", "domainId", *_WHOLE, *_DECIMAL, _OBJECT)),
     CONSTRUCTS: (tuple(CONSTRUCT_DOMAINS), CONSTRUCT_COLUMNS),
-    MESSAGES: (messages.TABLES, messages.COLUMNS),
+    MESSAGES: (message_tables.TABLES, message_tables.COLUMNS),
     OS_CALLS: (("OSRT_API",), ("end", "nameId")),
     SWITCHES: (("SCHED_EVENTS",), ("isSchedIn",)),
     SAMPLES: (("COMPOSITE_EVENTS",), ()),
@@ -210,7 +210,7 @@ def read_events(database: Database, what: str, since_ns: int | None = None) -> R
     if what == CONSTRUCTS:
         return read_constructs(database, since_ns)
     if what == MESSAGES:
-        return messages.read(database, since_ns)
+        return message_tables.read(database, since_ns)
     tables, columns = EVENTS[what]
     only: Only | None = None
     if what == RANGES:
@@ -238,9 +238,9 @@ def read_events(database: Database, what: str, since_ns: int | None = None) -> R
     return raw
 
 
-def api_calls(raw: Raw, indexes: Indexes) -> ApiCalls:
+def api_calls(raw: Raw, indexes: Indexes) -> CallTable:
     """Runtime and driver calls."""
-    return ApiCalls(
+    return CallTable(
         start_ns=raw["start"],
         end_ns=indexes.ends(raw["end"]),
         thread=indexes.identities.threads(raw["globalTid"]),

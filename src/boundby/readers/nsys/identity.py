@@ -10,7 +10,7 @@ from msgspec import Struct
 from boundby.model.arrays import Int32Array, Int64Array, is_even, translated, unique
 from boundby.readers.nsys.database import MISSING, Database, Reads, as_text
 from boundby.readers.sanitize import LONGEST_NAME, bounded
-from boundby.trace.tables import Process, Thread
+from boundby.trace.tables import ProcessRow, ThreadRow
 
 _LOW_24 = 0xFFFFFF
 DECLARED = (
@@ -62,15 +62,15 @@ class Identities(Struct, frozen=True):
         """Whether the process of a global id is known."""
         return bool((self.process_ids == (global_pid & ~_LOW_24)).any())
 
-    def describe(self, database: Database) -> tuple[tuple[Thread, ...], tuple[Process, ...]]:
+    def describe(self, database: Database) -> tuple[tuple[ThreadRow, ...], tuple[ProcessRow, ...]]:
         """Thread and process records with the names the trace gives them."""
         names = _thread_names(database)
         commands = _process_names(database)
         pids = [pid_of(key) for key in self.process_ids.tolist()]
-        processes = tuple(Process(pid, commands.get(pid, "")) for pid in pids)
+        processes = tuple(ProcessRow(pid, commands.get(pid, "")) for pid in pids)
         owner = np.searchsorted(self.process_ids, process_key(self.thread_ids))
         threads = tuple(
-            Thread(pids[process], int(key) & _LOW_24, int(process), names.get(int(key), ""))
+            ThreadRow(pids[process], int(key) & _LOW_24, int(process), names.get(int(key), ""))
             for key, process in zip(self.thread_ids, owner, strict=True)
         )
         return threads, processes

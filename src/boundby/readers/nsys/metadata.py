@@ -14,7 +14,7 @@ from boundby.model.scale import LIST
 from boundby.readers.nsys import callchains, host_tables
 from boundby.readers.nsys.database import Database, Reads
 from boundby.readers.nsys.written import read_diagnostics
-from boundby.trace.facts import EXPORT_INCOMPLETE, Captured, Diagnostic, JobPlace, Machine, Severity, TraceWarning
+from boundby.trace.facts import EXPORT_INCOMPLETE, Captured, Diagnostic, HostMachine, JobPlace, Severity, TraceWarning
 from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary.profiler import has_started_cuda, why_no_cuda
 
@@ -51,7 +51,7 @@ class Metadata(Struct, frozen=True):
     capture: Mapping[str, str]
     not_recorded: Mapping[str, str]
     diagnostics: tuple[Diagnostic, ...]
-    machine: Machine
+    machine: HostMachine
     is_complete: bool
     place: JobPlace
     start_unix_ns: int | None
@@ -117,12 +117,12 @@ def _not_recorded(
     return found
 
 
-def _machine(database: Database) -> Machine:
+def _machine(database: Database) -> HostMachine:
     """Cores and driver of the machine that was recorded."""
     about = dict(database.pairs("TARGET_INFO_SYSTEM_ENV"))
     cores, driver = about.get("CpuCores", ""), about.get("CudaDriverVersion", "")
     cuda = f"{int(driver) // 1000}.{int(driver) % 1000 // 10}" if driver.isdecimal() and int(driver) else None
-    return Machine(int(cores) if cores.isdecimal() and int(cores) else None, cuda, about.get("Hostname", ""))
+    return HostMachine(int(cores) if cores.isdecimal() and int(cores) else None, cuda, about.get("Hostname", ""))
 
 
 def _session_start_ns(database: Database) -> int | None:

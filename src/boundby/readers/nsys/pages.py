@@ -1,7 +1,7 @@
 """Columns of an SQLite table from its pages, without SQLite: some twenty times as fast, for the tables that are plain.
 
 The format is https://www.sqlite.org/fileformat2.html. A table is a B-tree: interior pages lead, in order of the rows'
-numbers, to leaf pages, which `boundby.native.pages` reads. Whatever is not as SQLite writes it, or not understood
+numbers, to leaf pages, which `boundby.native.passes` reads. Whatever is not as SQLite writes it, or not understood
 here, gives None, and the caller asks SQLite. The file must be open in a read transaction of SQLite, so that nobody
 changes it meanwhile.
 """
@@ -27,7 +27,7 @@ from boundby.model.arrays import (
     spread,
     unique,
 )
-from boundby.native.pages import MOST_OUTPUTS, MOST_ROWS_OF_PAGE, NONE, At, Found, Leaves, empty_slots
+from boundby.native.passes import MOST_OUTPUTS, MOST_ROWS_OF_PAGE, NONE, At, Found, Leaves, empty_slots
 
 _LEAF, _INTERIOR = 13, 5
 _INTERIOR_HEADER = 12

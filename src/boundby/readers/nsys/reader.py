@@ -18,19 +18,19 @@ from boundby.readers.files import export_again
 from boundby.readers.nsys import (
     allocations,
     callchains,
-    files,
     gpu_tables,
     host_tables,
-    messages,
+    message_tables,
     metadata,
     metrics,
     written,
 )
 from boundby.readers.nsys.columnar import ColumnFolder, open_database
 from boundby.readers.nsys.database import MISSING, Database
+from boundby.readers.nsys.file_accesses import file_accesses as accesses_of
 from boundby.readers.nsys.host_tables import Raw
 from boundby.readers.nsys.identity import Identities, Indexes, NamePool
-from boundby.readers.nsys.memory import cut_to_fit
+from boundby.readers.nsys.memory_needs import cut_to_fit
 from boundby.readers.nsys.register import unread
 from boundby.readers.room import Room
 from boundby.readers.sanitize import sanitize
@@ -163,7 +163,7 @@ def _build(raw: dict[str, Raw], indexes: Indexes, since_ns: int | None) -> Trace
     budget: tuple[TraceWarning, ...] = _beside(
         "GPU memory budgets", partial(allocations.paging, database), (), problems
     )
-    file_accesses = files.file_accesses(database, indexes)
+    file_accesses = accesses_of(database, indexes)
     trace = Trace(
         path="",
         source="",
@@ -192,7 +192,7 @@ def _build(raw: dict[str, Raw], indexes: Indexes, since_ns: int | None) -> Trace
         page_events=gpu_tables.page_events(database, gpus, bool((operations.kind == OpKind.MIGRATION).any())),
     )
     trace = replace(trace, captured=metadata.captured(database, trace, has_graph_nodes=has_graph_nodes))
-    return messages.with_messages(trace, raw.pop(host_tables.MESSAGES), indexes)
+    return message_tables.with_messages(trace, raw.pop(host_tables.MESSAGES), indexes)
 
 
 _Found = TypeVar("_Found")

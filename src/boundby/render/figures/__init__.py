@@ -18,7 +18,7 @@ from boundby.render.figures.bars import account, regions, what_if
 from boundby.render.figures.gaps_figure import gaps
 from boundby.render.figures.instances_figure import instances
 from boundby.render.figures.roofline import roofline
-from boundby.render.figures.style import COLUMN, LOOKS, PAPER, SLIDE, Examined, Look, save_context
+from boundby.render.figures.style import COLUMN, LOOKS, PAPER, SLIDE, Look, save_context
 from boundby.render.figures.timeline_figure import timeline
 
 if TYPE_CHECKING:
@@ -56,7 +56,6 @@ __all__ = [
     "LOOKS",
     "PAPER",
     "SLIDE",
-    "Examined",
     "Look",
     "account",
     "gaps",

@@ -7,7 +7,7 @@ import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -22,6 +22,8 @@ from boundby.results.report import Report
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from boundby.render.formats import Examined
 
 
 class Look(Struct, frozen=True):
@@ -55,16 +57,6 @@ HATCH_COLOR = (1.0, 1.0, 1.0, 0.5)
 # Scripts that the usual font lacks, in the order they are looked for; only those that are installed are used.
 FALLBACK_FONTS = ("Noto Sans CJK JP", "Noto Sans CJK SC", "WenQuanYi Zen Hei", "IPAGothic", "Noto Sans", "Unifont")
 _TIME = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
-
-
-class Examined(Protocol):
-    """What ``boundby.examine`` gives."""
-
-    @property
-    def report(self) -> Report: ...
-
-    @property
-    def plot_data(self) -> PlotData: ...
 
 
 def matplotlib() -> Any:

@@ -212,7 +212,7 @@ class ScenarioRow(NamedTuple):
     then: str | None
 
 
-def _scenarios(report: Report, next_bounds: NextBounds) -> list[tuple[view.Account, list[ScenarioRow]]]:
+def _scenarios(report: Report, next_bounds: NextBounds) -> list[tuple[view.ShownAccount, list[ScenarioRow]]]:
     """For each device whose window any scenario changes: its account, and the predictions, shortest first."""
     notable, groups = sentences.notable_scenarios(report), []
     for device, account in zip(report.devices, view.accounts(report), strict=False):

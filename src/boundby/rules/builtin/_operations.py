@@ -32,7 +32,7 @@ from boundby.model.units import bandwidth, count, duration, percent, size
 from boundby.results.report import Example
 from boundby.rules.rule import Match
 from boundby.trace.tables import Direction
-from boundby.trace.vocabulary.kernels import kernel_label
+from boundby.trace.vocabulary.kernel_names import kernel_label
 
 # Where less of the time lies in the region that is named as the place, the title says so.
 MOSTLY_INSIDE = 1 - SMALL
@@ -51,7 +51,7 @@ def _labels_of_names(context: RuleContext) -> tuple[list[str], Int]:
     return list(places), of_name
 
 
-class OperationSet(Struct, frozen=True, eq=False, dict=True):
+class MatchedOperations(Struct, frozen=True, eq=False, dict=True):
     """The operations that a match is about: ``rows`` of ``context.operations``."""
 
     context: RuleContext
@@ -156,7 +156,7 @@ class OperationSet(Struct, frozen=True, eq=False, dict=True):
         return Match(region, title, evidence, saving_ns, advice, examples, severity, instances, cost_ns, where=where)
 
 
-class KernelSet(OperationSet, frozen=True, eq=False, dict=True):
+class KernelSet(MatchedOperations, frozen=True, eq=False, dict=True):
     """Kernels. ``name`` says what one is called as an example, where its label is not enough."""
 
     name: Callable[[int], str] | None = None
@@ -228,7 +228,7 @@ class KernelSet(OperationSet, frozen=True, eq=False, dict=True):
         }
 
 
-class CopySet(OperationSet, frozen=True):
+class CopySet(MatchedOperations, frozen=True):
     """Copies, or migrations of managed memory."""
 
     @property

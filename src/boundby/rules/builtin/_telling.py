@@ -17,12 +17,12 @@ from boundby.evidence.hotspots import PYTHON_CODE, Hotspot
 from boundby.evidence.initialization import progress_at
 from boundby.model.arrays import Int64Array, factorize, is_even
 from boundby.model.expressions import expression
-from boundby.model.intervals import NOTHING, Coverage, contains
+from boundby.model.intervals import NOTHING, CoveredTime, contains
 from boundby.model.scale import A_FEW_LINES, HALF, NEARLY_ALL, QUARTER
 from boundby.model.units import count, duration
 from boundby.results.report import CodeLine
 from boundby.rules.rule import Match
-from boundby.trace.vocabulary.ranges import fold_name
+from boundby.trace.vocabulary.range_names import fold_name
 
 # More places than this are counted, not named.
 MOST_NAMED = A_FEW_LINES
@@ -114,7 +114,7 @@ def preempted_ns(context: RuleContext, place: Place) -> int:
         preempted = context.timeline.host_state.evidence(thread).preempted
         if not len(preempted.start):
             continue
-        rows, waits = pieces.of_thread(place.rows, thread), Coverage(preempted)
+        rows, waits = pieces.of_thread(place.rows, thread), CoveredTime(preempted)
         total += int(waits.within(pieces.start_ns[rows], pieces.end_ns[rows]).sum())
     return total
 

@@ -11,7 +11,7 @@ from boundby.model.causes import Cause
 from boundby.model.scale import HALF, MANY
 from boundby.model.units import count, duration
 from boundby.rules.rule import Match, Rule
-from boundby.trace.program import Program
+from boundby.trace.program import KnownProgram
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
@@ -34,7 +34,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     )
 
 
-def _advice(program: Program, call: str) -> tuple[str, ...]:
+def _advice(program: KnownProgram, call: str) -> tuple[str, ...]:
     """What to do about calls of which ``call`` takes the most time."""
     if "Host" in call:
         loader = ("DataLoader(..., pin_memory=True) keeps pinned buffers by itself",)

@@ -14,7 +14,7 @@ from boundby.evidence.host_idleness import ON_PURPOSE, Idleness, Place, host_pie
 from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
-from boundby.model.intervals import Coverage
+from boundby.model.intervals import CoveredTime
 from boundby.model.scale import HALF, MANY
 from boundby.model.units import duration, duration_range, percent, size
 from boundby.rules.builtin._telling import fold, match, where_and_when, while_idle
@@ -252,7 +252,7 @@ def _gil_share(context: RuleContext, rows: Rows) -> float:
     is_gil = np.array([name in GIL_FUNCTIONS for name in stacks.names] or [False], bool)
     if not is_gil.any():
         return 0.0
-    inside = Coverage(pieces.intervals(rows))
+    inside = CoveredTime(pieces.intervals(rows))
     waited, of_gil = 0, 0
     for thread in pieces.threads_of(rows):
         events = stacks.rows(StackSource.OS, thread)
@@ -276,7 +276,7 @@ def _unnamed(context: RuleContext, place: Place) -> str:
     for thread in unique(context.trace.schedule.thread).tolist():
         on_cpu = context.timeline.host_state.evidence(thread).on_cpu
         if on_cpu is not None:
-            running_ns += int(Coverage(on_cpu).within(inside.start, inside.end).sum())
+            running_ns += int(CoveredTime(on_cpu).within(inside.start, inside.end).sum())
     running = running_ns / max(inside.total, 1)
     if running > cores - 1:
         return (

@@ -17,7 +17,7 @@ from boundby.model.units import counted, duration, percent
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.builtin._shapes import small_block_rows, small_grid_rows
 from boundby.rules.rule import Match, Rule
-from boundby.trace.vocabulary.kernels import MATMULS, KernelKind, is_library_kernel
+from boundby.trace.vocabulary.kernel_names import MATMULS, KernelKind, is_library_kernel
 
 # Kernels of libraries and compilers are tuned already; layout conversions have a rule of their own.
 _TUNED = (

@@ -18,7 +18,7 @@ from boundby.results.report import Example
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.remedies import common_facts
 from boundby.rules.rule import Match, Rule
-from boundby.trace.vocabulary.kernels import kernel_label
+from boundby.trace.vocabulary.kernel_names import kernel_label
 
 
 def _check(context: RuleContext) -> Iterator[Match]:

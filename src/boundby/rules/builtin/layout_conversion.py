@@ -16,7 +16,7 @@ from boundby.model.units import counted, duration, percent
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.rule import Match, Rule
 from boundby.trace.tables import OperatorArguments
-from boundby.trace.vocabulary.kernels import KernelKind
+from boundby.trace.vocabulary.kernel_names import KernelKind
 
 _CONVOLUTION = expression(r"^aten::(?:cudnn_|miopen_)?convolution(?:_overrideable)?$")
 _IMAGES = 4  # batch, channels, height, width

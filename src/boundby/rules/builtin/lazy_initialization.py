@@ -31,7 +31,7 @@ from boundby.model.units import count, duration, percent
 from boundby.results.report import Example
 from boundby.rules.builtin._telling import rest_options
 from boundby.rules.rule import Match, Rule
-from boundby.trace.program import Kind
+from boundby.trace.program import ProgramKind
 from boundby.trace.vocabulary.cuda import CallClass
 
 _COMPILES = expression(r"cuLink|nvrtc|nvJitLink")
@@ -113,7 +113,7 @@ def _match(context: RuleContext, part: _Part) -> Match:
 
 def _others(context: RuleContext, part: _Part, match: Match) -> Match:
     """What the program itself does for the first time."""
-    is_runtime = context.program.kind == Kind.DIRECTIVES and not len(part.pieces)
+    is_runtime = context.program.kind == ProgramKind.DIRECTIVES and not len(part.pieces)
     return replace(
         match,
         saving_ns=_saving(context, part),

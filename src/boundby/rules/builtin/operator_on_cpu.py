@@ -12,7 +12,7 @@ from boundby.evidence.operators import is_operator
 from boundby.model.arrays import marked
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
-from boundby.model.intervals import Coverage, union
+from boundby.model.intervals import CoveredTime, union
 from boundby.model.units import duration
 from boundby.results.report import Example
 from boundby.rules.rule import Match, Rule
@@ -57,7 +57,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     idle = [device.gaps.intervals for device in context.timeline.devices]
     gaps = union(np.concatenate([one.start for one in idle]), np.concatenate([one.end for one in idle]))
     start, end = ranges.start_ns[rows], ranges.end_ns[rows]
-    exposed = Coverage(gaps).within(start, end)
+    exposed = CoveredTime(gaps).within(start, end)
     total = int(exposed.sum())
     if total < context.least_ns:
         return

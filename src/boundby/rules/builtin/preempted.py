@@ -10,7 +10,7 @@ from boundby.evidence.context import RuleContext
 from boundby.evidence.feeders import is_child
 from boundby.model.arrays import is_any, median, unique
 from boundby.model.causes import Cause
-from boundby.model.intervals import EMPTY, Coverage, IntervalSet, intersect, union
+from boundby.model.intervals import EMPTY, CoveredTime, IntervalSet, intersect, union
 from boundby.model.scale import NOTABLE
 from boundby.model.units import count, duration, percent
 from boundby.results.report import Example
@@ -92,7 +92,7 @@ def _takers(context: RuleContext, thread: int, waits: IntervalSet) -> dict[str, 
         on = context.timeline.host_state.evidence(other).on_cpu
         if on is None or not len(on.start):
             continue
-        cores = int(Coverage(on).within(waits.start, waits.end).sum()) / max(waits.total, 1)
+        cores = int(CoveredTime(on).within(waits.start, waits.end).sum()) / max(waits.total, 1)
         process = trace.threads[other].process
         whose = _OWN if process == own else _CHILDREN if is_child(trace, process, own) else _OTHERS
         total[whose] = total.get(whose, 0.0) + cores

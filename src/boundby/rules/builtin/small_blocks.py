@@ -14,7 +14,7 @@ from boundby.model.units import count, counted, duration, percent
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.builtin._shapes import distinct_shapes, small_block_rows
 from boundby.rules.rule import Match, Rule, Threshold
-from boundby.trace.vocabulary.kernels import is_library_kernel
+from boundby.trace.vocabulary.kernel_names import is_library_kernel
 
 
 def _check(context: RuleContext) -> Iterator[Match]:

@@ -11,7 +11,7 @@ from boundby.evidence.device_work import SHORT_KERNEL_NS, device_work, kernel_na
 from boundby.evidence.kernels import BLOCK_THREADS, WARP
 from boundby.model.arrays import is_in
 from boundby.model.causes import Cause
-from boundby.model.intervals import Coverage, union
+from boundby.model.intervals import CoveredTime, union
 from boundby.model.scale import SMALL
 from boundby.model.units import counted, duration, percent
 from boundby.rules.builtin._operations import KernelSet
@@ -22,7 +22,7 @@ from boundby.rules.builtin._shapes import (
 )
 from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.tables import OpKind
-from boundby.trace.vocabulary.kernels import is_library_kernel
+from boundby.trace.vocabulary.kernel_names import is_library_kernel
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
@@ -60,7 +60,7 @@ def _copying_ns(context: RuleContext, rows: Rows) -> int:
     inside_ns = 0
     for device, kernels in KernelSet(context, rows).per_device():
         copies = np.flatnonzero(work.in_window & (table.kind >= OpKind.MEMCPY) & (table.device == device))
-        busy = Coverage(union(table.start_ns[copies], table.end_ns[copies]))
+        busy = CoveredTime(union(table.start_ns[copies], table.end_ns[copies]))
         inside_ns += int(busy.within(table.start_ns[kernels], table.end_ns[kernels]).sum())
     return inside_ns
 

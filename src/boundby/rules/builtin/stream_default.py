@@ -11,12 +11,12 @@ from boundby.attribution.gaps import LAUNCH_LIMIT_NS
 from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext
 from boundby.evidence.device_work import device_work, kernel_name
 from boundby.model.arrays import is_even, pick, ranked, unique
-from boundby.model.intervals import Coverage, union
+from boundby.model.intervals import CoveredTime, union
 from boundby.model.scale import HALF, MANY, NEGLIGIBLE, SLIGHT
 from boundby.model.units import count, duration
 from boundby.replay.streams import SWITCH_LIMIT_NS
 from boundby.results.report import Example
-from boundby.rules.builtin._operations import OperationSet
+from boundby.rules.builtin._operations import MatchedOperations
 from boundby.rules.rule import Match, Rule
 from boundby.trace.tables import OpKind, StreamRole
 from boundby.trace.vocabulary.cuda import plain_name
@@ -53,7 +53,7 @@ def _held(context: RuleContext, device: int, process: int) -> Held | None:
     sides = [union(start[side], end[side]) for side in (default, ~default)]
     if not all(side.total for side in sides):
         return None  # what takes no time holds nobody up
-    together = int(Coverage(sides[0]).within(sides[1].start, sides[1].end).sum())
+    together = int(CoveredTime(sides[0]).within(sides[1].start, sides[1].end).sum())
     if together > MOST_OVERLAP * min(side.total for side in sides):
         return None
     order = np.lexsort((end, start, stream))
@@ -99,7 +99,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             if waits >= WAITS_SHARE * len(held.rows) or most < worth:
                 continue
             yield Match(
-                region=OperationSet(context, held.rows).region,
+                region=MatchedOperations(context, held.rows).region,
                 title=f"the default stream and the others take turns, which holds up {count(len(held.rows))} "
                 f"operations for {duration(total)} in all",
                 evidence={

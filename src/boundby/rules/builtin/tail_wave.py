@@ -17,7 +17,7 @@ from boundby.model.units import counted, duration, percent
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.builtin._shapes import FEW_BLOCKS, alone_rows, distinct_shapes
 from boundby.rules.rule import Match, Rule
-from boundby.trace.vocabulary.kernels import MATMULS, KernelKind, is_library_kernel
+from boundby.trace.vocabulary.kernel_names import MATMULS, KernelKind, is_library_kernel
 
 # A library's kernels that arithmetic limits; its others wait for memory, which a last turn leaves busy.
 _ARITHMETIC = (*MATMULS, KernelKind.ATTENTION, KernelKind.ATTENTION_FP32)

@@ -16,7 +16,7 @@ from boundby.model.scale import NOTABLE
 from boundby.model.units import counted, duration, percent
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.rule import Match, Rule, Threshold
-from boundby.trace.vocabulary.kernels import MATMULS, KernelKind
+from boundby.trace.vocabulary.kernel_names import MATMULS, KernelKind
 
 Capability = tuple[int, int]
 

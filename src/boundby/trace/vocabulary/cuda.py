@@ -113,7 +113,7 @@ def is_device_wide(name: str) -> bool:
     return bool(re.match(r"^cu(?:da)?(?:Device|Thread|Ctx)Synchronize", name))
 
 
-class Work(IntEnum):
+class CallWork(IntEnum):
     """What a call puts on the device, of what a capture records there."""
 
     NONE = 0
@@ -124,17 +124,17 @@ class Work(IntEnum):
 
 
 _WORK = (
-    (Work.NONE, expression(r"Graph(?!Launch)|GraphicsR|Prefetch|GLMap|Callback|HostFunc")),
-    (Work.GRAPH, expression(r"GraphLaunch")),
-    (Work.KERNEL, expression(r"Launch")),
-    (Work.COPY, expression(r"Memcpy")),
-    (Work.SET, expression(r"Memset")),
+    (CallWork.NONE, expression(r"Graph(?!Launch)|GraphicsR|Prefetch|GLMap|Callback|HostFunc")),
+    (CallWork.GRAPH, expression(r"GraphLaunch")),
+    (CallWork.KERNEL, expression(r"Launch")),
+    (CallWork.COPY, expression(r"Memcpy")),
+    (CallWork.SET, expression(r"Memset")),
 )
 
 
-def work_of_call(name: str) -> Work:
+def work_of_call(name: str) -> CallWork:
     """What a call of this (suffixed or plain) name puts on the device; building a graph puts nothing there."""
-    return next((work for work, pattern in _WORK if pattern.search(name)), Work.NONE)
+    return next((work for work, pattern in _WORK if pattern.search(name)), CallWork.NONE)
 
 
 _COMMUNICATION = expression(

@@ -31,7 +31,7 @@ _MOST_SIZE = 1 << 40  # no tensor's dimension is longer; products stay far from 
 _MOST_WORK = 1 << 60
 
 
-class Work(Struct, frozen=True):
+class LeastWork(Struct, frozen=True):
     """What one call has to do. ``is_matmul``: its operations are those of matrix products, convolutions or attention,
     which tensor cores do. ``precision``: of its inputs ("" where it is not told). ``bytes`` None: not told."""
 
@@ -197,7 +197,7 @@ _TRITON = expression(r"^triton_(?:poi|red|per|for)_fused")
 
 
 @lru_cache(maxsize=1 << 16)
-def work_of(name: str, sizes: str, types: str, values: str) -> Work | None:
+def work_of(name: str, sizes: str, types: str, values: str) -> LeastWork | None:
     """What one call of an operator has to do; None where its name or its inputs do not tell. The texts are JSON lists
     of one place per input, as the PyTorch profiler writes them ("" where they are not told)."""
     try:
@@ -220,7 +220,7 @@ def work_of(name: str, sizes: str, types: str, values: str) -> Work | None:
         return None
     kind = call.types[place] if place < len(call.types) else ""
     precision = "fp8" if "Float8" in kind else _PRECISION_OF.get(kind, "")
-    return Work(flops, moved_bytes, name in _MATMULS, precision)
+    return LeastWork(flops, moved_bytes, name in _MATMULS, precision)
 
 
 def _light_work(name: str, call: _Call) -> tuple[int, int] | None:

@@ -32,7 +32,7 @@ def begin(notes: str) -> None:
 
 
 def _hook_up(torch: Any, outcome: dict[str, str], notes: str) -> None:
-    from . import profiler as torch_profiler
+    from . import torch_profile as torch_profiler
 
     if (settings := torch_profiler.settings()) is not None:
         _profile(torch, settings, notes)
@@ -45,8 +45,8 @@ def _hook_up(torch: Any, outcome: dict[str, str], notes: str) -> None:
     from boundby.annotate import backend
 
     from . import loops
-    from .modules import ModuleRanges
-    from .operators import choose
+    from .module_ranges import AllModuleRanges
+    from .operator_ranges import choose
 
     outcome["ranges"] = backend()
     if outcome["ranges"] == "none":
@@ -57,7 +57,7 @@ def _hook_up(torch: Any, outcome: dict[str, str], notes: str) -> None:
         return
     operators = choose(torch)
     outcome["operators"] = operators.name
-    ModuleRanges(torch, operators).hook_up()
+    AllModuleRanges(torch, operators).hook_up()
     if operators.name != "emit_nvtx" and outcome["ranges"] == "nvtx":
         when_imported("torch.autograd.profiler", loops.mark_record_functions)
     when_imported("torch.utils.data.dataloader", lambda: loops.mark_loaders(operators))
@@ -74,7 +74,7 @@ def _begin_lines(torch: Any) -> None:
 
 def _profile(torch: Any, settings: dict[str, Any], notes: str) -> None:
     """PyTorch's own profiler records instead of nsys."""
-    from .profiler import TorchProfiler
+    from .torch_profile import TorchProfiler
 
     made = TorchProfiler(torch, settings, lambda problem: note(notes, {"wrote": "trace", "problem": problem}))
     made.hook_up()

@@ -10,7 +10,7 @@ from typing import Any
 from boundby.annotate import backends, nvtx_range, ranges
 from boundby.annotate.backends import Label
 
-from .operators import Operators
+from .operator_ranges import RangesOfOperators
 
 #: Calls of torch.distributed that return when the collective is over, unless they are asked not to wait for it.
 _COLLECTIVES = (
@@ -22,7 +22,7 @@ _COLLECTIVES = (
 _TOLD_ALREADY = ("enumerate(DataLoader)", "Optimizer.")
 
 
-def mark_loaders(operators: Operators) -> None:
+def mark_loaders(operators: RangesOfOperators) -> None:
     """``data`` around each batch that is waited for, ``data start`` where workers are started."""
     module: Any = sys.modules["torch.utils.data.dataloader"]
     iterator, loader = module._BaseDataLoaderIter, module.DataLoader

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from boundby.model.arrays import MISSING, Int32Array, Int64Array, factorize, median, unique
 from boundby.model.expressions import expression
 from boundby.model.scale import HALF
-from boundby.native.events import Events
+from boundby.native.passes import JsonEvents
 from boundby.readers.kineto import about, called_from
 from boundby.readers.kineto.columns import (
     ANNOTATION,
@@ -39,25 +39,25 @@ from boundby.readers.kineto.columns import (
     Columns,
     kinds_of,
 )
-from boundby.readers.kineto.device import devices_of, gpu_operations
+from boundby.readers.kineto.gpu_events import devices_of, gpu_operations
 from boundby.readers.sanitize import CORRELATIONS, MOST_BYTES, MOST_TIME_NS, Raw, sanitize
 from boundby.trace.facts import PYTORCH, Captured, Cycle, TraceWarning
 from boundby.trace.stacks import NO_BACKTRACES, LazyBacktraces
 from boundby.trace.tables import (
     NO_CORRELATION,
     NO_STREAM,
-    ApiCalls,
+    CallTable,
     Intervals,
     KernelSource,
     MemoryPoints,
     OperatorArguments,
     OpKind,
-    Process,
+    ProcessRow,
     Ranges,
     Samples,
     Schedule,
     StreamPoints,
-    Thread,
+    ThreadRow,
     Trace,
 )
 
@@ -99,7 +99,7 @@ _UNRECORDED = HALF
 _HOST = 0  # device type of memory events: c10::DeviceType::CPU
 
 
-def holds_events(events: Events) -> bool:
+def holds_events(events: JsonEvents) -> bool:
     """Whether anything in it is an event of the profiler."""
     return bool(
         np.isin(
@@ -114,22 +114,22 @@ class _Hosts(Struct, frozen=True):
     ids: npt.NDArray[np.int64]
     names: dict[tuple[str, int, int], str]
 
-    def threads(self) -> tuple[Thread, ...]:
+    def threads(self) -> tuple[ThreadRow, ...]:
         pids = self.pids
         return tuple(
-            Thread(pid, tid, pids.index(pid), _THREAD_NAME.sub(r"\1", self.names.get(("thread_name", pid, tid), "")))
+            ThreadRow(pid, tid, pids.index(pid), _THREAD_NAME.sub(r"\1", self.names.get(("thread_name", pid, tid), "")))
             for pid, tid in self.ids.tolist()
         )
 
-    def processes(self) -> tuple[Process, ...]:
-        return tuple(Process(pid, self.names.get(("process_name", pid, 0), "")) for pid in self.pids)
+    def processes(self) -> tuple[ProcessRow, ...]:
+        return tuple(ProcessRow(pid, self.names.get(("process_name", pid, 0), "")) for pid in self.pids)
 
     @property
     def pids(self) -> list[int]:
         return sorted(set(self.ids[:, 0].tolist()))
 
 
-def build(events: Events, shown: Path, path: str) -> Trace:
+def build(events: JsonEvents, shown: Path, path: str) -> Trace:
     """The trace. Raises InputError for one whose events cannot be placed in time."""
     events = replace(events, pid=_unsigned(events.pid), tid=_unsigned(events.tid))
     columns = Columns(events)
@@ -311,8 +311,8 @@ def _owners(raw: Raw, hosts: _Hosts) -> Callable[[Int64Array], Int32Array]:
     return process
 
 
-def _calls(columns: Columns, raw: Raw) -> ApiCalls:
-    return ApiCalls(
+def _calls(columns: Columns, raw: Raw) -> CallTable:
+    return CallTable(
         start_ns=raw["start"],
         end_ns=raw["end"],
         thread=raw["globalTid"].astype(np.int32),
@@ -434,7 +434,7 @@ def _intervals(columns: Columns, raw: Raw, thread: npt.NDArray[Any]) -> Interval
     return Intervals(raw["start"], raw["end"], thread.astype(np.int32), name).sorted(columns.names)
 
 
-def _overheads(columns: Columns, raw: Raw, calls: ApiCalls) -> Intervals:
+def _overheads(columns: Columns, raw: Raw, calls: CallTable) -> Intervals:
     """The profiler's own work. Kineto does not say on which thread: that in whose call it lies, else (asking for a
     buffer comes just before a call) that whose call returns next. What no thread waits for is left out: flushing."""
     if not len(calls) or not len(raw["start"]):

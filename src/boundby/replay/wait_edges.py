@@ -1,6 +1,6 @@
 """What each waiting call waited for, and what it would cost without: edges of the graph.
 
-How long calls waited, `boundby.attribution.waits` tells.
+How long calls waited, `boundby.attribution.call_waits` tells.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.expressions import expression
-from boundby.model.intervals import Coverage
+from boundby.model.intervals import CoveredTime
 from boundby.model.scale import HABIT, HALF, SMALL
 from boundby.replay.events import CLOCK_ERROR_NS, MOST_CLOCK_ERROR_NS, Command, Edges, Events, Points
 from boundby.replay.streams import NEVER, NONE, USUAL_ARRIVAL_NS, StreamQueues
@@ -171,7 +171,7 @@ def _sleep_shows(timeline: Timeline, rows: npt.NDArray[np.intp], until_ns: Int64
         evidence = timeline.host_state.evidence(thread)
         if evidence.off_cpu is None or evidence.is_thinned:
             return None
-        away, mine = Coverage(evidence.off_cpu), calls.thread[rows] == thread
+        away, mine = CoveredTime(evidence.off_cpu), calls.thread[rows] == thread
         syncs = np.flatnonzero((calls.thread == thread) & (calls.kind == CallClass.SYNC))
         asleep_ns += int(away.within(calls.start_ns[rows[mine]], until_ns[mine]).sum())
         in_syncs_ns += int(away.within(calls.start_ns[syncs], calls.end_ns[syncs]).sum())

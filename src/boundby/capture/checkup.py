@@ -14,14 +14,14 @@ from typing import Literal
 
 from msgspec import Struct
 
-from boundby.capture import facts, flags
+from boundby.capture import flags, run_facts
 from boundby.capture.child import ask
 from boundby.capture.export import count_rows, warnings_in
-from boundby.capture.facts import NVTX_FIX, Python, nvtx_trap
-from boundby.capture.flags import UNKNOWN_SUPPORT, Computer, Options, look_at_machine
+from boundby.capture.flags import UNKNOWN_SUPPORT, CaptureOptions, Computer, look_at_machine
 from boundby.capture.folder import RunFolder
 from boundby.capture.locate import Nsys, Unusable, candidates, find_nsys
-from boundby.capture.profile import Request, export_report, find_report, record_once
+from boundby.capture.recording import Request, export_report, find_report, record_once
+from boundby.capture.run_facts import NVTX_FIX, Python, nvtx_trap
 from boundby.model import door, library
 from boundby.model.errors import ToolError, UserError
 from boundby.model.scale import MANY
@@ -97,7 +97,7 @@ class _Here:
     def __init__(self, nsys: Path | None, python: Path | None, quick: bool) -> None:
         self.quick = quick
         self.machine: Computer = look_at_machine()
-        self.python: Python | None = facts.look_at_python(python or Path(sys.executable))
+        self.python: Python | None = run_facts.look_at_python(python or Path(sys.executable))
         self.nsys: Nsys | None = None
         self.no_nsys: ToolError | None = None
         try:
@@ -126,7 +126,7 @@ Answer = tuple[Status, str] | tuple[Status, str, str]
 
 def _round_trip(nsys: Nsys, here: Computer, python: Python | None) -> RoundTrip:
     """Record a second of a known program as ``boundby profile`` would, export it, and count what came back."""
-    request = Request((python.executable if python else sys.executable, "-c", _PROGRAM), Options())
+    request = Request((python.executable if python else sys.executable, "-c", _PROGRAM), CaptureOptions())
     support = flags.probe_support(nsys)
     plan = flags.plan(request.options, support, here, nsys, request.program)
     with tempfile.TemporaryDirectory(prefix="boundby-", dir=door.temporary(), ignore_cleanup_errors=True) as place:

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from boundby.evidence.context import CannotCheckError, RuleContext
-from boundby.evidence.feeders import SATURATED, Worker, named_workers, waiting_share, workers
-from boundby.evidence.files import files_read
+from boundby.evidence.feeders import SATURATED, FeedingWorker, files_read, named_workers, waiting_share, workers
 from boundby.evidence.host_idleness import (
     ON_PURPOSE,
     HostPieces,
@@ -48,7 +47,7 @@ def _more_workers(context: RuleContext, workers: int) -> str:
     return f"{2 * workers}) or more (the machine has {cores} cores)"
 
 
-def input_advice(context: RuleContext, place: Place, sleeping: float, others: list[Worker]) -> tuple[str, ...]:
+def input_advice(context: RuleContext, place: Place, sleeping: float, others: list[FeedingWorker]) -> tuple[str, ...]:
     """Who makes the input, how busy they are, and so what to change."""
     program = context.program
     busiest = [one for one in others if one.busy >= MOSTLY_BUSY]
@@ -120,7 +119,7 @@ def input_advice(context: RuleContext, place: Place, sleeping: float, others: li
     return first, f"Copy the next batch while this one computes: pinned memory, {copy}, a stream of its own"
 
 
-def _remedy(context: RuleContext, place: Place, sleeping: float, others: list[Worker]) -> tuple[str, str]:
+def _remedy(context: RuleContext, place: Place, sleeping: float, others: list[FeedingWorker]) -> tuple[str, str]:
     """The row of the table, and its code where the number of workers is known."""
     processes = [one for one in others if one.is_process]
     if sleeping <= MOSTLY_ASLEEP and not any(one.busy >= MOSTLY_BUSY for one in processes):
@@ -139,7 +138,7 @@ def _remedy(context: RuleContext, place: Place, sleeping: float, others: list[Wo
     return "host_blocked.workers", context.program.pick("", torch=f"{loader}  # now {plural(len(processes), 'worker')}")
 
 
-def _are_cores_taken(context: RuleContext, runs: list[Worker]) -> bool:
+def _are_cores_taken(context: RuleContext, runs: list[FeedingWorker]) -> bool:
     """Whether these take a core or more, and the threads that they feed wait for one for much of the time that these
     could run: on CPUs that only other programs take, more workers get more of them."""
     if sum(one.busy - one.waiting for one in runs) < 1:
@@ -156,7 +155,7 @@ def _are_cores_taken(context: RuleContext, runs: list[Worker]) -> bool:
     return waits_ns > CORES_TAKEN * (waits_ns + runs_ns)
 
 
-def _workers_beside(context: RuleContext, place: Place) -> list[Worker]:
+def _workers_beside(context: RuleContext, place: Place) -> list[FeedingWorker]:
     """Who computed meanwhile, where context switches tell."""
     if not len(context.trace.schedule):
         return []

@@ -28,7 +28,7 @@ from boundby.results.report import Copies, Gaps, Top
 from boundby.stats.instances import Grouped, intervals_in, sums
 from boundby.trace.tables import Direction, MemoryKind, OpKind
 from boundby.trace.vocabulary.cuda import plain_name
-from boundby.trace.vocabulary.kernels import kernel_label
+from boundby.trace.vocabulary.kernel_names import kernel_label
 
 Int = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]

@@ -19,14 +19,14 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from boundby.capture import facts, failure, flags, folder, launcher, session
+from boundby.capture import failure, flags, folder, launcher, run_facts, session
 from boundby.capture.child import Progress
 from boundby.capture.export import add_diagnostics, export_sqlite, has_events, strip_environment, warnings_in
-from boundby.capture.facts import NVTX_FIX, nvtx_trap
-from boundby.capture.flags import Options, Plan, Support, look_at_machine
+from boundby.capture.flags import CaptureOptions, Plan, Support, look_at_machine
 from boundby.capture.folder import RunFolder
-from boundby.capture.launcher.program.profiler import SETTINGS_VARIABLE
+from boundby.capture.launcher.program.torch_profile import SETTINGS_VARIABLE
 from boundby.capture.locate import Nsys, find_nsys
+from boundby.capture.run_facts import NVTX_FIX, nvtx_trap
 from boundby.capture.session import Ran, Say
 from boundby.model.errors import OutputError, UserError
 from boundby.trace.facts import JobPlace
@@ -47,7 +47,7 @@ class Request(Struct, frozen=True):
     """What to run, and how."""
 
     program: tuple[str, ...]
-    options: Options
+    options: CaptureOptions
     folder: Path | None = None
     force: bool = False
     nsys: Path | None = None
@@ -91,8 +91,8 @@ def record(request: Request, *, say: Say) -> Recording:
     support = flags.probe_support(nsys)
     machine = look_at_machine()
     chosen = flags.plan(request.options, support, machine, nsys, request.program)
-    python = facts.look_at_python(facts.find_python(request.program))
-    source = facts.look_at_git(facts.program_folder(request.program))
+    python = run_facts.look_at_python(run_facts.find_python(request.program))
+    source = run_facts.look_at_git(run_facts.program_folder(request.program))
     now = datetime.now().astimezone()
     made = folder.make_folder(request.folder, request.program, now, force=request.force)
     say(f"recording with nsys {nsys.release} into {made.path}")
@@ -112,7 +112,7 @@ def record(request: Request, *, say: Say) -> Recording:
     except UserError as problem:
         _clear(made)
         return Recording(made, ran, nsys, None, problem)
-    run = facts.of_run(
+    run = run_facts.of_run(
         ran,
         chosen,
         nsys,
@@ -147,7 +147,7 @@ def complete(recording: Recording, *, progress: Callable[[str, float | None], No
     return made.export
 
 
-def find_report(made: RunFolder, ran: Ran, options: Options, nsys: Nsys) -> Path:
+def find_report(made: RunFolder, ran: Ran, options: CaptureOptions, nsys: Nsys) -> Path:
     """What nsys left of a run, the report or the raw stream. Raises UserError where it left neither, and why."""
     for path in (made.report, made.path / folder.STREAM):
         if path.is_file() and path.stat().st_size:

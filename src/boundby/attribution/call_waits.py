@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from boundby.attribution.context import TraceContext
-from boundby.attribution.gaps import LAUNCH_LIMIT_NS, Gaps
+from boundby.attribution.gaps import LAUNCH_LIMIT_NS, GapTable
+from boundby.attribution.groundwork import TraceContext
 from boundby.model.arrays import BoolArray, Int64Array, as_rows, group_sums, is_any, places, unique
 from boundby.model.intervals import IntervalSet, overlay
 from boundby.trace.vocabulary.cuda import CallClass
@@ -49,7 +49,7 @@ class CallWaits(Struct, frozen=True):
         return self._spread(2)
 
 
-def wait_table(context: TraceContext, gaps: Iterable[Gaps]) -> CallWaits:
+def wait_table(context: TraceContext, gaps: Iterable[GapTable]) -> CallWaits:
     """How long each call waited, and what that cost in the gaps of every device."""
     calls, host_state = context.calls, context.host_state
     nothing: _Parts = [(np.empty(0, np.int64), np.empty(0, np.int64))]

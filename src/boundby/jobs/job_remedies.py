@@ -97,6 +97,3 @@ def _as_one(same: Sequence[Culprit]) -> Culprit:
         saving_ns=sum(one.saving_ns for one in same),
         steps=max(one.steps for one in same),
     )
-
-
-__all__ = ["folded", "lengths_differ", "remedy_of"]

@@ -1,5 +1,6 @@
 """What an analysis of an export takes of memory, from the numbers of its rows (docs/performance.md has the formula),
-and from when on the export fits into the room there is."""
+and from when on the export fits into the room there is.
+"""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def _is_torch(program: Sequence[str]) -> bool:
 
 def _python_of(program: Sequence[str]) -> str:
     """The Python that a launcher of torch would start its ranks with: its own."""
-    from boundby.capture.facts import find_python
+    from boundby.capture.run_facts import find_python
 
     return str(find_python(program) or sys.executable)
 
@@ -199,6 +199,3 @@ def _passing_on(child: subprocess.Popen[bytes]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-__all__ = ["RankLaunch", "clear", "folder_of", "is_launcher", "launch", "recorded", "run", "tidy"]

@@ -13,7 +13,7 @@ from boundby.evidence.code_lines import line_of_calls
 from boundby.evidence.context import CannotCheckError, Rows, RuleContext
 from boundby.evidence.device_work import busy_of_devices
 from boundby.evidence.operator_syncs import EVERY
-from boundby.evidence.waits import Group, WaitKind, evidence, examples, groups, lines, savings, waits_of
+from boundby.evidence.waits import WaitGroup, WaitKind, evidence, examples, groups, lines, savings, waits_of
 from boundby.model.arrays import pick, ranked
 from boundby.model.causes import Cause
 from boundby.model.intervals import NOTHING
@@ -59,7 +59,7 @@ def matches(
     context: RuleContext,
     kind: WaitKind,
     keys: Callable[[RuleContext, Rows], Keys],
-    words: Callable[[RuleContext, Group], Words],
+    words: Callable[[RuleContext, WaitGroup], Words],
     least: float = 1,
 ) -> Iterator[Match]:
     """Waits of one kind, alike ones (by their key) of a region together, if they come ``least`` times or more."""
@@ -90,7 +90,7 @@ def _at(lines: Mapping[str, int]) -> str:
     return f", {'' if share >= NEARLY_ALL else 'mostly '}at {line}" if share >= MOSTLY else ""
 
 
-def _outside(context: RuleContext, group: Group) -> str:
+def _outside(context: RuleContext, group: WaitGroup) -> str:
     """``, between "step *" and [DALI] Feed``: where waits in no range are; empty of others."""
     waits = waits_of(context)
     if group.region != ROOT or (waits.region[group.rows] != ROOT).any():
@@ -120,7 +120,7 @@ _READ_TORCH = (
 )
 
 
-def _read_back(context: RuleContext, group: Group) -> Words:
+def _read_back(context: RuleContext, group: WaitGroup) -> Words:
     return Words(f"a value is read back to the host {group.costs}", context.program.pick(_READ, torch=_READ_TORCH))
 
 
@@ -150,7 +150,7 @@ def _allocated(context: RuleContext) -> Iterator[Match]:
     return matches(context, WaitKind.ALLOCATION, calls_of, _in_the_loop, HABIT)
 
 
-def _in_the_loop(context: RuleContext, group: Group) -> Words:
+def _in_the_loop(context: RuleContext, group: WaitGroup) -> Words:
     python = _ALLOCATE_PYTHON
     advice = context.program.pick(_ALLOCATE, torch=_ALLOCATE_TORCH, python=python, julia=python)
     return Words(f"{group.key} waits for the GPU {group.costs}", advice)
@@ -171,7 +171,7 @@ _PIN_TORCH = ("Pin the host's memory and do not block: DataLoader(pin_memory=Tru
 _PIN = ("Pin the host's memory once: cudaMallocHost, or cudaHostRegister for memory that exists already",)
 
 
-def _standing_by(context: RuleContext, group: Group) -> Words:
+def _standing_by(context: RuleContext, group: WaitGroup) -> Words:
     copied = np.isin(context.calls.of_operation, waits_of(context).call[group.rows])
     moved = int(context.operations.bytes[copied].sum())
     copies, plural = ("a copy", "s") if group.incidents == 1 else (f"{group.incidents:,} copies", "")
@@ -211,7 +211,7 @@ def _operators(context: RuleContext, rows: Rows) -> Keys:
     return [operator.key for operator in EVERY], waits_of(context).operator[rows]
 
 
-def _of_operator(context: RuleContext, group: Group) -> Words:
+def _of_operator(context: RuleContext, group: WaitGroup) -> Words:
     operator, operators = _BY_KEY[group.key], context.operators
     called = operators.outermost[waits_of(context).call[group.rows[:_MOST_NAMED]]]
     names = sorted({operators.names[number] for number in called.tolist() if number >= 0})
@@ -265,7 +265,7 @@ _ON_DEVICE = (
 )
 
 
-def _explicit(context: RuleContext, group: Group) -> Words:
+def _explicit(context: RuleContext, group: WaitGroup) -> Words:
     advice = next(line for part, line in _INSTEAD if part in group.key)
     busy_ns = busy_of_devices(context)
     if len(busy_ns) > 1 and max(busy_ns) >= UNEVEN * (sum(busy_ns) / len(busy_ns)):

@@ -1,5 +1,6 @@
 """A job for ui.perfetto.dev: all ranks on one clock, each with its steps, its own work, its waits, and its collectives,
-of which an arrow joins the parts on all ranks."""
+of which an arrow joins the parts on all ranks.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +12,17 @@ import numpy as np
 
 from boundby.document.blocks import region_name
 from boundby.document.job_document import name_of, told
-from boundby.jobs.lines import line_of
 from boundby.jobs.meetings import Aligned, Clock
 from boundby.jobs.merge import choose
-from boundby.jobs.summary import RankSummary
+from boundby.jobs.rank_lines import line_of
+from boundby.jobs.rank_summary import RankSummary
 from boundby.model.arrays import Int64Array
 from boundby.model.causes import CAUSES, SHORT_LABEL, Cause
 from boundby.render.perfetto_packets import Slices, Writer
-from boundby.results.job import JobReport
+from boundby.results.job_report import JobReport
 
 
-class _Track(IntEnum):
+class _RankTrack(IntEnum):
     """The order of a rank's tracks."""
 
     STEPS = 1
@@ -59,7 +60,9 @@ class _Rank:
     def write(self) -> None:
         clock, high = self.clock, self.summary.window_ns[1]
         steps = clock.at(np.append(self.summary.step_ns, high))
-        self._put("steps", _Track.STEPS, steps[:-1], steps[1:], [f"step {number}" for number in range(len(steps) - 1)])
+        self._put(
+            "steps", _RankTrack.STEPS, steps[:-1], steps[1:], [f"step {number}" for number in range(len(steps) - 1)]
+        )
         self._work()
         self._collectives()
 
@@ -96,7 +99,7 @@ class _Rank:
             np.concatenate((line.since, line.worked, line.came)),
             np.concatenate((line.worked, line.came, line.until)),
         )
-        self._put("work and waits", _Track.WORK, *track, [*names, *waits, *["transfer"] * len(waits)])
+        self._put("work and waits", _RankTrack.WORK, *track, [*names, *waits, *["transfer"] * len(waits)])
 
     def _collectives(self) -> None:
         table, met = self.summary.meetings, self.instance
@@ -104,7 +107,7 @@ class _Rank:
         last = np.where(met >= 0, np.append(self.last, -1)[met], -1)
         self._put(
             "collectives",
-            _Track.COLLECTIVES,
+            _RankTrack.COLLECTIVES,
             self.clock.at(table.start_ns),
             self.clock.at(table.end_ns),
             names,
@@ -118,6 +121,3 @@ class _Rank:
         """A rank's number for people: its rank, else its place; -1: none."""
         rank = self.report.ranks[place].rank if place >= 0 else -1
         return place if rank is None else rank
-
-
-__all__ = ["write"]

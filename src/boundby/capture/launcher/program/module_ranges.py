@@ -16,7 +16,7 @@ from boundby.annotate import modules as annotated
 from boundby.annotate.backends import Label
 from boundby.annotate.modules import BackwardRanges, ForwardCall, Names, current_task, named_ranges
 
-from .operators import Operators
+from .operator_ranges import RangesOfOperators
 
 #: Where a shell keeps the model that it stands for.
 _INSIDE = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
@@ -25,10 +25,10 @@ _PARALLEL = ("DistributedDataParallel", "DataParallel")
 MOST_LOOKS = 4
 
 
-class ModuleRanges:
+class AllModuleRanges:
     """Opens and closes the ranges of one process."""
 
-    def __init__(self, torch: Any, operators: Operators) -> None:
+    def __init__(self, torch: Any, operators: RangesOfOperators) -> None:
         self.torch = torch
         self._operators = operators
         self._thread = _Calls()

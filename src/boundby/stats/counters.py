@@ -10,12 +10,12 @@ import numpy.typing as npt
 
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.model.arrays import Int64Array, factorize, pick
-from boundby.model.intervals import Coverage, IntervalSet, union
+from boundby.model.intervals import CoveredTime, IntervalSet, union
 from boundby.model.scale import CURVE
 from boundby.results.report import Counters, DeviceCounters, KernelCounters, MetricPoint
-from boundby.stats.device import GRAPH, MOST_NAMES
+from boundby.stats.device_figures import GRAPH, MOST_NAMES
 from boundby.trace.tables import MetricSamples, OpKind
-from boundby.trace.vocabulary.kernels import kernel_label
+from boundby.trace.vocabulary.kernel_names import kernel_label
 from boundby.trace.vocabulary.profiler import METRIC_COLUMNS
 
 Float = npt.NDArray[np.float64]
@@ -63,7 +63,7 @@ def _sampled(timeline: Timeline, device: DeviceTimeline) -> _Sampled:
     inside = (samples.device == device.index) & (samples.end_ns > device.low_ns) & (samples.start_ns < device.high_ns)
     table = samples.take(inside)
     length = np.maximum(table.end_ns - table.start_ns, 1)
-    return _Sampled(table, Coverage(device.operations.busy()).within(table.start_ns, table.end_ns) / length)
+    return _Sampled(table, CoveredTime(device.operations.busy()).within(table.start_ns, table.end_ns) / length)
 
 
 def _device(timeline: Timeline, device: DeviceTimeline, sampled: _Sampled) -> DeviceCounters:
@@ -81,7 +81,7 @@ def _device(timeline: Timeline, device: DeviceTimeline, sampled: _Sampled) -> De
 
 def _covered(sampled: _Sampled, intervals: IntervalSet) -> Int64Array:
     """How much of each sample lies in the intervals, nanoseconds."""
-    return Coverage(intervals).within(sampled.table.start_ns, sampled.table.end_ns)
+    return CoveredTime(intervals).within(sampled.table.start_ns, sampled.table.end_ns)
 
 
 def _over(sampled: _Sampled, weight_ns: Int64Array) -> Counters | None:

@@ -21,10 +21,10 @@ from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.attribution.windows import step_region
 from boundby.model.arrays import Int64Array, unique
 from boundby.model.causes import Cause
-from boundby.model.intervals import Coverage, complement, intersect, subtract, union
+from boundby.model.intervals import CoveredTime, complement, intersect, subtract, union
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
-from boundby.trace.vocabulary.ranges import Kind, ServingStep, kind_of_attention, serving_step
+from boundby.trace.vocabulary.range_names import Kind, ServingStep, kind_of_attention, serving_step
 
 #: What the host is to blame for; the rest of a gap inside a step is the device's own.
 _OF_HOST = (Cause.SYNC, Cause.CUDA_API, Cause.INIT, Cause.CPU, Cause.HOST_BLOCKED)
@@ -128,7 +128,7 @@ def _measured(
 
     low, high = int(cut[0]), int(until[-1]) + 1
     idle = complement(device.busy, low, high)
-    idles = Coverage(idle)
+    idles = CoveredTime(idle)
     is_blocking = np.isin(calls.kind, (CallClass.SYNC, CallClass.BLOCKING_COPY))
     is_blocking &= np.isin(trace.process_of_thread[calls.thread], process)
     opening = np.full(len(rows), np.iinfo(np.int64).max)
@@ -142,11 +142,11 @@ def _measured(
     waiting = union(
         np.concatenate((inside_calls.start[long], arrived)), np.concatenate((inside_calls.end[long], work_begin))
     )
-    waits = Coverage(intersect(idle, waiting))
+    waits = CoveredTime(intersect(idle, waiting))
     pieces = device.segments.between(low, high)
     of_host = np.isin(pieces.cause, _OF_HOST)
     blamed = union(pieces.start_ns[of_host], pieces.end_ns[of_host])
-    device_idle = Coverage(subtract(subtract(idle, blamed), waiting))
+    device_idle = CoveredTime(subtract(subtract(idle, blamed), waiting))
 
     waited = [waits.within(cut, work_begin), waits.within(work_begin, work_end)]
     gap = idles.within(host_end, until)
@@ -207,6 +207,3 @@ def _kinds(
             seen[at].add(kind)
     by_kernels = (None if not kinds else "mixed" if len(kinds) > 1 else next(iter(kinds)) for kinds in seen)
     return tuple(kind if one is None else one.kind for one, kind in zip(told, by_kernels, strict=True))
-
-
-__all__ = ["MeasuredSteps", "measure_steps"]

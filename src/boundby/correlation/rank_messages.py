@@ -1,5 +1,6 @@
 """Messages between ranks: in which call one holds its rank (one that was begun does so where it is waited for), and the
-other end of each."""
+other end of each.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model.arrays import Int64Array, factorize, places
-from boundby.trace.tables import Messages, Trace
+from boundby.trace.tables import MessageTable, Trace
 from boundby.trace.vocabulary.os import MessageKind
 
 
 def held(
-    calls: Messages, kind: npt.NDArray[np.int8], rows: npt.NDArray[np.intp]
+    calls: MessageTable, kind: npt.NDArray[np.int8], rows: npt.NDArray[np.intp]
 ) -> tuple[Int64Array, Int64Array, npt.NDArray[np.intp]]:
     """From when to when each of these messages of one thread can hold its rank, and the row of the call: its own; of
     one that was begun the next waits, up to where others are begun. ``kind``: of each call."""

@@ -20,7 +20,7 @@ from boundby.measure.results import (
     SYNCHRONISED,
     WALL,
     BatchPoint,
-    Machine,
+    MeasuredOn,
     MeasureError,
     Mistake,
     TargetError,
@@ -118,7 +118,7 @@ class _BatchSearch(Struct, dict=True):
     limit: int | None = None
     error: str = ""
     held_bytes: int | None = None
-    machine: Machine = field(default_factory=machine)
+    machine: MeasuredOn = field(default_factory=machine)
 
     def run(self, start: int) -> Throughput:
         self._began = self.device.now_ns()

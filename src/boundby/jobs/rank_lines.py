@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import Struct
 
 from boundby.jobs.meetings import Clock, Matched
-from boundby.jobs.summary import RankSummary
+from boundby.jobs.rank_summary import RankSummary
 from boundby.model.arrays import Int64Array
 from boundby.model.causes import CAUSES, LETTER, Cause
 
@@ -52,6 +52,3 @@ def line_of(summary: RankSummary, clock: Clock, matched: Matched, place: int) ->
     met = np.append(np.where(events.is_join, instance[events.meeting], -1), -1)
     transfer = np.where(met >= 0, np.append(matched.transfer_ns, 0)[met], 0)
     return Line(since, worked, np.clip(until - transfer, worked, until), until, main, met)
-
-
-__all__ = ["Line", "line_of"]

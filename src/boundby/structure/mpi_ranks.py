@@ -1,5 +1,6 @@
 """Ranks of MPI that did not come to its end (what they were in when the recording ended), and messages without their
-other end."""
+other end.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from boundby.correlation.messages import other_ends
+from boundby.correlation.rank_messages import other_ends
 from boundby.model import units
 from boundby.model.arrays import factorize, is_any, is_in, unique
 from boundby.model.scale import A_FEW_LINES, NOTABLE

@@ -27,24 +27,24 @@ from boundby.model.arrays import (
     sorted_distinct,
 )
 from boundby.model.causes import CAUSES, Cause
-from boundby.model.intervals import Coverage, IntervalSet, union
-from boundby.structure.ranks import Unfinished
+from boundby.model.intervals import CoveredTime, IntervalSet, union
+from boundby.structure.mpi_ranks import Unfinished
 from boundby.trace.facts import ProgramEnd
-from boundby.trace.tables import Table
+from boundby.trace.tables import ColumnTable
 
 UNKNOWN = -1
 #: A collective that begins within this time of its stream's last one's end was held up by that, not by what it needs.
 QUEUED_NS = 20_000
 
 
-class Group(Struct, frozen=True):
+class RankGroup(Struct, frozen=True):
     """A process group as the rank's trace knows it. ``ranks``: empty where the trace does not tell."""
 
     name: str
     ranks: tuple[int, ...] = ()
 
 
-class Meetings(Table, frozen=True):
+class Meetings(ColumnTable, frozen=True):
     """One rank's collectives on the trace's clock, ordered by start. ``ready``: when all it needed on this rank was
     done."""
 
@@ -66,7 +66,7 @@ class Meetings(Table, frozen=True):
             force_setattr(self, "call", self.kind)
 
 
-class Events(Table, frozen=True):
+class RankEvents(ColumnTable, frozen=True):
     """Arrivals at collectives and ends of waits for them, in order of time. ``kernels``: which have begun since the one
     before, as one number that is the same for the same kernels."""
 
@@ -76,7 +76,7 @@ class Events(Table, frozen=True):
     kernels: Int64Array
 
 
-class Work(Table, frozen=True):
+class RankWork(ColumnTable, frozen=True):
     """The rank's own time: before which event (their number: after the last), in which step, why and where."""
 
     event: Int32Array
@@ -86,7 +86,7 @@ class Work(Table, frozen=True):
     ns: Int64Array
 
 
-class Piece(Table, frozen=True):
+class Piece(ColumnTable, frozen=True):
     """Stretches of the account that cover the window: what `compact` is made from."""
 
     start_ns: Int64Array
@@ -95,7 +95,7 @@ class Piece(Table, frozen=True):
     region: Int32Array
 
 
-class Own(Table, frozen=True):
+class Own(ColumnTable, frozen=True):
     """Operations of the device beside communication, by start, and when each could have begun as far as its launch is
     concerned. ``kernel``: a number of its name that all ranks share (`fingerprint`); 0: it is no kernel."""
 
@@ -122,9 +122,9 @@ class RankSummary(Struct, frozen=True):
     base_ns: int
     window_ns: tuple[int, int]
     meetings: Meetings
-    events: Events
-    work: Work
-    groups: tuple[Group, ...]
+    events: RankEvents
+    work: RankWork
+    groups: tuple[RankGroup, ...]
     kinds: tuple[str, ...]
     regions: tuple[tuple[str, ...], ...]
     step_ns: Int64Array  # when each step begins on the device; empty where no steps are known
@@ -150,14 +150,14 @@ class RankSummary(Struct, frozen=True):
         return passed
 
 
-def held_once(summary: RankSummary, known: dict[Group, Group]) -> RankSummary:
+def held_once(summary: RankSummary, known: dict[RankGroup, RankGroup]) -> RankSummary:
     """The same, with groups of many ranks that other summaries (``known``) have, too, held once for all."""
     return replace(summary, groups=tuple(known.setdefault(group, group) for group in summary.groups))
 
 
 def compact(
     pieces: Piece, meetings: Meetings, window: tuple[int, int], step_ns: Int64Array, own: Own
-) -> tuple[Meetings, Events, Work]:
+) -> tuple[Meetings, RankEvents, RankWork]:
     """Events and own work of a rank from its account, its collectives and its operations ``own`` (in order).
     ``pieces`` cover the window in order."""
     low, high = window
@@ -174,7 +174,7 @@ def compact(
     joined = np.concatenate((np.zeros(len(rows), bool), np.ones(len(of_join), bool)))
     order = np.lexsort((meeting, ~joined, time))
     time = time[order]
-    events = Events(time, meeting[order], joined[order], _begun(own, time))
+    events = RankEvents(time, meeting[order], joined[order], _begun(own, time))
     return meetings, events, _work(pieces, waiting, events, step_ns)
 
 
@@ -232,15 +232,15 @@ def _left_early(pieces: Piece, meetings: Meetings, own: Own) -> tuple[Int64Array
     return meeting, IntervalSet(start, end)
 
 
-def _work(pieces: Piece, waiting: IntervalSet, events: Events, step_ns: Int64Array) -> Work:
+def _work(pieces: Piece, waiting: IntervalSet, events: RankEvents, step_ns: Int64Array) -> RankWork:
     """The pieces outside waits, cut at events and steps, summed."""
     marks = sorted_distinct(pieces.start_ns, events.time_ns, waiting.start, waiting.end, step_ns)
     if not len(pieces):
-        return Work.empty()
+        return RankWork.empty()
     low, high = int(pieces.start_ns[0]), int(pieces.end_ns[-1])
     start = marks[(marks >= low) & (marks < high)]
     end = np.append(start[1:], high)
-    ns = end - start - Coverage(waiting).within(start, end)
+    ns = end - start - CoveredTime(waiting).within(start, end)
     kept = ns > 0
     start, ns = start[kept], ns[kept]
     of_piece = np.searchsorted(pieces.start_ns, start, side="right") - 1
@@ -253,7 +253,7 @@ def _work(pieces: Piece, waiting: IntervalSet, events: Events, step_ns: Int64Arr
     distinct, of_row = factorize(*columns)
     event, step, cause, region = (distinct[:, column] for column in range(4))
     narrow = event.astype(np.int32), step.astype(np.int32), cause.astype(np.int8), region.astype(np.int32)
-    return Work(*narrow, group_sums(of_row, ns, len(distinct)))
+    return RankWork(*narrow, group_sums(of_row, ns, len(distinct)))
 
 
 def queued_ready(start_ns: Int64Array, end_ns: Int64Array, stream: Int64Array, needed_ns: Int64Array) -> Int64Array:
@@ -274,18 +274,3 @@ def merged(paths: Sequence[Sequence[tuple[str, ...]]]) -> tuple[list[tuple[str, 
     every = sorted({path for one in paths for path in one})
     number = {path: place for place, path in enumerate(every)}
     return every, [np.array([number[path] for path in one], np.int64) for one in paths]
-
-
-__all__ = [
-    "Events",
-    "Group",
-    "Meetings",
-    "Piece",
-    "RankSummary",
-    "Work",
-    "compact",
-    "fingerprint",
-    "held_once",
-    "merged",
-    "queued_ready",
-]

@@ -19,7 +19,7 @@ from boundby.readers.nsys.database import MISSING, Database, Reads, as_text
 from boundby.readers.nsys.identity import Identities, Indexes
 from boundby.readers.nsys.pages import Since
 from boundby.trace.facts import Communicator
-from boundby.trace.tables import Messages, Trace
+from boundby.trace.tables import MessageTable, Trace
 from boundby.trace.vocabulary.os import MPI_DOMAIN, is_mpi
 
 TABLES = (
@@ -52,17 +52,17 @@ def read(database: Database, since_ns: int | None = None) -> Raw:
     return {column: joined([part[column] for part in parts]) for column in parts[0]}
 
 
-def messages(raw: Raw, indexes: Indexes) -> Messages:
+def messages(raw: Raw, indexes: Indexes) -> MessageTable:
     """Calls of MPI and UCX as their tables tell them."""
     if not len(raw["start"]):
-        return Messages.empty()
+        return MessageTable.empty()
     name = indexes.names(raw["textId"])
     texts = indexes.pool.names()
     told = {column: replaced(raw[column], MISSING, _UNTOLD) for column in COLUMNS}
     receives = np.array([bool(_RECEIVES.search(text)) for text in texts], bool)[name]
     size = np.where(told["size"] == _UNTOLD, told["packedSize"], told["size"])
     is_collective = raw["table"] == 0
-    return Messages(
+    return MessageTable(
         start_ns=raw["start"],
         end_ns=indexes.ends(raw["end"]),
         thread=indexes.identities.threads(raw["globalTid"]),
@@ -92,7 +92,7 @@ def with_messages(trace: Trace, raw: Raw, indexes: Indexes) -> Trace:
     return replace(trace, messages=calls, communicators=communicators, ranks=ranks)
 
 
-def _with_ranges(trace: Trace, calls: Messages) -> Trace:
+def _with_ranges(trace: Trace, calls: MessageTable) -> Trace:
     """The trace with its calls of MPI as ranges, where nsys 2022 has them."""
     calls = calls.take(_named_mpi(calls.name, trace.names) & _is_first(calls))
     domains = tuple(sorted({*trace.domains, MPI_DOMAIN}))
@@ -111,7 +111,7 @@ def _with_ranges(trace: Trace, calls: Messages) -> Trace:
     return replace(trace, ranges=ranges.and_more(added).sorted(trace.names), domains=domains)
 
 
-def _is_first(calls: Messages) -> BoolArray:
+def _is_first(calls: MessageTable) -> BoolArray:
     """Of a call that waits for several requests nsys writes a row for each: it is one range."""
     columns = (calls.start_ns, calls.end_ns, calls.thread, calls.name)
     first = np.ones(len(calls), bool)
@@ -119,11 +119,11 @@ def _is_first(calls: Messages) -> BoolArray:
     return first
 
 
-def _from_ranges(trace: Trace) -> Messages:
+def _from_ranges(trace: Trace) -> MessageTable:
     """Ranges that are named for calls of MPI, as such calls: of which nothing else is told."""
     ranges = trace.ranges.take(_named_mpi(trace.ranges.name, trace.names))
     untold = spread(_UNTOLD, len(ranges))
-    return Messages(
+    return MessageTable(
         start_ns=ranges.start_ns,
         end_ns=ranges.end_ns,
         thread=ranges.thread,

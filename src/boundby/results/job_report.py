@@ -243,20 +243,3 @@ class JobComparison(Saved, Struct, frozen=True, kw_only=True):
     stragglers: Annotated[tuple[StragglerChange, ...], "Resolved, new, and those that stay."]
     ranks: Annotated[tuple[RankChange, ...], "Ranks that both have, by number."]
     notes: Annotated[tuple[str, ...], "What makes them less comparable."] = ()
-
-
-__all__ = [
-    "Ended",
-    "JobComparison",
-    "JobReport",
-    "JobSide",
-    "JobVerdict",
-    "JobWhatIf",
-    "Pair",
-    "ProgramOfRanks",
-    "RankChange",
-    "RankClock",
-    "RankReport",
-    "Straggler",
-    "StragglerChange",
-]

@@ -16,7 +16,7 @@ from boundby.readers.sanitize import MOST_SHAPE, Raw
 from boundby.trace.facts import GpuInfo, ProcessGroup
 from boundby.trace.tables import (
     NO_CORRELATION,
-    Collectives,
+    CollectiveTable,
     Direction,
     GpuFacts,
     LaunchShapes,
@@ -44,7 +44,7 @@ _MOST_DEVICES = 1 << 20
 _MOST_SUM = float(1 << 62)
 
 
-class Gpus(NamedTuple):
+class KinetoGpus(NamedTuple):
     """The GPUs, used ones first by id, with what is told of each; ``place`` leads to them from their ids."""
 
     info: tuple[GpuInfo, ...]
@@ -58,13 +58,13 @@ class Gpus(NamedTuple):
         return np.array(found or [0], np.int32)[inverse.reshape(-1)]
 
 
-class Device(NamedTuple):
+class KinetoDevice(NamedTuple):
     """All that is told of devices."""
 
-    gpus: Gpus
+    gpus: KinetoGpus
     operations: Operations
     shapes: LaunchShapes
-    collectives: Collectives
+    collectives: CollectiveTable
     groups: tuple[ProcessGroup, ...]
 
 
@@ -75,7 +75,7 @@ def devices_of(columns: Columns, rows: Int64Array) -> Int64Array:
     return np.where((device < 0) | (device >= _MOST_DEVICES), 0, device)
 
 
-def gpu_operations(columns: Columns, raw: Raw, process: Int32Array) -> Device:
+def gpu_operations(columns: Columns, raw: Raw, process: Int32Array) -> KinetoDevice:
     """The operations of all devices; ``process``: whose each is."""
     rows = raw["row"]
     kind, ids = columns.kind[rows], devices_of(columns, rows)
@@ -109,10 +109,10 @@ def gpu_operations(columns: Columns, raw: Raw, process: Int32Array) -> Device:
         shape=shape,
         collective=collective,
     )
-    return Device(gpus, table.sorted(columns.names), shapes, collectives, groups)
+    return KinetoDevice(gpus, table.sorted(columns.names), shapes, collectives, groups)
 
 
-def _gpus(top: dict[str, Any], ids: Int64Array) -> Gpus:
+def _gpus(top: dict[str, Any], ids: Int64Array) -> KinetoGpus:
     told = {one["id"]: one for one in about.objects(top.get("deviceProperties")) if isinstance(one.get("id"), int)}
     names = {number: str(one.get("name") or f"GPU {number}") for number, one in told.items()}
     # AMD numbers devices among all agents, so that an id can be none of the list's: where all are alike, it is of them.
@@ -122,7 +122,7 @@ def _gpus(top: dict[str, Any], ids: Int64Array) -> Gpus:
     if set(used) <= set(told):  # else nobody knows which of the list these are, and so which do nothing
         info += [GpuInfo(number, names[number], used=False) for number in sorted(set(told) - set(used))]
     facts = tuple(_facts(told.get(gpu.id, alike)) for gpu in info)
-    return Gpus(tuple(info), facts, {gpu.id: place for place, gpu in enumerate(info)})
+    return KinetoGpus(tuple(info), facts, {gpu.id: place for place, gpu in enumerate(info)})
 
 
 def _facts(told: dict[str, Any]) -> GpuFacts:
@@ -171,7 +171,7 @@ _GRID_AND_BLOCK = ("grid", "block")
 
 def _collectives(
     columns: Columns, rows: Int64Array, communicates: BoolArray
-) -> tuple[Collectives, tuple[ProcessGroup, ...], Int32Array]:
+) -> tuple[CollectiveTable, tuple[ProcessGroup, ...], Int32Array]:
     """What is told of communication, the groups, and the row of each operation's collective (-1: none is told)."""
     told = columns.text("Collective name", rows)
     node = columns.within("graph node id", rows, 0, 1 << 62, -1)
@@ -193,7 +193,7 @@ def _collectives(
     keys = ("Group size", "In msg nelems", "Out msg nelems", "Seq")
     size, elements_in, elements_out, sequence = (columns.within(key, mine, 0, 1 << 62, -1) for key in keys)
     splits = [columns.each(columns.text(key, mine), _unevenness, -1) for key in ("In split size", "Out split size")]
-    table = Collectives(
+    table = CollectiveTable(
         name=columns.name(told[chosen]),
         group=np.array([index.get(name, -1) for name in of_row], np.int32),
         dtype=columns.name(columns.text("dtype", mine)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from boundby.model import units
-from boundby.results.job import JobReport
+from boundby.results.job_report import JobReport
 
 #: Times of a rank are rounded one by one.
 _ROUNDED_NS = 1_000
@@ -22,6 +22,3 @@ def broken(report: JobReport) -> Iterator[str]:
         told = sum(rank.own.values()) + rank.transfer_ns + rank.wait_ns + rank.start_wait_ns
         if abs(told - rank.window_ns) > _ROUNDED_NS:
             yield f"{rank.name} takes {units.duration(told)} in a window of {units.duration(rank.window_ns)}"
-
-
-__all__ = ["broken"]

@@ -13,8 +13,8 @@ from boundby.model.errors import SelectionError
 from boundby.model.scale import SMALL
 from boundby.model.units import duration
 from boundby.results.report import RegionReport
-from boundby.results.serving import STEP_KINDS, ServingReport, ServingSteps, StepBudget
-from boundby.stats.serving import MeasuredSteps, measure_steps
+from boundby.results.serving_report import STEP_KINDS, ServingReport, ServingSteps, StepBudget
+from boundby.stats.serving_times import MeasuredSteps, measure_steps
 
 #: The quantile by which latencies of servers are promised and compared: their p99.
 _HIGH = 0.99
@@ -132,6 +132,3 @@ def _notes(steps: MeasuredSteps, whole_ns: int) -> Iterator[str]:
         yield "Steps have the names of several engines."
     if steps.gap_ns.max() > _LONG_GAP * median(steps.step_ns):
         yield "Some gaps are many times as long as a step: perhaps there was no request. They are counted as they are."
-
-
-__all__ = ["serving_report"]

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 _NO_OPERATORS = ("prim::", "profiler::")
 
 
-class Operators(Protocol):
+class RangesOfOperators(Protocol):
     """``ensure`` is called often, by every thread that runs modules, and turns the ranges on where it can."""
 
     name: str
@@ -40,7 +40,7 @@ class EmitNvtx:
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
-        self._thread = _Thread()
+        self._thread = _OpenOperators()
         self._make_way()
 
     def ensure(self) -> None:
@@ -97,7 +97,7 @@ class DispatchRanges:
     def __init__(self, torch: Any, mode: Any) -> None:
         self._torch = torch
         self._mode = mode
-        self._thread = _Thread()
+        self._thread = _OpenOperators()
 
     def ensure(self) -> None:
         thread = self._thread
@@ -108,14 +108,14 @@ class DispatchRanges:
         self._mode().__enter__()
 
 
-class _Thread(threading.local):
+class _OpenOperators(threading.local):
     def __init__(self) -> None:
         self.is_settled = False
         self.is_emitting = False
         self.is_ours = False
 
 
-def choose(torch: Any) -> Operators:
+def choose(torch: Any) -> RangesOfOperators:
     """The way that this build of torch has."""
     if getattr(torch._C, "_nvtx", None) is not None:
         return EmitNvtx(torch)

@@ -80,6 +80,3 @@ class ServingReport(Saved, Struct, frozen=True, kw_only=True):
     generated_per_s: Annotated[NonNegative | None, "Generated tokens a second, over all steps; null: not told."]
     workers: Annotated[Natural, "Processes that make such steps; one of them is shown."] = 1
     notes: Annotated[tuple[str, ...], "What else should be known."] = ()
-
-
-__all__ = ["ENGINES", "STEP_KINDS", "ServingReport", "ServingSteps", "StepBudget"]
