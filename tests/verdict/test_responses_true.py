@@ -119,6 +119,25 @@ def test_waits_whose_place_copies_take_are_not_free(monkeypatch: pytest.MonkeyPa
     assert told in note  # as tables of calls, which count these as well, can be checked against it
 
 
+@pytest.mark.parametrize(("each", "told"), [(6, "takes 6.00 ms for it. A speed-up of 6 times"), (2, None)])
+def test_a_timer_is_held_against_what_a_step_makes_the_program_longer(
+    monkeypatch: pytest.MonkeyPatch, each: int, told: str | None
+) -> None:
+    monkeypatch.setattr(first_responses, "wait_chain", lambda _: Chain((), 0, ()))
+    region = SimpleNamespace(
+        path=("step",),
+        instances=10,
+        share=1.0,
+        host=SimpleNamespace(median_ns=MS),
+        projected=SimpleNamespace(median_ns=9 * MS),  # of which neighbours share a part
+        total_ns=10 * each * MS,
+        devices_each=1,
+    )
+    of = replace(subject(), context=SimpleNamespace(least_ns=MS, regions=(region,), saving=lambda _: None))
+    notes = list(first_responses._notes(of))
+    assert told in notes[0] if told else notes == []
+
+
 def test_steps_of_operators_repeat(tmp_path: Path) -> None:
     """Ranges of a launch or two each are parts of a step, and a graph holds many of them."""
     ops = [Range(f"aten::op{n}", [Work(40 * US), Launch(f"k{n}", 4 * US)]) for n in range(30)]
