@@ -131,3 +131,13 @@ def test_the_rest() -> None:
 )
 def test_a_low_end_that_the_high_one_cannot_show_is_not_told(low: int, high: int, text: str) -> None:
     assert sentences.saves_range((low, high)) == text
+
+
+def test_a_place_in_a_sentence_is_no_longer_than_its_line() -> None:
+    json = '{"op": "train", "layers": [' + ", ".join(["1024"] * 300) + '], "phase": "loss"}'
+    assert units.place(("run", "step", "forward")) == "step/forward"
+    assert units.place(()) == ""
+    told = units.told_name(json)
+    assert len(told) == units.LONGEST_TOLD
+    assert told.startswith('{"op": "train"')
+    assert told.endswith('"phase": "loss"}')

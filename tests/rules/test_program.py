@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from boundby.readers import read_trace
+from boundby.readers.nsys import metadata
 from boundby.rules.remedies import by_key
 from boundby.trace.program import ProgramKind, program_of
 from boundby.trace.tables import Trace
@@ -98,3 +99,19 @@ def test_kinds_of_real_traces(name: str, kind: ProgramKind) -> None:
 )
 def test_whose_kernel_it_is(kernel: str, is_library: bool) -> None:
     assert is_library_kernel(kernel) == is_library
+
+
+@pytest.mark.parametrize(
+    ("recorded", "typed"),
+    [
+        ("./heat", "./heat 8000"),
+        ("/usr/bin/python3", "python3 8000"),
+        ("docker", "PROGRAM_IN_THE_CONTAINER"),
+        ("/opt/bin/apptainer", "PROGRAM_IN_THE_CONTAINER"),
+        ("./docker_bench", "./docker_bench 8000"),
+    ],
+)
+def test_a_printed_command_can_be_typed(recorded: str, typed: str) -> None:
+    """With the folder that the shell looks in; a profiler of kernels has to start inside a container."""
+    command = metadata._command({"PROCESS_0:COMMAND": recorded, "PROCESS_0:ARGUMENT_0": "8000"})
+    assert _trace(command=command).how_it_runs == typed

@@ -14,6 +14,7 @@ from boundby.claims.signs import Part
 from boundby.evidence.context import Bool, RuleContext
 from boundby.evidence.device_work import device_work
 from boundby.model.causes import BUSY_CAUSES
+from boundby.model.units import place
 from boundby.replay.predictor import Predictor
 from boundby.replay.questions import answer
 from boundby.results.report import CodeLine, DeviceReport, Finding, RegionReport
@@ -180,7 +181,7 @@ def _saves(item: Finding) -> bool:
 
 def within(item: Finding) -> str:
     """Where a finding lies, behind its title: `` (in step/loss)``."""
-    return f" (in {'/'.join(item.region[-2:])})" if item.region else ""
+    return f" (in {place(item.region)})" if item.region else ""
 
 
 @cache

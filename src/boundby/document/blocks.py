@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from boundby.model.causes import CAUSE_KEYS, OTHER, info
 from boundby.model.scale import HARDLY
+from boundby.model.units import told_name
 
 # Names out of a trace are anybody's text: made harmless here before any renderer shows them.
 
@@ -56,7 +57,7 @@ def file_name(path: str) -> str:
 
 def part_name(part: str) -> str:
     """One part of a region's path; a range may have no name."""
-    return clean(part.strip(" ")) or "(unnamed)"
+    return clean(told_name(part.strip(" "))) or "(unnamed)"
 
 
 def region_name(path: tuple[str, ...]) -> str:

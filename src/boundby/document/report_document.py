@@ -140,7 +140,7 @@ def _depth(row: Sequence[str]) -> int:
 
 
 def _ending(path: tuple[str, ...]) -> str:
-    return "/".join(path[-2:]) or "(all)"
+    return units.place(path) or "(all)"
 
 
 def _cards(account: ShownAccount) -> Iterator[Section]:

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 NOT_CAPTURED = "not captured"
+LONGEST_TOLD = 100  # characters of a name in a sentence: a line
 
 # Each unit is used up to the value at which three digits would round to 1000 of it.
 _TIME = ((1_000, "us"), (1_000_000, "ms"), (1_000_000_000, "s"), (60_000_000_000, "min"), (3_600_000_000_000, "h"))
 _BYTES = ((1_000, "kB"), (1_000_000, "MB"), (1_000_000_000, "GB"), (1_000_000_000_000, "TB"))
 _COUNT = ((1_000, "k"), (1_000_000, "M"), (1_000_000_000, "G"))
+
+
+def told_name(name: str) -> str:
+    """A name in a sentence: of one that holds JSON or templates both ends, which tell it apart."""
+    half = LONGEST_TOLD // 2
+    return name if len(name) <= LONGEST_TOLD else f"{name[: half - 3]}...{name[-half:]}"
+
+
+def place(path: tuple[str, ...]) -> str:
+    """A region in a sentence: ``step/forward``, the innermost two parts of its path."""
+    return "/".join(map(told_name, path[-2:]))
 
 
 def duration(ns: float | None) -> str:

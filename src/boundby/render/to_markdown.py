@@ -23,6 +23,7 @@ from boundby.document.blocks import (
 )
 from boundby.model.causes import info
 from boundby.model.expressions import expression
+from boundby.model.units import LONGEST_TOLD
 
 SMALL_BAR, BAR = 16, 60
 INDENT = "&nbsp;" * 4  # plain spaces are dropped at the start of a cell
@@ -39,7 +40,6 @@ _REPLACED = {
     "://": "<span>:</span>//",
     "www.": "www<span>.</span>",
 }
-LONGEST_NAME = 100
 _MARKS = {"good": "🟢 ", "bad": "🔴 "}
 
 
@@ -160,7 +160,7 @@ def escape(text: str) -> str:
 
 def code(text: str) -> str:
     """A name in code style, shortened."""
-    return command(shorten(clean(text), LONGEST_NAME))
+    return command(shorten(clean(text), LONGEST_TOLD))
 
 
 def command(text: str) -> str:

@@ -570,6 +570,7 @@ _OF_EVENTS = ("operations", "api", "ranges", "os_calls", "overhead", "schedule",
 
 
 # A command that a shell takes as it stands.
+_CONTAINER = expression(r"(?:sudo )?(?:\S*/)?(?:docker|podman|nerdctl|singularity|apptainer|enroot|kubectl)\b")
 _PLAIN_COMMAND = expression(r"^[\w ./:=,+@%~'\"\-\[\](){}*]+\Z")
 
 
@@ -665,7 +666,10 @@ class Trace(Struct, frozen=True, dict=True):
     @property
     def how_it_runs(self) -> str:
         """What stands for the program in a command: its own command line; PROGRAM where it is not told, or holds signs
-        that a shell acts on: whoever made the report could have written them."""
+        that a shell acts on: whoever made the report could have written them. A profiler has to run where the program
+        does, so that of what starts a container nothing can stand behind it."""
+        if _CONTAINER.match(self.command or ""):
+            return "PROGRAM_IN_THE_CONTAINER"
         return self.command if self.command and _PLAIN_COMMAND.match(self.command) else "PROGRAM"
 
     @property

@@ -140,7 +140,8 @@ def _command(capture: Mapping[str, str]) -> str | None:
     arguments: list[str] = []
     while (value := capture.get(f"PROCESS_0:ARGUMENT_{len(arguments)}")) is not None:
         arguments.append(value)
-    return " ".join([PurePath(program).name, *arguments])
+    path = PurePath(program)  # ./main is what can be typed again; of a whole path the name tells enough
+    return " ".join([path.name if path.is_absolute() else program, *arguments])
 
 
 def _warnings(diagnostics: Sequence[Diagnostic]) -> list[TraceWarning]:

@@ -15,6 +15,7 @@ from boundby.evidence.device_work import scaled
 from boundby.evidence.host_idleness import Place, examples, host_pieces, place_at, saving, times
 from boundby.evidence.hotspots import PYTHON_CODE, Hotspot
 from boundby.evidence.initialization import progress_at
+from boundby.model import units
 from boundby.model.arrays import Int64Array, factorize, is_even
 from boundby.model.expressions import expression
 from boundby.model.intervals import NOTHING, CoveredTime, contains
@@ -233,8 +234,7 @@ def where_and_when(context: RuleContext, place: Place) -> str:
 def _name(context: RuleContext, place: Place) -> str:
     if not is_even(host_pieces(context).region[place.rows]):
         return "smaller ones"
-    path = context.path(place.region)
-    return "/".join(path[-2:]) or neighbours(context, place.rows) or "outside of all ranges"
+    return units.place(context.path(place.region)) or neighbours(context, place.rows) or "outside of all ranges"
 
 
 def neighbours(context: RuleContext, rows: Rows) -> str:

@@ -12,7 +12,7 @@ from boundby.evidence.operators import is_operator
 from boundby.evidence.repetition import Repeated, repeated_regions
 from boundby.model.arrays import factorize, median, quantile, ranked
 from boundby.model.scale import HABIT, HALF, QUARTER
-from boundby.model.units import count, duration, percent
+from boundby.model.units import count, duration, percent, place
 from boundby.rules.rule import Match, Rule
 
 # So many instances of each kind of work, on average, tell a kind from an odd one.
@@ -69,7 +69,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             },
             saving_ns=None,
             advice=advice,
-            examples=item.examples("/".join(context.path(item.region)), item.warm_up, len(item.length_ns)),
+            examples=item.examples(place(context.path(item.region)), item.warm_up, len(item.length_ns)),
             severity="note",
             instances=len(steady),
         )

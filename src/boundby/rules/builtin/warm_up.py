@@ -13,7 +13,7 @@ from boundby.evidence.initialization import warm_regions
 from boundby.evidence.repetition import Repeated, repeated_regions, setup_inside
 from boundby.model.arrays import median
 from boundby.model.scale import HABIT, HALF, NEGLIGIBLE
-from boundby.model.units import count, duration, duration_range
+from boundby.model.units import count, duration, duration_range, place
 from boundby.rules.rule import Match, Rule
 
 # Each third of what follows is shorter than the one before by this factor, where the work itself shrinks; a third has
@@ -57,7 +57,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
                 f"When timing, run a few first, wait for the GPU ({wait}), then start the clock",
                 *(loading if setup >= excess / 4 else []),
             ),
-            examples=item.examples("/".join(context.path(item.region)), 0, item.warm_up),
+            examples=item.examples(place(context.path(item.region)), 0, item.warm_up),
             severity="note",
             instances=item.warm_up,
             facts={"rest": _skip(context, item)},
