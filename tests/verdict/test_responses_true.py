@@ -123,7 +123,7 @@ def test_waits_whose_place_copies_take_are_not_free(monkeypatch: pytest.MonkeyPa
 def test_a_timer_is_held_against_what_a_step_makes_the_program_longer(
     monkeypatch: pytest.MonkeyPatch, each: int, told: str | None
 ) -> None:
-    monkeypatch.setattr(first_responses, "wait_chain", lambda _: Chain((), 0, ()))
+    monkeypatch.setattr(first_responses, "wait_chain", lambda _: WaitChain((), 0, ()))
     region = SimpleNamespace(
         path=("step",),
         instances=10,
