@@ -328,13 +328,15 @@ def _bound(verdict: Verdict) -> str:
 
 
 def _judged(true: Verdict, found: Verdict) -> int:
-    """0 agrees, 1 abstains, 2 error, 3 confident error: what calls the other cause close behind is not confident."""
+    """0 agrees, 1 abstains, 2 error, 3 confident error: what calls the other cause close behind is not confident, and
+    what is said of the whole with low confidence shows nobody wrong."""
     if found.bound == "unknown":
         return 0 if true.bound == "unknown" else 1
     if set(_bound(true).split("+")) & set(_bound(found).split("+")):
         return 0
     close = {cause for doubt in found.uncertainties if doubt.kind in ("close", "turned") for cause in doubt.where}
-    return 2 if found.confidence == "low" or true.bound == "unknown" or true.bound in close else 3
+    is_open = "low" in (found.confidence, true.confidence) or true.bound == "unknown" or true.bound in close
+    return 2 if is_open else 3
 
 
 def _figures(number: int, true: DeviceReport, device: DeviceReport, truth: Answers, found: Answers) -> Iterator[str]:
