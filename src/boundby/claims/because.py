@@ -76,7 +76,9 @@ def _host_limit(case: BoundCase, decision: Decision) -> str:
     limit = decision.host_limit_fraction
     if limit is None:
         return ""
-    rest = percent(1 - limit) if 1 - limit > LEAST_TOLD else "under 1 %"
+    alone = case.replay.alone.get(decision.bound)  # whose window is told below: no more is left then
+    left = 1 - limit if alone is None else min(1 - limit, alone.predicted_ns / case.window_ns)
+    rest = percent(left) if left > LEAST_TOLD else "under 1 %"
     if case.replayed is None:  # the account alone does not show what waits for what
         pace = ", and the trace cannot tell which of the two sets the pace" if limit < IDLE_WORTH else ""
         return f"; host code takes {'as long' if pace else f'{rest} of the time'}{pace}"
