@@ -50,7 +50,7 @@ from boundby.model.scale import HALF, NOTABLE
 from boundby.native.passes import FIRST_INSTANT, LAST_INSTANT, Layer, states
 from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, OverheadClass
-from boundby.trace.vocabulary.os import ONCE
+from boundby.trace.vocabulary.os import ONCE, SLEEPS
 from boundby.trace.vocabulary.range_names import FEEDER_NAME, INPUT_NAME
 
 # Frameworks need some host time from one call to the next: that much of every interval counts as dispatch.
@@ -71,6 +71,9 @@ SPINNING_FRACTION = 0.98
 # Internal states beside the causes: no evidence about this thread, and another of its logical thread has called since;
 # at work on what another takes.
 ELSEWHERE, INPUT = len(Cause), len(Cause) + 1
+
+# What a thread sleeps on that no other thread of its process ends by what it computes.
+_OUTSIDE = tuple(SLEEPS.index(what) for what in ("file", "network", "poll", "sleep"))
 
 _CAUSE_OF_CLASS = {
     CallClass.OTHER: Cause.CUDA_API,
@@ -101,6 +104,7 @@ class HostState:
         self._awaited: dict[int, IntervalSet] = {}
         self._hungry: dict[int, IntervalSet] = {}
         self._makers: dict[int, bool] = {}
+        self._outside: dict[int, IntervalSet] = {}
         self._compilations, self._library_starts = CompilationSpans(trace, calls), LibraryStarts(trace, calls)
         copies = _pageable_rows(trace, calls)
         self._waits_until = _implicit_waits(trace, calls, copies)
@@ -291,7 +295,7 @@ class HostState:
     def running(self, thread: int, sleeper: int) -> StepFunction:
         """A thread's states where it can be shown to run while the ``sleeper`` does not, and not to make its input;
         NOTHING elsewhere."""
-        found = self._shown_to_run(thread, sleeper)
+        found = _without(self._shown_to_run(thread, sleeper), Cause.CPU, self._waits_outside(sleeper))
         if not self._is_fed[sleeper] or not (found.value == Cause.CPU).any():
             return found  # what others do for one that feeds is its work
         if FEEDER_NAME.search(self._trace.threads[thread].name):
@@ -301,6 +305,15 @@ class HostState:
         if sleeper not in self._hungry:
             self._hungry[sleeper] = self._sleeps_for_input(sleeper)
         return _without(found, Cause.CPU, self._hungry[sleeper])
+
+    def _waits_outside(self, thread: int) -> IntervalSet:
+        """When the thread waits for a file, the network, another process or the clock: no thread of its own process
+        ends that by what it computes."""
+        if thread not in self._outside:
+            calls, kinds = self._trace.os_calls.of_thread(thread), self._trace.sleep_kind
+            rows = is_in(kinds[calls.name], _OUTSIDE)
+            self._outside[thread] = union(calls.start_ns[rows], calls.end_ns[rows])
+        return self._outside[thread]
 
     @cached_property
     def _kernels(self) -> Int64Array:
