@@ -169,7 +169,7 @@ class Job:
     def usual_step(self) -> tuple[int, int, int] | None:
         """A step of the usual length: its number, from 1, when the first rank begins it, and when the next is begun (on
         the job's clock). None: there are no steps."""
-        begun = self.begins()[0]
+        begun = np.where(np.isfinite(self.begins()[0]), self.begins()[0], np.nan)
         length = np.diff(begun, append=self.begin_ns + self.length_ns)
         known = np.flatnonzero(np.isfinite(length))
         if self.steps < 2 or not len(known):
