@@ -189,6 +189,8 @@ CLOCK_ERROR_NS = 20_000
 #: No device starts and ends a kernel in less (the shortest on record take 0.8 us), no CPU launches one, and no link
 #: between host and device moves more in a nanosecond (the fastest 450 bytes).
 SHORTEST_NS, MOST_BYTES_PER_NS = 300, 1_000
+# What is in another unit is a thousandth, at least.
+_THOUSAND = 1_000
 #: Tables of rows that are held against each other, and what people call their rows.
 _ROWS = {"api": "CUDA API calls", "operations": "GPU operations", "os_calls": "OS calls", "ranges": "NVTX ranges"}
 _CONTRADICT = "had times that contradict those of many others"
@@ -235,12 +237,14 @@ def unlike_any_machine(trace: Trace) -> str | None:
     kind, launch = pick(trace.call_class, calls.name, -1), _launches(trace)
     lasted, busy = calls.end_ns - calls.start_ns, table.end_ns - table.start_ns
     copies = is_any(table.direction, (Direction.HTOD, Direction.DTOH)) & (table.kind == OpKind.MEMCPY)
-    waits = np.flatnonzero((kind == CallClass.SYNC) & (lasted > CLOCK_ERROR_NS))
-    within = CoveredTime(union(table.start_ns, table.end_ns)).within(calls.start_ns[waits], calls.end_ns[waits])
+    waits = np.flatnonzero((kind == CallClass.SYNC) & (lasted > _THOUSAND * SHORTEST_NS))  # below: see `kernels`
+    works = union(table.start_ns, table.end_ns)
+    within = CoveredTime(works).within(calls.start_ns[waits], calls.end_ns[waits])
+    is_long = (lasted[waits] - within).sum() > MANY * works.total
     launches = kind == CallClass.LAUNCH
     is_lost = launches.copy()
     is_lost[launch[launch >= 0]] = False
-    if is_lost.sum() <= SMALL * launches.sum() and _mostly(within < SMALL * lasted[waits], HABIT):
+    if is_long and is_lost.sum() <= SMALL * launches.sum() and _mostly(within < SMALL * lasted[waits], HABIT):
         return f"The GPU does nothing during most of {len(waits):,} waits for it"
     moved, took = int(table.bytes[copies].sum()), int(np.maximum(busy[copies], SHORTEST_NS).sum())
     if moved > MOST_BYTES_PER_NS * took:
