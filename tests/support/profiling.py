@@ -189,7 +189,8 @@ class Profiler:
         if self.capfd is None:
             return self.start(options, program).finish()
         folder = self.place / "out"
-        arguments = ["profile", f"--nsys={self.nsys.path}", f"-o{folder}", *options, "--", *map(str, program)]
+        where = () if any(option.startswith("-o") for option in options) else (f"-o{folder}",)
+        arguments = ["profile", f"--nsys={self.nsys.path}", *where, *options, "--", *map(str, program)]
         before = Path.cwd()
         os.chdir(self.place)
         try:

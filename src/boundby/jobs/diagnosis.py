@@ -66,7 +66,7 @@ _Slow = list[tuple[list[int], float]]
 
 
 class Culprit(Struct, frozen=True):
-    """What one rank, stage, link or machine does beyond its peers. ``kind``: of `results.job.KINDS`."""
+    """What one rank, stage, link or machine does beyond its peers. ``kind``: of `results.job_report.KINDS`."""
 
     kind: str
     ranks: tuple[int, ...]  # indexes of summaries

@@ -21,8 +21,8 @@ _BY_CAUSE = {
 
 
 def remedy_of(one: Culprit | Chance, job: Job, *, is_mpi: bool = False) -> str:
-    """Which of ``results.job.REMEDIES`` helps; empty: nothing is known. ``is_mpi``: ranks pass messages, which need not
-    be a training with batches."""
+    """Which of ``results.job_report.REMEDIES`` helps; empty: nothing is known. ``is_mpi``: ranks pass messages, which
+    need not be a training with batches."""
     known = _known(one, job)
     return "look" if is_mpi and known in ("feed", "host") else known
 
