@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 SWITCH = "BOUNDBY_NVTX"
 OFF = frozenset({"off", "0", "no", "false"})
 #: Loaded in programs that ``boundby profile --with torch`` records.
-PROFILER = "_boundby_launcher.profiler"
+PROFILER = "_boundby_launcher.torch_profile"
 #: Markers kept for names in use. Names that are made up as the program runs push each other out.
 MARKERS_KEPT = 4096
 
