@@ -50,6 +50,9 @@ def test_known_answers_of_untidy_programs(tmp_path: Path) -> None:
         (61200073, ("graph_capture", "lost_rows")),  # a feeder that was never waited for, whose pace is next
         (61200496, ("lost_rows",)),  # threads that sleep in turns, by context switches alone
         (61200257, ("event_pools",)),  # allocations in which the thread sleeps until the device is done
+        (291000017, ()),  # a feeder that computes, and whose copies end the gaps
+        (292000190, ()),  # one that is waited for once, and works on while the thread sleeps for autograd's
+        (294000647, ()),  # one that works while the thread polls
         (61200117, ("contention", "shared_gpu")),  # somebody else's turns on the device, whose delays change no verdict
     ],
 )

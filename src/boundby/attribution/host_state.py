@@ -387,9 +387,7 @@ class HostState:
 
     def _at_work(self, thread: int) -> IntervalSet:
         """When a thread neither sleeps nor is away for another one."""
-        states = self.states(thread)
-        until, runs = np.append(states.time[1:], LAST_INSTANT), ~is_any(states.value, (Cause.HOST_BLOCKED, ELSEWHERE))
-        return union(states.time[runs], until[runs])
+        return _intervals(self.states(thread), lambda value: ~is_any(value, (Cause.HOST_BLOCKED, ELSEWHERE)))
 
     def _shown_to_run(self, thread: int, sleeper: int) -> StepFunction:
         """A thread's states where it can be shown to run while the ``sleeper`` does not; NOTHING elsewhere.
@@ -508,7 +506,12 @@ class HostState:
 
 def where(states: StepFunction, cause: Cause) -> IntervalSet:
     """When states are of a cause."""
-    until, mine = np.append(states.time[1:], LAST_INSTANT), states.value == cause
+    return _intervals(states, lambda value: value == cause)
+
+
+def _intervals(states: StepFunction, is_so: Callable[[npt.NDArray[np.integer]], BoolArray]) -> IntervalSet:
+    """When this holds of a state."""
+    until, mine = np.append(states.time[1:], LAST_INSTANT), is_so(states.value)
     return union(states.time[mine], until[mine])
 
 

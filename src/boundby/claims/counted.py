@@ -27,7 +27,7 @@ from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.kernel_names import ATTENTIONS, MATMULS, KernelKind, kernel_label
 
 # A kernel made faster by hand: a quarter is often found, twice as fast sometimes.
-KERNEL_LEAST, KERNEL_MOST = 1 + QUARTER, 1 / HALF
+KERNEL_LEAST, KERNEL_MOST = 1.25, 2.0
 # A third more work in each saves a quarter of the launches, twice as much half of them.
 BATCH_LEAST, BATCH_MOST = QUARTER, HALF
 WORTH_BUYING = 1 + QUARTER  # times the peaks of the GPU in use

@@ -237,7 +237,8 @@ def unlike_any_machine(trace: Trace) -> str | None:
     kind, launch = pick(trace.call_class, calls.name, -1), _launches(trace)
     lasted, busy = calls.end_ns - calls.start_ns, table.end_ns - table.start_ns
     copies = is_any(table.direction, (Direction.HTOD, Direction.DTOH)) & (table.kind == OpKind.MEMCPY)
-    waits = np.flatnonzero((kind == CallClass.SYNC) & (lasted > _THOUSAND * SHORTEST_NS))  # below: see `kernels`
+    # Shorter waits are for kernels that would be shorter than any can be: those are found below.
+    waits = np.flatnonzero((kind == CallClass.SYNC) & (lasted > _THOUSAND * SHORTEST_NS))
     works = union(table.start_ns, table.end_ns)
     within = CoveredTime(works).within(calls.start_ns[waits], calls.end_ns[waits])
     is_long = (lasted[waits] - within).sum() > MANY * works.total

@@ -15,7 +15,7 @@ from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
 from boundby.model.intervals import CoveredTime
-from boundby.model.scale import HALF, MANY
+from boundby.model.scale import HALF
 from boundby.model.units import duration, duration_range, percent, size
 from boundby.rules.builtin._telling import fold, match, where_and_when, while_idle
 from boundby.rules.rule import Match, Rule
@@ -28,7 +28,7 @@ GIL_FUNCTIONS = ("take_gil", "PyEval_RestoreThread", "PyEval_AcquireThread", "Py
 LAUNCHER = expression(r"^(?:\S*/)?(?:mpirun|mpiexec(?:\.hydra)?|orterun|prun|srun|torchrun)\s")
 #: Messages below this size take their latency, not their bytes; so many of them are worth joining.
 SMALL_BYTES = 4_096
-LEAST_MESSAGES = 5 * MANY
+LEAST_MESSAGES = 100
 LAUNCHING = "launching thread"
 ADVICE = {
     "GIL": "Another Python thread holds the interpreter's lock: move its work to a process (multiprocessing), or to "
