@@ -120,6 +120,7 @@ def stories() -> tuple[Story, ...]:
     """One of each pattern."""
     forward: list[Instruction] = [Range("forward", [Loop(5, [Launch("gemm", 150 * US), Work(10 * US)])])]
     augment: list[Instruction] = [Work(1 * MS, 0.1)]
+    short: list[Instruction] = [Range("forward", [Loop(5, [Launch("gemm", 80 * US), Work(10 * US)])])]
     read: list[Instruction] = [Sleep(3 * MS, "read", 0.1)]
     allocate: list[Instruction] = [
         Range("allocate", [Alloc(900 * US), Alloc(200 * US, waits=True, call="cudaFree")]),
@@ -152,8 +153,8 @@ def stories() -> tuple[Story, ...]:
         ),
         Story(
             "cpu",
-            _steps(Range("augment", augment), *forward),
-            _fed(augment, forward),
+            _steps(Range("augment", augment), *short),
+            _fed(augment, short),
             "cpu.overlap",
             "a thread of its own augments, two steps ahead",
         ),

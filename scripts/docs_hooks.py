@@ -1,5 +1,5 @@
 """Hooks of the documentation site: the JSON page's tables come from the annotations that the JSON is written by, the
-pages of the rules from the rules themselves."""
+pages of rules and patterns from these themselves."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
+from boundby.claims.patterns import PAGES, pattern
 from boundby.results.report import Report
 from boundby.results.schema import schema
 from boundby.rules.builtin import builtin
-from boundby.rules.rule_pages import index, page
+from boundby.rules.rule_pages import index, page, pattern_page
 
 PLACEHOLDER = "<!-- tables of the schema -->"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add every rule's page, and the table of all."""
-    pages = {"index": index(builtin())} | {rule.id: page(rule) for rule in builtin()}
+    """Add every rule's page, the table of all, and every pattern's page."""
+    pages = {"rules/index": index(builtin())} | {f"rules/{rule.id}": page(rule) for rule in builtin()}
+    pages |= {f"patterns/{key}": pattern_page(key, pattern(key).text, builtin()) for key in PAGES}
     for name, text in pages.items():
-        files.append(File.generated(config, f"rules/{name}.md", content=text))
+        files.append(File.generated(config, f"{name}.md", content=text))
     return files
 
 

@@ -55,6 +55,7 @@ SHOWN = (
     "analyze",
     "check",
     "compare",
+    "diagnose",
     "doctor",
     "explain",
     "job",

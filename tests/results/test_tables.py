@@ -81,7 +81,7 @@ def test_a_new_field_is_in_every_format() -> None:
     assert [column.get(grown) for column in added] == [3, 1, 2, 2]
     assert [column.get(replace(grown, stall=None)) for column in added] == [3, None, None, None]
     data = to_plain(grown)
-    assert (data["stalls"], data["stall"]) == (3, {"count": 1, "total_ns": 2, "longest_ns": 2})
+    assert (data["stalls"], data["stall"]) == (3, {"count": 1, "total_ns": 2, "longest_ns": 2, "short_ns": 0})
     assert from_plain(Grown, data) == replace(grown, graphs=None)
 
 

@@ -1,12 +1,11 @@
-"""The classic signs of each pattern, measured: met, not met, or not captured."""
+"""The classic signs of each pattern, as one table: what is usual of each, and how it is measured here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from boundby.attribution.host_state import DISPATCH_LIMIT_NS
 from boundby.claims.bound import LEAST_SAVING
 from boundby.claims.checklist import (
     BUSY_CPU,
@@ -19,67 +18,65 @@ from boundby.claims.checklist import (
     NEAR_ZERO,
 )
 from boundby.claims.limits import MUCH_USED
-from boundby.model.causes import BUSY_CAUSES, NOUN
-from boundby.model.scale import HALF, NO_LAUNCH_NS, NOTABLE
-from boundby.model.units import change, count, duration, percent, plural
+from boundby.model.causes import BUSY_CAUSES, NOUN, Cause
+from boundby.model.scale import HALF, NOTABLE
+from boundby.model.units import NOT_CAPTURED, change, count, percent
 from boundby.results.report import Card, DeviceCounters, DeviceReport, RegionReport, Sign
 
 Part = DeviceReport | RegionReport
-FEW_COPIES = NOTABLE  # of the time: copies are then no part of the picture
+#: At least and at most: the same, where it is known.
+Between = tuple[float, float]
 AHEAD = 2.0  # launched and not yet started, at the median launch: the host is ahead
+_ALL = float("inf")
+_OWN = Cause.CUDA_API, Cause.INIT, Cause.CPU  # what the host does itself
 
 
-class _Measured(Struct, frozen=True):
-    part: Part
+class SignOf(Struct, frozen=True):
+    """One row: ``measure`` gives what it is here, None where that was not captured. ``told``: in words, where a number
+    alone says too little."""
+
+    name: str
+    measure: Callable[[Part], Between | None]
+    low: float = 0.0
+    high: float = _ALL
+    tell: Callable[[float], str] = percent
+    told: Callable[[Part], str] | None = None
+    is_optional: bool = False  # left out where it is not captured, or where there is nothing of the kind
 
     @property
-    def total_ns(self) -> int:
-        return max(sum(self.part.time.values()), 1)
+    def usual(self) -> str:
+        """``over 90 %``, ``10 to 90 %``."""
+        if self.high == _ALL:
+            return f"over {self.tell(self.low)}" if self.tell is percent else f"at least {self.tell(self.low)}"
+        if not self.low:
+            return f"under {self.tell(self.high)}"
+        return f"{self.tell(self.low).removesuffix(' %')} to {self.tell(self.high)}"
 
-    def share(self, *causes: str) -> float:
-        return sum(self.part.time[cause] for cause in causes) / self.total_ns
-
-    @property
-    def busy(self) -> float:
-        return self.share(*(cause.key for cause in BUSY_CAUSES))
-
-    def gpu(self, name: str, *, low: float = 0.0, high: float = 1.0) -> Sign:
-        return Sign(name, percent(self.busy), low <= self.busy <= high)
-
-    def cpu(self, name: str, *, low: float = 0.0, high: float = 1.0) -> Sign:
-        used = self.part.cpu_utilization
-        return Sign(name, percent(used), None if used is None else low <= used <= high)
-
-    def own_work(self, name: str, *, low: float = 0.0, high: float = 1.0) -> Sign:
-        """As `cpu`, without waiting: a thread that waits in a sync may spin on its core."""
-        used = self.part.cpu_utilization
-        if used is not None:
-            used = min(used, max(1.0 - self.part.sync.blocked_ns / self.total_ns, 0.0))
-        return Sign(name, percent(used), None if used is None else low <= used <= high)
-
-    def copies(self, name: str, *, low: float = 0.0, high: float = 1.0) -> Sign:
-        share = self.share("gpu_copy")
-        return Sign(name, f"{percent(share)} of the time", low <= share <= high)
-
-    def mean_gap(self, name: str, *, low: float = 0.0, high: float = float("inf")) -> Sign:
-        gaps = self.part.gaps
-        mean = gaps.total_ns / gaps.count if gaps.count else 0.0
-        is_met = gaps.count > 0 and low <= mean <= high
-        return Sign(name, f"{plural(gaps.count, 'gap')}, mean {duration(mean)}" if gaps.count else "no gap", is_met)
+    def of(self, part: Part) -> Sign:
+        """The sign as it is here: neither met nor missing where what is known leaves that open."""
+        found = self.measure(part)
+        if found is None:
+            return Sign(self.name, NOT_CAPTURED, None, self.usual)
+        least, most = found
+        is_met = True if self.low <= least and most <= self.high else None
+        if most < self.low or least > self.high:
+            is_met = False
+        value = self.told(part) if self.told else self.tell(most)
+        between = "" if self.tell(least) == self.tell(most) else f"{self.tell(least).removesuffix(' %')} to "
+        return Sign(self.name, f"{between}{value}", is_met, self.usual)
 
 
 def card(pattern: str, part: Part) -> Card:
     """The signs of one pattern on one device or region, and why the verdict stands where some are missing."""
-    measured = _Measured(part)
-    signs = tuple(_SIGNS[pattern](measured))
+    signs = tuple(row.of(part) for row in SIGNS[pattern] if not row.is_optional or row.measure(part) is not None)
     missing = [sign for sign in signs if sign.is_met is False]
-    return Card(pattern, signs, _stands(pattern, measured, missing) if missing else "")
+    return Card(pattern, signs, _stands(pattern, part, missing) if missing else "")
 
 
-def _stands(pattern: str, measured: _Measured, missing: list[Sign]) -> str:
-    """``Not the classic picture (GPU busy over 90 %: 61 %); the verdict stands because without kernel time ...``"""
-    verdict = measured.part.verdict
-    lacking = "; ".join(f"{sign.name}: {sign.value}" for sign in missing)
+def _stands(pattern: str, part: Part, missing: list[Sign]) -> str:
+    """``Not the classic picture (GPU busy: 61 %, usually over 90 %). The verdict stands: removing kernel time ...``"""
+    verdict, total_ns = part.verdict, _total(part)
+    lacking = "; ".join(f"{sign.name}: {sign.value}, usually {sign.limit}" for sign in missing)
     best = {saving.cause: saving.saving_ns for saving in verdict.savings}
     text = f"Not the classic picture ({lacking})"
     if best.get(pattern, 0) <= 0:
@@ -87,90 +84,146 @@ def _stands(pattern: str, measured: _Measured, missing: list[Sign]) -> str:
     if verdict.decided_by == "account":
         return f"{text}. The account alone decides: no replay of this trace can be trusted."
     left_ns = verdict.without_ns if pattern == verdict.bound else None  # as the headline tells it
-    saved = change(-best[pattern] / measured.total_ns if left_ns is None else left_ns / measured.total_ns - 1)
+    saved = change(-best[pattern] / total_ns if left_ns is None else left_ns / total_ns - 1)
     more = "" if verdict.mixed_of else ", more than removing anything else"
     once = ""
-    if pattern != "sync" and not verdict.mixed_of and best.get("sync", 0) >= LEAST_SAVING * measured.total_ns:
+    if pattern != "sync" and not verdict.mixed_of and best.get("sync", 0) >= LEAST_SAVING * total_ns:
         # What else is removed is so from the program that no longer waits, which is another ranking than from this one.
-        once, saved = "once the host no longer waits for the GPU, ", change(-best[pattern] / measured.total_ns)
+        once, saved = "once the host no longer waits for the GPU, ", change(-best[pattern] / total_ns)
     return f"{text}. The verdict stands: {once}removing {NOUN[pattern]} changes the time by {saved}{more} (replay)."
 
 
-def _compute(measured: _Measured) -> Iterator[Sign]:
-    yield measured.gpu("GPU busy over 90 %", low=HIGH_UTILIZATION)
-    yield measured.copies("few copies", high=FEW_COPIES)
-    depth = measured.part.queue_depth_median
-    value = "not captured" if depth is None else f"{depth:g} launched and not begun (median)"
-    yield Sign("the host launches ahead", value, None if depth is None else depth >= AHEAD)
-    found = measured.part.counters
+def _total(part: Part) -> int:
+    return max(sum(part.time.values()), 1)
+
+
+def _share(*causes: Cause) -> Callable[[Part], Between]:
+    """Of the account's time."""
+
+    def measure(part: Part) -> Between:
+        share = sum(part.time[cause.key] for cause in causes) / _total(part)
+        return share, share
+
+    return measure
+
+
+def _known(value: float | None) -> Between | None:
+    return None if value is None else (value, value)
+
+
+def _host_ns(part: Part) -> int:
+    """The time of the host that its own work is a part of."""
+    return max(part.host.total_ns if isinstance(part, RegionReport) else _total(part), 1)
+
+
+def _own_work(part: Part) -> Between | None:
+    """What the launching thread does itself: it neither waits for the device, on its core or off it, nor sleeps. Where
+    nothing tells sleep from work, at least what the device idles for it."""
+    if part.host_active_ns is None:
+        return None
+    most = min(part.host_active_ns / _host_ns(part), 1.0)
+    return (min(_share(*_OWN)(part)[0], most) if part.cpu_utilization is None else most), most
+
+
+def _calling(part: Part) -> float:
+    return min(max(part.api.in_window[1] - part.sync.blocked_ns, 0) / _host_ns(part), 1.0)
+
+
+def _calls(part: Part) -> Between | None:
+    return None if part.api.per_ms is None else _known(_calling(part))
+
+
+def _calls_told(part: Part) -> str:
+    return f"{percent(_calling(part))}, {part.api.per_ms or 0.0:.3g} calls per ms"
+
+
+def _short(part: Part) -> Between | None:
+    """Of the idle time, that in gaps which a launch or a framework's dispatch fills."""
+    return _known(part.gaps.short_ns / part.gaps.total_ns) if part.gaps.total_ns else None
+
+
+def _long(part: Part) -> Between | None:
+    return _known(1 - part.gaps.short_ns / part.gaps.total_ns) if part.gaps.total_ns else None
+
+
+def _read_back(part: Part) -> Between | None:
+    """Small copies to the host for each sync."""
+    copies = part.memcpy.get("DtoH")
+    return _known((copies.small_count if copies else 0) / part.sync.count) if part.sync.count else None
+
+
+def _read_back_told(part: Part) -> str:
+    copies = part.memcpy.get("DtoH")
+    return f"{count(copies.small_count if copies else 0)} for {count(part.sync.count)} syncs"
+
+
+def _pageable(part: Part) -> Between | None:
+    number = sum(one.count for one in part.memcpy.values())
+    return _known(sum(one.pageable_count for one in part.memcpy.values()) / number) if number else None
+
+
+def _active(part: Part) -> Between | None:
+    found = part.counters
     counters = found.busy if isinstance(found, DeviceCounters) else found
-    if counters is not None and counters.sm_active is not None and counters.is_unmixed:
-        active = counters.sm_active
-        yield Sign("over 60 % of the SMs active", percent(active), active >= MUCH_USED)
+    return None if counters is None or not counters.is_unmixed else _known(counters.sm_active)
 
 
-def _api(measured: _Measured) -> Iterator[Sign]:
-    api, sync = measured.part.api, measured.part.sync
-    yield measured.cpu("CPU busy over 90 %", low=BUSY_CPU)
-    calling = min(max(api.in_window[1] - sync.blocked_ns, 0) / measured.total_ns, 1.0)
-    rate = "not captured" if api.per_ms is None else f"{api.per_ms:.3g} calls per ms, {percent(calling)} of the time"
-    is_met = None if api.per_ms is None else calling >= MUCH_CALLING
-    yield Sign("the host calls CUDA a quarter of the time", rate, is_met)
-    yield measured.gpu("GPU busy under 80 %", high=LOW_UTILIZATION)
-    yield measured.mean_gap("many short gaps", high=DISPATCH_LIMIT_NS)
-    yield measured.copies("few copies", high=FEW_COPIES)
+def _number(value: float) -> str:
+    return f"{value:.4g}"
 
 
-def _sync(measured: _Measured) -> Iterator[Sign]:
-    sync, readbacks = measured.part.sync, measured.part.memcpy.get("DtoH")
-    yield measured.gpu("GPU moderately busy", low=NEAR_ZERO, high=HIGH_UTILIZATION)
-    yield measured.own_work("CPU moderately busy", low=NEAR_ZERO, high=BUSY_CPU)
-    rate = sync.per_ms
-    value = "not captured" if rate is None else f"{sync.count:,}, {rate:.2g} per ms"
-    yield Sign("many blocking syncs", value, None if rate is None else rate >= MANY_SYNCS_PER_MS)
-    small = readbacks.small_count if readbacks else 0
-    yield Sign("tiny copies to the host", count(small), small > 0 and 2 * small >= sync.count)
+def _per_ms(value: float) -> str:
+    return f"{value:.3g} per ms"
 
 
-def _cpu(measured: _Measured) -> Iterator[Sign]:
-    yield measured.cpu("CPU busy over 90 %", low=BUSY_CPU)
-    rate = measured.part.api.per_ms
-    value = "not captured" if rate is None else f"{rate:.3g} per ms"
-    yield Sign("under 20 CUDA calls per ms", value, None if rate is None else rate < MANY_CALLS_PER_MS)
-    yield measured.gpu("GPU mostly idle", high=HALF)
+def _gpu_busy(low: float = 0.0, high: float = _ALL) -> SignOf:
+    return SignOf("GPU busy", _share(*BUSY_CAUSES), low, high)
 
 
-def _blocked(measured: _Measured) -> Iterator[Sign]:
-    yield measured.cpu("the launching thread runs little: under 80 %", high=LOW_UTILIZATION)
-    yield measured.gpu("GPU busy under 80 %", high=LOW_UTILIZATION)
-    yield measured.mean_gap("long gaps", low=NO_LAUNCH_NS)
+def _own(low: float = 0.0, high: float = _ALL) -> SignOf:
+    return SignOf("host's own work", _own_work, low, high)
 
 
-def _copy(measured: _Measured) -> Iterator[Sign]:
-    yield measured.copies("copies take 30 % of the time", low=COPY_HEAVY)
-    copies = measured.part.memcpy.values()
-    number, pageable = sum(one.count for one in copies), sum(one.pageable_count for one in copies)
-    yield Sign("mostly pageable memory", f"{count(pageable)} of {count(number)} copies", 2 * pageable >= number > 0)
+_FEW_COPIES = SignOf("copies alone", _share(Cause.GPU_COPY), high=NOTABLE)
 
-
-def _comm(measured: _Measured) -> Iterator[Sign]:
-    share = measured.share("gpu_comm")
-    yield Sign("communication exposed", f"{percent(share)} of the time", share >= NOTABLE)
-
-
-def _init(measured: _Measured) -> Iterator[Sign]:
-    share = measured.share("init")
-    yield Sign("loading and allocation expose idle time", f"{percent(share)} of the time", share >= NOTABLE)
-    yield measured.gpu("GPU mostly idle", high=HALF)
-
-
-_SIGNS: Mapping[str, Callable[[_Measured], Iterator[Sign]]] = {
-    "gpu_compute": _compute,
-    "gpu_comm": _comm,
-    "gpu_copy": _copy,
-    "cuda_api": _api,
-    "sync": _sync,
-    "cpu": _cpu,
-    "host_blocked": _blocked,
-    "init": _init,
+#: By the pattern's key; the pages of `boundby.claims.patterns` list the same rows.
+SIGNS: Mapping[str, tuple[SignOf, ...]] = {
+    "gpu_compute": (
+        _gpu_busy(low=HIGH_UTILIZATION),
+        _FEW_COPIES,
+        SignOf("launched and not begun", lambda part: _known(part.queue_depth_median), AHEAD, tell=_number),
+        SignOf("SMs active while busy", _active, MUCH_USED, is_optional=True),
+    ),
+    "cuda_api": (
+        _own(low=BUSY_CPU),
+        SignOf("host in CUDA calls", _calls, MUCH_CALLING, told=_calls_told),
+        _gpu_busy(high=LOW_UTILIZATION),
+        SignOf("idle time in gaps up to 100 us", _short, HALF, is_optional=True),
+        _FEW_COPIES,
+    ),
+    "sync": (
+        _gpu_busy(NEAR_ZERO, HIGH_UTILIZATION),
+        _own(NEAR_ZERO, BUSY_CPU),
+        SignOf("blocking syncs", lambda part: _known(part.sync.per_ms), MANY_SYNCS_PER_MS, tell=_per_ms),
+        SignOf("small copies to host per sync", _read_back, HALF, tell=_number, told=_read_back_told),
+    ),
+    "cpu": (
+        _own(low=BUSY_CPU),
+        SignOf("CUDA calls", lambda part: _known(part.api.per_ms), high=MANY_CALLS_PER_MS, tell=_per_ms),
+        _gpu_busy(high=HALF),
+    ),
+    "host_blocked": (
+        _own(high=LOW_UTILIZATION),
+        _gpu_busy(high=LOW_UTILIZATION),
+        SignOf("idle time in gaps over 100 us", _long, HALF, is_optional=True),
+    ),
+    "gpu_copy": (
+        SignOf("copies alone", _share(Cause.GPU_COPY), COPY_HEAVY),
+        SignOf("pageable among the copies", _pageable, HALF),
+    ),
+    "gpu_comm": (SignOf("communication alone", _share(Cause.GPU_COMM), NOTABLE),),
+    "init": (
+        SignOf("idle for initialization", _share(Cause.INIT), NOTABLE),
+        _gpu_busy(high=HALF),
+    ),
 }

@@ -714,7 +714,10 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         figures.kernels,
         region,
         gaps=Gaps(
-            int(projected.gap_count[region]), int(projected.gap_ns[region]), int(projected.longest_gap_ns[region])
+            *(
+                int(column[region])
+                for column in (projected.gap_count, projected.gap_ns, projected.longest_gap_ns, projected.short_gap_ns)
+            )
         ),
         memcpy=figures.copies[region],
         api=tuple(
@@ -781,6 +784,7 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         gpu_utilization=_ratio(projected.projected_busy_ns[region], projected.projected_ns[region]),
         gpu_utilization_host=_ratio(projected.host_busy_ns[region], projected.host_ns[region]),
         cpu_utilization=_ratio(host.cpu_ns[region], host.cpu_of_ns[region]),
+        host_active_ns=case.host.active_ns,
         blocked_on=blocked,
         threads=int(host.threads[region]),
         open_instances=int(figures.open_instances[region]),

@@ -34,6 +34,7 @@ COMMANDS = {
     "prove": "boundby.cli.prove:prove",
     "rules": "boundby.cli.rules:rules",
     "what-if": "boundby.cli.what_if:what_if",
+    "diagnose": "boundby.cli.diagnose:diagnose",
     "serving": "boundby.cli.serving:serving",
     "simulate": "boundby.cli.simulate:simulate",
 }

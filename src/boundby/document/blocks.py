@@ -28,6 +28,11 @@ def clean(text: str) -> str:
     return "".join(_visible(char) for char in text)
 
 
+def clean_lines(text: str) -> list[str]:
+    """Each line of a text made harmless."""
+    return [clean(line).rstrip() for line in text.splitlines()]
+
+
 def _visible(char: str) -> str:
     category = unicodedata.category(char)
     if category == "Cs":
@@ -183,9 +188,19 @@ class Table(Struct, frozen=True):
 
 
 class Heading(Struct, frozen=True):
-    """The sentence that a document or a part of it begins with."""
+    """The sentence that a document or a part of it begins with; ``is_small``: the title of a few blocks."""
 
     text: Inline
+    is_small: bool = False
+
+
+class Verbatim(Struct, frozen=True):
+    """Lines as they stand, spaces and all: what to write or type, or else a picture in letters. ``label``: what it
+    is."""
+
+    text: str
+    label: str = "What to write or type"
+    is_code: bool = True
 
 
 class Paragraph(Struct, frozen=True):
@@ -209,7 +224,7 @@ class Entry(Struct, frozen=True):
 
     text: Inline
     marks: tuple[Span, ...] = ()
-    more: tuple[Inline, ...] = ()
+    more: tuple[Inline | Verbatim, ...] = ()
 
 
 class Entries(Struct, frozen=True):
@@ -289,4 +304,6 @@ def is_empty(block: object) -> bool:
         return not block.rows
     if isinstance(block, Entries):
         return not block.entries
+    if isinstance(block, Bars):
+        return not block.bars
     return block is None or (isinstance(block, Paragraph) and not block.text)

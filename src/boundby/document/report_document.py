@@ -6,13 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from boundby.document import measurements, sentences, view
+from boundby.document import measurements, pattern_cards, sentences, view
 from boundby.document.blocks import (
     Column,
     Document,
     Entries,
     Entry,
-    Inline,
     Paragraph,
     Section,
     Span,
@@ -21,16 +20,14 @@ from boundby.document.blocks import (
     region_name,
     section,
 )
+from boundby.document.pattern_cards import MOST_DEVICES
 from boundby.document.sentences import captured_by, not_captured, not_read
 from boundby.document.view import ShownAccount
 from boundby.model import units
 from boundby.model.scale import LIST
-from boundby.results.report import Check, FirstResponse, Report
+from boundby.results.report import Check, Report
 
-#: GitHub takes comments of up to 65,536 characters; what one device has here takes some 1,700.
-MOST_DEVICES = 12
 MOST_PAYLOADS = MOST_WARNINGS = LIST
-_MARKS = {True: "✓", False: "✗", None: "?"}
 _TOP = (
     Column("count", lambda one: units.count(one.count), right=True),
     Column("time", lambda one: units.duration(one.total_ns), right=True),
@@ -59,7 +56,7 @@ def sections(report: Report, min_share: float | None = None) -> tuple[Section, .
     kernels, calls = view.tops(report)
     no_predictions = sentences.no_predictions(report)
     return (
-        *(part for account in accounts for part in _cards(account)),
+        *pattern_cards.sections(report),
         *_folded(
             "Kernels and CUDA calls with most time",
             Table(_KERNELS, kernels),
@@ -141,37 +138,6 @@ def _depth(row: Sequence[str]) -> int:
 
 def _ending(path: tuple[str, ...]) -> str:
     return units.place(path) or "(all)"
-
-
-def _cards(account: ShownAccount) -> Iterator[Section]:
-    """A device's pattern: the classic signs, and what to do first."""
-    for card in account.cards:
-        signs = [
-            Entry(
-                sign.value if sign.is_met is not None else "not captured", (Span(_MARKS[sign.is_met]), Span(sign.name))
-            )
-            for sign in card.signs
-        ]
-        notes = (Paragraph(f"{text.rstrip('.')}.", "faint") for text in (card.stands, *card.notes) if text)
-        title = f"Classic signs ({account.name}: {sentences.bound_phrase(card.pattern)})"
-        yield from _folded(title, Entries(tuple(signs)), *notes, id="signs")
-    told = tuple(_response(one, account.set_against_ns) for one in sentences.numbered(account.responses))
-    usual = Paragraph(sentences.usual(account.responses), "faint")
-    yield from _folded(f"First responses ({account.name})", Entries(told, ordered=True), usual, id="responses")
-
-
-def _response(one: FirstResponse, whole_ns: int) -> Entry:
-    saves = sentences.saves_of(one, whole_ns)
-    limits = [f"Needs: {one.needs}." if one.needs else "", f"Not when: {one.caution}." if one.caution else ""]
-    more: tuple[Inline, ...] = (
-        one.because,
-        *(Span(line, "code") for line in one.code.splitlines()),
-        f"at {sentences.place(one.where)}" if one.where is not None else "",
-        f"→ {one.action}" if one.action else "",
-        " ".join(filter(None, limits)),
-        Span(one.command, "code") if one.command and one.command != one.code else "",
-    )
-    return Entry(f"{one.title}{f': {saves}' if saves else ''}", (), tuple(text for text in more if text))
 
 
 def _counters(report: Report) -> Iterator[Section]:

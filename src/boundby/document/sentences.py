@@ -319,7 +319,7 @@ def next_best(verdict: Verdict, window_ns: int, left: Left | None = None) -> str
     be more than the bound's saving, since either one gone ends the wait; the runner-up is then told of the program that
     no longer waits, as the verdict ranks it, as uncertain as it is alone."""
     left, main = left or {}, _main(verdict)
-    if verdict.runner_up not in NOUN or verdict.bound == "mixed" or verdict.decided_by == "account":
+    if not window_ns or verdict.runner_up not in NOUN or verdict.bound == "mixed" or verdict.decided_by == "account":
         return ""
     alone = {cause: _saved(item) for cause, item in left.items() if cause != main and cause in NOUN}
     then_ns = verdict.runner_up_saving_ns or 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from boundby.document import report_document, sentences, view
+from boundby.document import pattern_cards, report_document, sentences, view
 from boundby.document.blocks import letters, region_name, segments
 from boundby.document.view import ShownAccount
 from boundby.model import units
@@ -42,7 +42,7 @@ def _accounts(report: Report) -> Iterable[str]:
     if (ended := sentences.end_above(report)) is not None:
         yield f"### {escape(str(ended.headline))}\n\n{_lead(ended)}"
     devices = members[: len(report.devices)]
-    told = [_account(account, folded=len(devices) > 2) for account in devices[: report_document.MOST_DEVICES]]
+    told = [_account(account, folded=len(devices) > 2) for account in devices[: pattern_cards.MOST_DEVICES]]
     if len(devices) > OPEN_DEVICES:
         yield _devices(devices)
         title = "GPU by GPU" if len(told) == len(devices) else f"GPU by GPU, the first {len(told)}"

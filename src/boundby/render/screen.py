@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from boundby.document import sentences, view
+from boundby.document import pattern_cards, sentences, view
 from boundby.document.blocks import clean, part_name, region_name
 from boundby.document.sentences import not_captured
 from boundby.document.view import Row, ShownAccount
@@ -20,6 +20,7 @@ from boundby.model import units
 from boundby.model.causes import SHORT_LABEL
 from boundby.model.scale import A_FEW_LINES, LIST, SMALL, TABLE
 from boundby.render import terminal as parts
+from boundby.render import to_terminal
 from boundby.render.face import (
     DEFAULT_WIDTH,
     DIM,
@@ -74,7 +75,14 @@ def render(
     if tops and over:  # names with least time give way
         below[1], taken = tops[:-over], taken - over
     room = min(max(MOST_LINES - taken - 1, LEAST_ROWS + 2), MOST_ROWS + 2)
-    return face.text([*above, _regions(report, face, options, room), *below])
+    cards = [] if report.analysis.region_glob is None else _cards(report, face)
+    return face.text([*above, _regions(report, face, options, room), *cards, *below])
+
+
+def _cards(report: Report, face: Face) -> list[list[Text]]:
+    """The patterns of the regions that were asked for."""
+    of_regions = pattern_cards.by_subject(report, is_of_regions=True)
+    return [to_terminal.section(part, face) for parts in of_regions for part in parts]
 
 
 def _head(report: Report, face: Face) -> list[Text]:

@@ -9,6 +9,8 @@ from boundby.document.blocks import Bar, Document, Drawing, Only, is_empty, span
 from boundby.model.causes import CAUSE_INFO
 from boundby.render.html import environment
 
+#: What the templates of blocks ask.
+KINDS = {"is_bar": lambda cell: isinstance(cell, Bar), "spans": spans, "is_empty": is_empty}
 SCRIPTS = ("assets/base.js", "assets/tables.js", "assets/heat_map.js")
 
 
@@ -41,8 +43,7 @@ def fragment(document: Document) -> str:
 
 def _drawn(document: Document, place: str, **more: object) -> str:
     template = environment().get_template(f"document_{place}.html.j2")
-    kinds = {"is_bar": lambda cell: isinstance(cell, Bar), "spans": spans, "is_empty": is_empty}
-    return template.render(document=document, place=place, **kinds, **more)
+    return template.render(document=document, place=place, **KINDS, **more)
 
 
 def _drawings(blocks: Iterable[object]) -> Iterable[Drawing]:

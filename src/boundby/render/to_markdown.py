@@ -18,6 +18,7 @@ from boundby.document.blocks import (
     Section,
     Table,
     clean,
+    clean_lines,
     letters,
     shorten,
 )
@@ -72,7 +73,9 @@ def blocks_of(found: Iterable[object]) -> Iterable[str]:
 def _block(block: object) -> str:
     match block:
         case blocks.Heading():
-            return f"### {_inline(block.text)}"
+            return f"**{_inline(block.text)}**" if block.is_small else f"### {_inline(block.text)}"
+        case blocks.Verbatim():
+            return "\n".join(_fence(block))
         case Paragraph():
             if block.role == "warning":
                 return f"> [!WARNING]\n> {_inline(block.text)}"
@@ -102,7 +105,11 @@ def _is_tabular(block: Entries) -> bool:
 
 def _marked(block: Entries) -> str:
     rows = [
-        [*map(_inline, entry.marks), "<br>".join(map(_inline, (entry.text, *entry.more)))] for entry in block.entries
+        [
+            *map(_inline, entry.marks),
+            "<br>".join(_inline(one) for one in (entry.text, *entry.more) if not isinstance(one, blocks.Verbatim)),
+        ]
+        for entry in block.entries
     ]
     return table([""] * len(rows[0]), "l" * len(rows[0]), rows)
 
@@ -112,7 +119,14 @@ def _entries(block: Entries) -> Iterable[str]:
         start = f"{number}. " if block.ordered else "- "
         marks = "".join(f"{_inline(mark)} " for mark in entry.marks)
         yield f"{start}{marks}{_inline(entry.text)}"
-        yield from (f"{' ' * len(start)}- {_inline(more)}" for more in entry.more)
+        for more in entry.more:
+            lines = _fence(more) if isinstance(more, blocks.Verbatim) else (f"- {_inline(more)}",)
+            yield from (f"{' ' * len(start)}{line}" for line in lines)
+
+
+def _fence(block: blocks.Verbatim) -> Iterable[str]:
+    """Lines as they stand; nothing in them ends the fence."""
+    return ("```text", *(line.replace("```", "") for line in clean_lines(block.text)), "```") if block.text else ()
 
 
 def _table(block: Table) -> str:

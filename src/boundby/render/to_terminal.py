@@ -24,6 +24,7 @@ from boundby.document.blocks import (
     Span,
     Table,
     clean,
+    clean_lines,
 )
 from boundby.render.face import DEFAULT_WIDTH, DIM, GAP, MIN_WIDTH, STRONG, ColorSystem, Face, pad
 
@@ -102,6 +103,8 @@ def _block(block: object, face: Face) -> list[Text]:
             for part in block.parts:
                 told += [between, *blocks.spans(part)] if told else blocks.spans(part)
             return _flowing(tuple(told), face, word=block.word, style=STYLES.get(block.role, ""))
+        case blocks.Verbatim():
+            return [face.line((line[: face.width], DIM)) for line in clean_lines(block.text)]
         case Entries():
             return _entries(block, face)
         case Bars():
@@ -156,16 +159,16 @@ def _entries(block: Entries, face: Face) -> list[Text]:
     for number, entry in enumerate(block.entries, 1):
         pairs = zip(blocks.spans(entry.marks), widths, strict=False)
         marks = [pad(_span(replace(mark, text=face.fit(mark.text, width)), face), width + 2) for mark, width in pairs]
-        first = face.line(f"{number}. " if block.ordered else "", *marks)
+        first = face.line(f"{number}. " if block.ordered else "" if marks else "- ", *marks)
         lines += _flowing(entry.text, face, first=first if first.cell_len else None)
         for more in entry.more:
             indent = first.cell_len or 2
-            is_code = isinstance(more, Span) and more.role == "code"  # as it stands, spaces and all
-            lines += (
-                face.verbatim(_plain(more), indent, STRONG)
-                if is_code
-                else _flowing(more, face, indent=indent, style=DIM)
-            )
+            if isinstance(more, blocks.Verbatim):
+                lines += [part for line in clean_lines(more.text) for part in face.verbatim(line, indent, STRONG)]
+            elif isinstance(more, Span) and more.role == "code":  # as it stands, spaces and all
+                lines += face.verbatim(_plain(more), indent, STRONG)
+            else:
+                lines += _flowing(more, face, indent=indent, style=DIM)
     return lines
 
 

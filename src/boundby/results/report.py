@@ -288,6 +288,9 @@ class Gaps(Struct, frozen=True):
     count: Annotated[Natural, "How many."]
     total_ns: Annotated[Natural, "Sum, nanoseconds."]
     longest_ns: Annotated[Natural, "Longest, nanoseconds."]
+    short_ns: Annotated[
+        Natural, LATER, NO_COLUMN, "Of the sum, gaps that a launch and a framework's dispatch fill: up to 100 us each."
+    ] = 0
 
 
 class Top(Struct, frozen=True):
@@ -395,7 +398,8 @@ class Sign(Struct, frozen=True):
 
     name: Annotated[str, "What the pattern usually shows."]
     value: Annotated[str, "What was measured, for people."]
-    is_met: Annotated[bool | None, Named("met"), "Whether it is so here; null: not captured."]
+    is_met: Annotated[bool | None, Named("met"), "Whether it is so here; null: not captured, or left open."]
+    limit: Annotated[str, LATER, "What is usual, for people."] = ""
 
 
 class CodeLine(Struct, frozen=True):
@@ -858,6 +862,12 @@ class RegionReport(_WithCopies, Struct, frozen=True, kw_only=True):
         Payload | None, LATER, "What its ranges carry as NVTX payload; null where they carry no number."
     ] = None
     graphs: Annotated[Kernels | None, UNWRITTEN] = None
+    host_active_ns: Annotated[
+        Natural | None,
+        LATER,
+        NO_COLUMN,
+        "Nanoseconds of the host intervals in which the thread neither waits for the device nor sleeps.",
+    ] = None
     devices_each: Annotated[
         float,
         LATER,

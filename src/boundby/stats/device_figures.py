@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
+from msgspec.structs import fields
 
+from boundby.attribution.host_state import DISPATCH_LIMIT_NS
 from boundby.attribution.regions import Regions, project
 from boundby.attribution.timeline import DeviceTimeline, Timeline, rows_in_windows
 from boundby.model.arrays import (
@@ -24,6 +26,7 @@ from boundby.model.arrays import (
     tally,
     unique,
 )
+from boundby.model.intervals import IntervalSet
 from boundby.results.report import Copies, Gaps, Top
 from boundby.stats.instances import Grouped, intervals_in, sums
 from boundby.trace.tables import Direction, MemoryKind, OpKind
@@ -184,6 +187,7 @@ class ProjectedFigures(Struct, frozen=True):
     gap_count: Int
     gap_ns: Int
     longest_gap_ns: Int
+    short_gap_ns: Int  # in gaps of at most `DISPATCH_LIMIT_NS`
 
 
 def projected_figures(timeline: Timeline) -> ProjectedFigures:
@@ -191,8 +195,7 @@ def projected_figures(timeline: Timeline) -> ProjectedFigures:
     regions = timeline.ownership.regions
     ranges = timeline.trace.ranges
     size = len(regions)
-    names = ("projected_busy_ns", "projected_ns", "host_busy_ns", "host_ns", "gap_count", "gap_ns", "longest_gap_ns")
-    total = {name: np.zeros(size, np.int64) for name in names}
+    total = {field.name: np.zeros(size, np.int64) for field in fields(ProjectedFigures)}
     rows = np.flatnonzero(timeline.counted_ranges)
     region = regions.of_range[rows]
     process = timeline.trace.process_of_thread[ranges.thread[rows]]
@@ -215,6 +218,7 @@ def projected_figures(timeline: Timeline) -> ProjectedFigures:
         total["gap_count"] += group_sums(where, count, size)
         total["gap_ns"] += group_sums(where, gap_ns, size)
         np.maximum.at(total["longest_gap_ns"], where, longest)
+        total["short_gap_ns"] += group_sums(where, intervals_in(_short(device), low, high)[1], size)
         idle_ns = found[1][len(low) :]
         total["host_busy_ns"] += group_sums(region[on_host], host_high - host_low - idle_ns, size)
         total["host_ns"] += group_sums(region[on_host], host_high - host_low, size)
@@ -224,7 +228,13 @@ def projected_figures(timeline: Timeline) -> ProjectedFigures:
 def device_gaps(device: DeviceTimeline) -> Gaps:
     """Gaps of a device's window."""
     length = device.gaps.length_ns
-    return Gaps(len(length), int(length.sum()), int(length.max(initial=0)))
+    return Gaps(len(length), int(length.sum()), int(length.max(initial=0)), _short(device).total)
+
+
+def _short(device: DeviceTimeline) -> IntervalSet:
+    """Gaps no longer than what a launch and a framework's dispatch fill."""
+    is_short = device.gaps.length_ns <= DISPATCH_LIMIT_NS
+    return IntervalSet(device.gaps.start_ns[is_short], device.gaps.end_ns[is_short])
 
 
 # What ran or was called longest, by name: kernels and CUDA API calls of every region with its descendants.

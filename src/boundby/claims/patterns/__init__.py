@@ -1,17 +1,20 @@
 """What each pattern looks like and what to try first: one page a bound, which ``boundby explain`` shows too.
 
-A page is Markdown: the title, a picture (lanes of host and device over time), "Classic signs"; its "First responses"
-are rows of `boundby.rules.remedies`.
+A page is Markdown: the title, a picture (lanes of host and device over time), and the parts of a pattern: context,
+problem, forces, what it turns into when it is treated, and when it is not there although it looks so. Its "Classic
+signs" are rows of `boundby.claims.signs`, its "First responses" rows of `boundby.rules.remedies`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from string import Template
 
 from msgspec import Struct
 
+from boundby.claims.signs import SIGNS
 from boundby.model.causes import BOUND_LABEL, NOUN, REMOVABLE, SHORT_LABEL
 from boundby.rules import remedies
 from boundby.rules.remedies import Remedy
@@ -36,6 +39,9 @@ _BLANKS = {
 }
 #: Verdicts and causes that no change removes have a page as well, without responses.
 PAGES: tuple[str, ...] = (*KEYS, "mixed", "unknown", "hidden", "device_wait", "profiler", "unattributed")
+#: Titles of parts that are made, and of those that stand behind them.
+SIGNS_PART, RESPONSES_PART = "Classic signs", "First responses"
+THEN_PART, NOT_PART = "What it turns into", "When it is not there"
 #: Words for the same, on the command line, beside those that screens use.
 ALIASES = {
     "kernels": "gpu_compute",
@@ -58,23 +64,37 @@ class PatternPage(Struct, frozen=True):
 
     key: str
     title: str
-    text: str
+    picture: str  # lanes of host and device over time; empty: what it stands for has none
+    lead: str  # what stands above the parts
+    parts: Mapping[str, str]  # by their titles, in the page's order
     remedies: tuple[Remedy, ...]  # in the page's order
 
     @property
-    def picture(self) -> str:
-        """Lanes of host and device over time."""
-        return self.text.partition("```text\n")[2].partition("\n```")[0]
+    def text(self) -> str:
+        """All of it, as Markdown."""
+        picture = f"```text\n{self.picture}\n```" if self.picture else ""
+        parts = (f"## {title}\n\n{text}" for title, text in self.parts.items())
+        return "\n\n".join(filter(None, (f"# {self.title}", picture, self.lead, *parts)))
 
 
 @cache
 def pattern(key: str) -> PatternPage:
     """The page of a bound (a key of `PAGES`)."""
     text = Path(__file__).with_name(f"{key}.md").read_text(encoding="utf-8").strip()
+    head, *written = text.split("\n## ")
+    title, _, rest = head.partition("\n")
+    before, _, after = rest.partition("```text\n")
+    picture, _, below = after.partition("\n```")
+    parts = {name: part.strip() for name, _, part in (one.partition("\n") for one in written)}
     rows = tuple(row for row in remedies.of_bound(key) if row.text)
-    told = "\n\n".join(_section(row) for row in rows)
-    whole = f"{text}\n\n## First responses\n\n{told}" if rows else text
-    return PatternPage(key, text.partition("\n")[0].removeprefix("# "), whole, rows)
+    if key in SIGNS:  # they stand between the forces and what the pattern turns into
+        made = {
+            SIGNS_PART: "\n".join(f"- {row.name}: {row.usual}" for row in SIGNS[key]),
+            RESPONSES_PART: "\n\n".join(map(_section, rows)),
+        }
+        later = {name: parts.pop(name) for name in (THEN_PART, NOT_PART)}
+        parts |= made | later
+    return PatternPage(key, title.removeprefix("# "), picture, f"{before}{below}".strip(), parts, rows)
 
 
 def _section(row: Remedy) -> str:

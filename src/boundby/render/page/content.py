@@ -8,8 +8,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from boundby import __about__
-from boundby.claims import patterns
-from boundby.document import measurements, sentences, view
+from boundby.document import measurements, pattern_cards, sentences, view
 from boundby.document.blocks import Segment, clean, region_name, segments
 from boundby.document.sentences import captured_by, not_captured
 from boundby.document.view import Row, select, window_total
@@ -18,6 +17,7 @@ from boundby.model.causes import BOUND_LABEL, CAUSE_INFO, HOST_MEANING, NOUN, Ca
 from boundby.model.expressions import expression
 from boundby.model.scale import A_FEW_LINES, HARDLY
 from boundby.model.scenarios import scenario_label
+from boundby.render import to_html
 from boundby.results.plot_data import Gap, PlotData
 from boundby.results.report import Distribution, Finding, RegionReport, Report, WhatIf
 from boundby.rules.builtin import builtin
@@ -38,6 +38,7 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
     told = [RankedFinding(rank, finding, whole_ns) for rank, finding in enumerate(report.findings, 1)]
     saving = [item for item in told if item.finding.severity != sentences.NOTE]
     unchecked = sentences.could_not_check(report.not_checked, every=report.analysis.show_all)
+    cards = pattern_cards.by_subject(report)
     return {
         "title": sentences.what_ran(report),
         "facts": sentences.circumstances(report),
@@ -85,13 +86,10 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
         "terms": sentences.TERMS,
         "slower": SLOWER,
         "bound_phrase": sentences.bound_phrase,
-        "numbered": sentences.numbered,
-        "place": sentences.place,
-        "usual": sentences.usual,
-        "saves_of": sentences.saves_of,
-        "pictures": {
-            card.pattern: _lines(patterns.pattern(card.pattern).picture) for one in accounts for card in one.cards
-        },
+        "cards": dict(zip([account.name for account in accounts[: pattern_cards.MOST_DEVICES]], cards, strict=False)),
+        "region_cards": cards[len(accounts[: pattern_cards.MOST_DEVICES]) :],
+        "place": "page",
+        **to_html.KINDS,
         "top_kernels": view.tops(report)[0],
         "top_calls": view.tops(report)[1],
         "region_sums": view.region_sums(report),

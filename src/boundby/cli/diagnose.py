@@ -1,0 +1,62 @@
+"""``boundby diagnose``: a report's diagnosis, told pattern by pattern."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from boundby.cli import console, outcome
+from boundby.cli.console import View
+from boundby.cli.outcome import Exit
+from boundby.cli.shared_options import (
+    FILE,
+    PLAIN,
+    WINDOW_HELP,
+    analysis_options,
+    output_option,
+    view_options,
+    with_rule_config,
+)
+from boundby.options import AnalysisOptions
+from boundby.render.formats import BY_SUFFIX
+
+FORMATS = ("terminal", "markdown", "html", "json")
+
+
+@click.command(epilog=outcome.EPILOG)
+@click.argument("report", type=FILE)
+@click.option("--format", "format_name", type=click.Choice(FORMATS), help="How to show it. [terminal]")
+@output_option("Write to this file (.md .html .json .txt say the format).")
+@analysis_options("window", "skip_first", "region", "devices", "processes", window=WINDOW_HELP)
+@analysis_options("no_fold", "no_find", "nsys", "keep_export", "max_memory", "max_time")
+@view_options(*PLAIN)
+def diagnose(report: Path, format_name: str | None, output: Path | None, options: AnalysisOptions, view: View) -> int:
+    """Write a diagnosis of REPORT: which pattern, by which signs, what to do.
+
+    Of each GPU, and of each region that matters, with what the program turns into then. "boundby analyze" has the same
+    verdict beside figures and findings; "boundby explain PATTERN" teaches one pattern.
+
+    \b
+    boundby diagnose report.sqlite
+    boundby diagnose trace.json.gz -o report.md
+    """
+    from boundby import api
+    from boundby.document.diagnosis_document import document
+    from boundby.render.formats import drawn
+    from boundby.results import saved, write
+
+    file = None if output == Path("-") else output
+    kind = format_name or ("terminal" if file is None else BY_SUFFIX.get(file.suffix.lower(), ""))
+    if kind not in FORMATS:
+        raise click.UsageError(f"Cannot tell a format from {file}: name it .md .html .json .txt, or give --format.")
+    if file is not None:
+        write.check(file, inputs=[report])
+    with view.progress() as progress:
+        found = api.analyze(report, with_rule_config(options), progress=progress)
+    if kind == "json":
+        text = saved.render(found)
+    else:
+        text = drawn(document(found), kind, view.surface() if file is None else view.plain())
+    console.deliver(text, output, view, utf8=kind != "terminal")
+    return Exit.OK

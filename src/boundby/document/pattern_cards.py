@@ -1,0 +1,208 @@
+"""The pattern of a verdict as a card: of each device, and of each region that matters.
+
+A card has the parts of a pattern: picture, context, problem, forces, its signs as they are here, what to do first, what
+the program turns into then, and when the pattern is not there although it looks so. What every program with the pattern
+has alike is told with the first card of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from boundby.claims import patterns
+from boundby.document import sentences, view
+from boundby.document.blocks import (
+    Column,
+    Entries,
+    Entry,
+    Heading,
+    Inline,
+    Paragraph,
+    Section,
+    Span,
+    Table,
+    Verbatim,
+    entries,
+    region_name,
+)
+from boundby.document.view import ShownAccount
+from boundby.model.causes import NOUN, SHORT_LABEL
+from boundby.model.scale import SLIGHT
+from boundby.results.report import Card, FirstResponse, RegionReport, Report, Verdict
+
+#: GitHub takes comments of up to 65,536 characters; what one device has here takes some 1,700.
+MOST_DEVICES = 12
+#: A region that is all of its device's time but this, with the same verdict, has nothing of its own to tell.
+NOTHING_ELSE = SLIGHT
+_MARKS = {True: "✓", False: "✗", None: "?"}
+_SIGNS = (
+    Column("classic signs", lambda sign: f"{_MARKS[sign.is_met]} {sign.name}"),
+    Column("here", lambda sign: sign.value, right=True),
+    Column("usual", lambda sign: sign.limit, right=True),
+)
+
+
+class Shown(Struct, frozen=True):
+    """What a card is of: a device, a thread or a region."""
+
+    name: str
+    verdict: Verdict
+    cards: tuple[Card, ...]
+    responses: tuple[FirstResponse, ...]
+    set_against_ns: int  # what savings are shares of
+    because: str  # of a region; a device's stands above
+    then: str  # what is left without the bound, and what bounds that
+    in_full: bool = True  # with the code, the needs and the commands of its responses
+
+
+def sections(report: Report) -> tuple[Section, ...]:
+    """The cards of a report, one section each, folded where a format folds."""
+    return tuple(part for parts in by_subject(report) for part in parts)
+
+
+def by_subject(report: Report, *, is_of_regions: bool = False) -> list[tuple[Section, ...]]:
+    """The cards of each device (thread, where there is no GPU work; ``is_of_regions``: of none), then of each region
+    that matters."""
+    told: set[str] = set()
+    accounts = () if is_of_regions else map(_of_account, view.accounts(report)[:MOST_DEVICES])
+    of_regions = (_of_region(region, report) for region in regions(report))
+    return [tuple(_sections(shown, told, f"pattern-{number}")) for number, shown in enumerate((*accounts, *of_regions))]
+
+
+def regions(report: Report) -> list[RegionReport]:
+    """Those with a card; of a region that is all of a device, its device has it."""
+    bounds = {device.verdict.bound for device in report.devices}
+    is_asked = report.analysis.region_glob is not None
+    return [
+        region
+        for region in report.regions
+        if region.cards and (is_asked or region.share < 1 - NOTHING_ELSE or {region.verdict.bound} != bounds)
+    ]
+
+
+def _of_account(account: ShownAccount) -> Shown:
+    then = " ".join(filter(None, (account.most, sentences.next_best(account.verdict, account.whole_ns, account.left))))
+    return Shown(
+        name=account.name,
+        verdict=account.verdict,
+        cards=account.cards,
+        responses=account.responses,
+        set_against_ns=account.set_against_ns,
+        because="",
+        then="" if account.is_paced else then,
+    )
+
+
+def _of_region(region: RegionReport, report: Report) -> Shown:
+    verdict, whole_ns = region.verdict, view.longest_window(report)
+    bounds = verdict.mixed_of or (verdict.bound,)
+    then = ""
+    if region.max_saving_ns:
+        saved = sentences.saving((0, region.max_saving_ns), whole_ns)
+        then = f"Without {' or '.join(NOUN[bound] for bound in bounds)} here the program is shorter by {saved}"
+        following = SHORT_LABEL.get(verdict.bound_next or "", "")
+        then += f"; {following} would be next in it." if following else "."
+    return Shown(
+        name=region_name(region.path),
+        verdict=verdict,
+        cards=region.cards,
+        responses=region.first_responses,
+        set_against_ns=whole_ns,
+        because=sentences.because(verdict),
+        then=then,
+        in_full=report.analysis.region_glob is not None,
+    )
+
+
+def _sections(shown: Shown, told: set[str], ident: str) -> Iterator[Section]:
+    """One card a section, what is done first with the last of them. ``told``: patterns that need no words any more."""
+    for place, card in enumerate(shown.cards):
+        is_last = place == len(shown.cards) - 1
+        parts = [*_pattern(card, told), Paragraph(shown.because), *_signs(card)]
+        parts += [*(_after(card, shown) if is_last else ()), *_not_there(card, told)]
+        told.add(card.pattern)
+        title = f"Pattern: {patterns.pattern(card.pattern).title} ({shown.name})"
+        yield Section(title, tuple(parts), f"{ident}-{card.pattern}", shown.name, is_folded=True)
+    if shown.responses and not shown.cards:
+        title = f"First responses ({shown.name})"
+        yield Section(title, tuple(_responses(shown)), ident, shown.name, is_folded=True)
+
+
+def _pattern(card: Card, told: set[str]) -> Iterator[object]:
+    """What is alike wherever the pattern is."""
+    if card.pattern not in told:
+        page = patterns.pattern(card.pattern)
+        yield Verbatim(page.picture, f"What {sentences.bound_phrase(card.pattern)} looks like over time", False)
+        for name in ("Context", "Problem"):
+            yield Paragraph(_prose(page.parts[name]), word=f"{name}.")
+        yield Heading("Forces", is_small=True)
+        yield _list(page.parts["Forces"])
+
+
+def _signs(card: Card) -> Iterator[object]:
+    yield Table(_SIGNS, card.signs)
+    for text in (card.stands, *card.notes):
+        if text:
+            yield Paragraph(f"{_begun(text.rstrip('.'))}.", "faint")
+
+
+def _begun(text: str) -> str:
+    """With a capital, unless it begins with a name."""
+    word = text.partition(" ")[0]
+    return f"{text[:1].upper()}{text[1:]}" if word.islower() else text
+
+
+def _after(card: Card, shown: Shown) -> Iterator[object]:
+    """What to do, and what the program turns into then."""
+    if shown.responses:
+        yield Heading("First responses", is_small=True)
+        yield from _responses(shown)
+    page, next_bound = patterns.pattern(card.pattern), shown.verdict.bound_next
+    yield Heading(patterns.THEN_PART, is_small=True)
+    yield Paragraph(shown.then)
+    related = page.parts[patterns.THEN_PART].split("\n- ")
+    mine = [text for text in related if next_bound is not None and f"`{next_bound}`" in text]
+    yield _list("\n- ".join(mine or related) if shown.in_full or mine else "")
+
+
+def _not_there(card: Card, told: set[str]) -> Iterator[object]:
+    if card.pattern not in told:
+        yield Heading(f"{patterns.NOT_PART}, although it looks so", is_small=True)
+        yield _list(patterns.pattern(card.pattern).parts[patterns.NOT_PART])
+
+
+def _responses(shown: Shown) -> Iterator[object]:
+    """What to do first, best first; those without a number share a line."""
+    numbered = sentences.numbered(shown.responses)
+    yield Entries(tuple(_response(one, shown) for one in numbered), ordered=True)
+    yield Paragraph(sentences.usual(shown.responses), "faint")
+
+
+def _response(one: FirstResponse, shown: Shown) -> Entry:
+    saves = sentences.saves_of(one, shown.set_against_ns)
+    title = f"{one.title}{f': {saves}' if saves else ''}"
+    if not shown.in_full:
+        return Entry(title, (), tuple(filter(None, (one.because,))))
+    limits = [f"Needs: {one.needs}." if one.needs else "", f"Not when: {one.caution}." if one.caution else ""]
+    more: tuple[Inline | Verbatim, ...] = (
+        one.because,
+        Verbatim(one.code) if one.code else "",
+        f"at {sentences.place(one.where)}" if one.where is not None else "",
+        f"→ {one.action}" if one.action else "",
+        " ".join(filter(None, limits)),
+        Span(one.command, "code") if one.command and one.command != one.code else "",
+    )
+    return Entry(title, (), tuple(part for part in more if part))
+
+
+def _list(text: str) -> Entries:
+    """Our own Markdown: each ``- ...`` an entry."""
+    return entries(_prose(part) for part in text.removeprefix("- ").split("\n- ") if part)
+
+
+def _prose(text: str) -> Inline:
+    """Our own Markdown: what stands between backticks is code."""
+    pieces = " ".join(text.split()).split("`")
+    return tuple(Span(piece, "code" if place % 2 else "") for place, piece in enumerate(pieces) if piece)

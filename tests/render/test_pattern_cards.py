@@ -1,0 +1,87 @@
+"""Cards and diagnoses: every part of a pattern, in every format, from the same document."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+from boundby import api
+from boundby.claims import patterns
+from boundby.claims.signs import SIGNS
+from boundby.document import diagnosis_document, pattern_cards
+from boundby.document.blocks import Document
+from boundby.render import markdown, page, terminal, to_html, to_markdown, to_terminal
+from boundby.results.report import Report
+
+SAMPLE = Path(__file__).parents[2] / "sample_reports" / "simulated_sync.sqlite"
+PARTS = ("Context", "Problem", "Forces", patterns.SIGNS_PART, patterns.RESPONSES_PART, patterns.THEN_PART)
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    return api.analyze(SAMPLE)
+
+
+@pytest.fixture(scope="module")
+def diagnosis(report: Report) -> Document:
+    return diagnosis_document.document(report)
+
+
+@pytest.mark.parametrize("key", patterns.KEYS)
+def test_every_pattern_has_all_parts(key: str) -> None:
+    shown = patterns.pattern(key)
+    assert tuple(shown.parts) == (*PARTS, patterns.NOT_PART)
+    assert shown.picture
+    assert all(row.usual in shown.text for row in SIGNS[key])
+    named = re.findall(r"`([a-z_]+)`", shown.parts[patterns.THEN_PART])
+    assert {one for one in named if "_" in one or one in patterns.KEYS} <= {*patterns.KEYS, "nonzero"}
+    assert set(named) & {*patterns.KEYS} - {key}  # patterns lead to each other
+
+
+def _drawn(document: Document) -> dict[str, str]:
+    return {
+        "terminal": to_terminal.render(document),
+        "markdown": to_markdown.render(document),
+        "page": to_html.page(document),
+        "fragment": to_html.fragment(document),
+    }
+
+
+def test_a_diagnosis_has_every_part_in_every_format(report: Report, diagnosis: Document) -> None:
+    (device,) = report.devices
+    (card,) = device.cards
+    for text in _drawn(diagnosis).values():
+        plain = " ".join(re.sub(r"<[^>]+>|[*`\\]", "", text).replace("&nbsp;", " ").replace("&#39;", "'").split())
+        for part in (*PARTS, patterns.NOT_PART):
+            assert part.lower() in plain.lower()
+        assert "idle: the launch queue was empty" in plain
+        for sign in card.signs:
+            assert sign.name in plain
+            assert sign.value in plain
+            assert sign.limit in plain
+        assert device.first_responses[0].title in plain
+        assert "step /loss" in plain or "step */loss" in plain
+
+
+@pytest.mark.parametrize("width", [40, 60, 100, 140])
+def test_no_line_is_wider_than_asked(diagnosis: Document, width: int) -> None:
+    assert max(map(cell_len, to_terminal.render(diagnosis, width=width).splitlines())) <= width
+
+
+def test_words_of_a_pattern_stand_once_and_regions_have_cards_of_their_own(report: Report) -> None:
+    for text in (terminal.render(report), markdown.render(report), page.render(report)):
+        assert text.count("The host decides something") == 1
+        titles = re.findall(r"pattern: sync bound \(([^)]*)\)", text.replace("\\", ""), re.IGNORECASE)
+        assert titles == ["GPU 0", "step */loss", "step */forward"]
+
+
+def test_what_is_asked_for_is_told_in_full() -> None:
+    report = api.analyze(SAMPLE, region="*loss*")
+    (parts,) = pattern_cards.by_subject(report, is_of_regions=True)
+    shown = to_terminal.render(Document("", (), parts))
+    assert "The host decides something" in shown
+    assert "Needs:" in shown
+    assert "Context." in str(report)  # the screen
