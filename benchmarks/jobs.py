@@ -23,9 +23,6 @@ from boundby.jobs.diagnosis import Diagnosis, diagnose
 from boundby.jobs.job_remedies import folded
 from boundby.jobs.meetings import align
 
-#: Healthy jobs are drawn from seeds of their own.
-HEALTHY_SEEDS = 10_000_000
-
 
 def named(diagnosis: Diagnosis) -> set[tuple[tuple[int, ...], str]]:
     """Who is accused of what; nobody in particular: ()."""
@@ -56,9 +53,9 @@ def saved_ns(diagnosis: Diagnosis) -> int:
     return sum(one.saving_ns for one in (*diagnosis.culprits, *diagnosis.chance))
 
 
-def outcome(seed: int, large: int) -> dict[str, Any]:
+def outcome(seed: int, large: int, *, is_healthy: bool) -> dict[str, Any]:
     """What became of one job: of none, one or two plants, by its seed."""
-    plants = 0 if seed >= HEALTHY_SEEDS else 1 + (seed % 3 == 0)
+    plants = 0 if is_healthy else 1 + (seed % 3 == 0)
     job = draw(seed, plants, large=seed % large == large - 1)
     made = summaries(job, simulate(job))
     aligned = align(made)
@@ -125,13 +122,14 @@ def main() -> int:
     log: Path | None = chosen.log
     lines = log.read_text(encoding="utf-8").splitlines() if log is not None and log.exists() else []
     outcomes = [json.loads(line) for line in lines]
-    done = {one["seed"] for one in outcomes}
-    sick = list(range(chosen.first, chosen.first + chosen.jobs))
-    healthy = [HEALTHY_SEEDS + seed for seed in range(chosen.first, chosen.first + chosen.healthy)]
+    done = {(one["seed"], not one["plants"]) for one in outcomes}
     # Both kinds all along, so that a run that is stopped has seen of each its share.
-    places = [(place / max(len(seeds), 1), seed) for seeds in (sick, healthy) for place, seed in enumerate(seeds)]
-    for seed in (seed for _, seed in sorted(places) if seed not in done):
-        one = outcome(seed, chosen.large)
+    counts = (chosen.jobs, False), (chosen.healthy, True)
+    places = sorted((place / count, place, is_healthy) for count, is_healthy in counts for place in range(count))
+    for seed, is_healthy in ((chosen.first + place, is_healthy) for _, place, is_healthy in places):
+        if (seed, is_healthy) in done:
+            continue
+        one = outcome(seed, chosen.large, is_healthy=is_healthy)
         outcomes.append(one)
         if not one["right"]:
             print(f"{seed}: {one['shape']}: {one['plants']}; found {one['found']}, expected {one['expected']}")

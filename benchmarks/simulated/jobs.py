@@ -331,6 +331,7 @@ class _Rank:
     def inside(self, name: str, shown: str = "") -> Iterator[None]:
         """A range around what is done."""
         self.path.append(name)
+        self.region()  # it stands in the trace, whatever is done inside
         begun = self.host
         yield
         self.run.ranges.append((begun, self.host, shown or name))

@@ -115,11 +115,14 @@ class Job:
 
     def __init__(self, summaries: Sequence[RankSummary], aligned: Aligned) -> None:
         self.summaries, self.aligned = summaries, aligned
-        self.regions, numbers = merged([one.regions for one in summaries])
+        self.regions, self.regions_of = merged([one.regions for one in summaries])
         self.steps, self.of_step, self.together = _steps(summaries, aligned)
         self.begin_ns = float(_first_ends(summaries, aligned))
         step = np.concatenate([self._step_of_work(place) for place in range(len(summaries))])
-        kinds = [numbers[place][one.work.region] * len(CAUSES) + one.work.cause for place, one in enumerate(summaries)]
+        kinds = [
+            numbers[one.work.region] * len(CAUSES) + one.work.cause
+            for numbers, one in zip(self.regions_of, summaries, strict=True)
+        ]
         used, key = ranked(np.concatenate(kinds))
         self.cause = used % len(CAUSES)
         self.region = used // len(CAUSES)
@@ -147,6 +150,9 @@ class Job:
         measured = [clock.at(np.array([end]))[0] for clock, end in zip(aligned.clocks, windows, strict=True)]
         self.length_ns = float(max(measured, default=0)) - self.begin_ns
         self.replayed_ns = float(ends.max(initial=0)) - self.begin_ns
+        #: Of a step that is going on when the job's time begins a part is missing: it tells no habit.
+        is_cut = self.begin_ns - begun[0] > SLIGHT * self.step_ns
+        self.is_whole = ~is_cut | is_cut.all()
 
     def _step_of_work(self, rank: int) -> Int64Array:
         """The job's step of each row of a rank's work; -1: in none, or over when the job's time begins."""
@@ -208,11 +214,17 @@ class Job:
         """What the replay gets wrong."""
         return self.length_ns / self.replayed_ns if self.replayed_ns else 1.0
 
-    def even_length(self, factor: Float, transfer: Float | None = None) -> float:
-        """The job's length if stretches between the same collectives all took what they take on average."""
+    def even_length(self, factor: Float, transfer: Float | None = None, keys: BoolArray | None = None) -> float:
+        """The job's length if stretches between the same collectives all took what they take on average; with ``keys``
+        what these are of them."""
         if not self.even.is_known:
             return float(self.lengths([factor], [transfer])[0])
-        own = self.even.stretches(self._table([factor])[:, 0])
+        if keys is None:
+            own = self.even.stretches(self._table([factor])[:, 0])
+        else:
+            evened = self._table([np.where(keys, factor, 0.0)])[:, 0]
+            evened[-1] = 0.0
+            own = self.even.stretches(evened) + self.chain.own(self._table([np.where(keys, 0.0, factor)])[:, 0])
         ends = self.chain.replay_slots(own, self.chain.transfer_ns if transfer is None else transfer)
         return (float(ends.max(initial=0)) - self.begin_ns) * self._scale
 
@@ -336,7 +348,7 @@ class _Search:
         self.least_ns = LEAST_SHARE * job.length_ns
         self.factor = np.ones_like(job.time)  # what has been removed so far
         self.transfer: Float | None = None
-        self.is_even = False  # within steps, too
+        self.evened: BoolArray | None = None  # keys that are even within steps, too
         self.by_cause = np.stack([(job.cause == cause) for cause in range(len(CAUSES))], axis=1).astype(np.float64)
         self.has_peers = np.zeros(len(job.summaries), bool)
         self._look()
@@ -353,12 +365,12 @@ class _Search:
         self.excess_of_cause = excess @ self.by_cause
 
     def _alone(self) -> npt.NDArray[np.bool_]:
-        """Per rank and key: whether none of its peers (none at all, where it has none) is ever in that region."""
+        """Per rank and key: whether none of its peers (none at all, where it has none) is ever in that region, be it
+        while the device is at work."""
         job = self.job
         regions = np.zeros((len(self.time), len(job.regions)), bool)
-        present = self.time.sum(axis=1) > 0
-        for key, region in enumerate(job.region.tolist()):
-            regions[:, region] |= present[:, key]
+        for place, inside in enumerate(job.regions_of):
+            regions[place, inside] = True
         alone = np.zeros_like(regions)
         for members in job.stages:
             rows = list(members)  # who has no peers is held against all
@@ -456,8 +468,8 @@ class _Search:
             chance.append(turns)
         if job.steps > 1:
             chance = self._micro_batches(chance)
-        if self.is_even:  # that may have hidden a stage
-            culprits += self._stages()
+        if self.evened is not None:  # that may have hidden a rank or a stage
+            culprits += [*self._ranks(frozenset(one for each in culprits for one in each.ranks)), *self._stages()]
         # Where ranks take turns in this, that it befell one more often is chance, too.
         for place, turn in enumerate(chance):
             same = [one for one in culprits if one.kind == "exceptions" and one.cause == turn.cause]
@@ -478,10 +490,13 @@ class _Search:
 
     def _length(self, factor: Float | None = None) -> float:
         """The job's length without what has been removed so far, or with these factors."""
-        factor = self.factor if factor is None else factor
-        if self.is_even:
-            return self.job.even_length(factor, self.transfer)
-        return float(self.job.lengths([factor], [self.transfer])[0])
+        return float(self._lengths([self.factor if factor is None else factor])[0])
+
+    def _lengths(self, factors: Sequence[Float]) -> Float:
+        """As `_length`, for each of these factors."""
+        if self.evened is not None:
+            return np.array([self.job.even_length(factor, self.transfer, self.evened) for factor in factors])
+        return self.job.lengths(factors, [self.transfer] * len(factors))
 
     def _ranks(self, known: frozenset[int] = frozenset()) -> list[Culprit]:
         """Ranks that do more than their peers, step for step or in exceptions, and that the job would gain by."""
@@ -498,7 +513,7 @@ class _Search:
         """Ranks that do more than their peers, most first: how (kind), and the factors without."""
         self._look()
         job, excess = self.job, self.excess_of_cause
-        regular = ~self.is_exception
+        regular = ~self.is_exception & job.is_whole[:, None]
         counted = np.maximum(regular.sum(axis=1), 1)
         mean = np.where(regular, excess, 0).sum(axis=1) / counted  # rank, cause
         squares = np.where(regular, (excess - mean[:, None]) ** 2, 0).sum(axis=1)
@@ -611,7 +626,7 @@ class _Search:
         if not ranks:
             return []
         upto = [self._with({rank: removed[rank] for rank in ranks[: number + 1]}) for number in range(len(ranks))]
-        lengths = self.job.lengths(upto, [self.transfer] * len(upto))
+        lengths = self._lengths(upto)
         now, pending, accused = self._length(), [], []
         for rank, length in zip(ranks, lengths.tolist(), strict=True):
             pending.append(rank)
@@ -624,7 +639,7 @@ class _Search:
             if len(kept) > 1:
                 every = {rank: removed[rank] for group, _ in accused for rank in group}
                 without = [self._with({one: part for one, part in every.items() if one != rank}) for rank in together]
-                back = self.job.lengths(without, [self.transfer] * len(without)) - lengths[ranks.index(together[-1])]
+                back = self._lengths(without) - lengths[ranks.index(together[-1])]
                 kept = [rank for rank, loss in zip(together, back.tolist(), strict=True) if loss >= self.least_ns / 2]
             found += [(rank, round(saving / len(kept))) for rank in kept]
         self.factor = self._with({rank: removed[rank] for rank, _ in found})
@@ -657,16 +672,18 @@ class _Search:
             return []
         self._look()
         time = np.where(self.is_alone[:, None], 0, self.time)
-        mean = np.stack([time[list(members)].mean(axis=0) @ self.by_cause for members in stages])  # stage, step, cause
+        # Of each stage what its middle rank does (of two the lower), by step and cause: one slow rank is no slow stage.
+        typical = [np.sort(time[list(one)] @ self.by_cause, axis=0)[(len(one) - 1) // 2] for one in stages]
+        mean = np.stack(typical)
         kernels = np.array([job.kernels[list(members)].mean() for members in stages])
         usual = np.stack([np.median(np.delete(mean, place, axis=0), axis=0) for place in range(len(stages))])
-        excess = (mean - usual).sum(axis=2)
+        excess = (mean - usual).sum(axis=2)[:, job.is_whole]
         variance = excess.var(axis=1, ddof=1) if excess.shape[1] > 1 else np.zeros(len(stages))
         counted = np.full((len(stages), 1), excess.shape[1])
         is_sure = _is_sure(excess.mean(axis=1)[:, None], variance[:, None], counted, [tuple(range(len(stages)))])[:, 0]
         order = np.argsort(-excess.mean(axis=1), kind="stable").tolist()
         for place in order:
-            if not is_sure[place] or excess[place].sum() < self.least_ns / 2:
+            if not is_sure[place] or excess[place].mean() * job.steps < self.least_ns / 2:
                 continue
             members = list(stages[place])
             mine, theirs = mean[place].sum(axis=0), usual[place].sum(axis=0)
@@ -773,8 +790,7 @@ class _Search:
         """``chance`` with what even stretches within the steps would save besides, where these differ by far more than
         kernels do."""
         job, left_ns = self.job, self._length()
-        saving = round(left_ns - job.even_length(self.factor, self.transfer))
-        if saving < LEAST_RANDOM_SHARE * left_ns:
+        if left_ns - job.even_length(self.factor, self.transfer) < LEAST_RANDOM_SHARE * left_ns:
             return chance
         time = (job.time * self.factor).sum(axis=(0, 1))
         cause = max(range(len(CAUSES)), key=lambda one: self._longer_ns(job.cause == one).sum())
@@ -784,9 +800,12 @@ class _Search:
         longer = self._longer_ns(of_cause)
         if 2 * longer.sum() < LEAST_UNEVEN * time[of_cause].sum() or longer.max() > NEARLY_ALL * longer.sum():
             return chance
+        saving = round(left_ns - job.even_length(self.factor, self.transfer, of_cause))
+        if saving < LEAST_RANDOM_SHARE * left_ns:
+            return chance
         keys = sorted(np.flatnonzero(of_cause).tolist(), key=lambda key: -float(time[key]))[:_MOST_PARTS]
         worst = max(keys, key=lambda key: self._longer_ns(np.arange(len(job.cause)) == key).sum())
-        self.is_even, self.least_ns = True, LEAST_SHARE * (left_ns - saving)
+        self.evened, self.least_ns = of_cause, LEAST_SHARE * (left_ns - saving)
         before = [one for one in chance if one.cause == cause]
         if before:
             more = replace(before[0], saving_ns=before[0].saving_ns + saving)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
+from numpy.lib.stride_tricks import sliding_window_view
 
 from boundby.jobs.rank_summary import UNKNOWN, RankSummary, merged
 from boundby.model.arrays import BoolArray, Int64Array, factorize, unique
@@ -172,6 +173,26 @@ class _MeetingLane:
         """Whether both hold the same kinds in the same order."""
         return np.array_equal(self.kind, other.kind)
 
+    def place_in(self, leader: _MeetingLane) -> int:
+        """Which of the leader's collectives its first is, where it holds a stretch of the leader's: of all such
+        stretches the one whose ends lie closest to its own on a clock of its own (of equals the first by what the files
+        say); -1: it holds none, or less than half."""
+        if self is leader or self.is_like(leader):
+            return 0
+        count, known = len(self.rows), len(leader.rows)
+        if not MATCHED_SHARE * known <= count < known:
+            return -1
+        stretch = sliding_window_view(leader.kind, count)
+        places = np.flatnonzero((stretch == self.kind).all(axis=1))
+        if not len(places):
+            return -1
+        looked = _spaced(count)
+        apart = (self.end[looked] - sliding_window_view(leader.end, count)[places][:, looked]).astype(np.float64)
+        end = np.repeat((self.end[looked] - self.end[0])[None].astype(np.float64), len(places), axis=0)
+        left = np.median(np.abs(apart - _shift(end, apart)), axis=1) // _NOISE_NS
+        told = self.base_ns - leader.base_ns if self.base_ns and leader.base_ns else 0
+        return int(places[np.lexsort((np.abs(np.median(apart, axis=1) + told), left))[0]])
+
 
 class _Kinds(NamedTuple):
     """One numbering of all ranks' kinds of collectives, and of each rank's numbers those in it."""
@@ -199,7 +220,7 @@ def align(summaries: Sequence[RankSummary]) -> Aligned:
     notes = []
     for name, expected, members in _lanes(summaries):
         passes = all(is_passing(lane.names[kind]) for lane in members for kind in unique(lane.kind).tolist())
-        if passes and len(expected) != 2 and (len(members) != 2 or not _plausible(members)):
+        if passes and len(expected) != 2 and (len(summaries) != 2 or len(members) != 2 or not _plausible(members)):
             passing += members  # who passes work on to whom is not told: ends that agree tell
             continue
         for together, group in _groups(members, expected):
@@ -250,7 +271,7 @@ def _pairs(lanes: Sequence[_MeetingLane], clocks: Sequence[Clock]) -> list[_Bloc
             if meets and rank[one] != rank[other] and _can_pair(kind[one], kind[other]):
                 near.append((apart, one, other))
     if not any(lane.is_host for lane in lanes):
-        near = _between_stages(near, rank, len(clocks))
+        near = _between_stages(near, rank, end, len(clocks))
     found: dict[tuple[int, ...], list[list[int]]] = defaultdict(list)
     for _, one, other in sorted(near):
         if not taken[one] and not taken[other]:
@@ -271,7 +292,9 @@ def _pairs(lanes: Sequence[_MeetingLane], clocks: Sequence[Clock]) -> list[_Bloc
     ]
 
 
-def _between_stages(near: list[tuple[int, int, int]], rank: Int64Array, ranks: int) -> list[tuple[int, int, int]]:
+def _between_stages(
+    near: list[tuple[int, int, int]], rank: Int64Array, end: Int64Array, ranks: int
+) -> list[tuple[int, int, int]]:
     """Of what could be one transfer (how far apart, and both parts) those between ranks as far apart as stages are:
     ranks of one stage often do the same at the same time. Stages are the outermost dimension, so that of distances
     at which nearly all parts find a partner as close the largest is taken; where there is none, all are kept. After
@@ -281,19 +304,20 @@ def _between_stages(near: list[tuple[int, int, int]], rank: Int64Array, ranks: i
         distance = abs(int(rank[one]) - int(rank[other]))
         return min(distance, ranks - distance)
 
-    of_distance: dict[int, dict[int, int]] = defaultdict(dict)
-    for apart, one, other in near:
-        closest = of_distance[between(one, other)]
-        for part in (one, other):
-            closest[part] = min(closest.get(part, apart), apart)
-    covering = [
-        (distance, one)
-        for distance, one in of_distance.items()
-        if ranks % distance == 0 and len(one) >= MOSTLY_PAIRED * len(rank)
-    ]
-    if not covering:
+    of_distance: dict[int, dict[tuple[int, int], list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
+    for _, one, other in near:
+        low, high = sorted((one, other), key=lambda part: int(rank[part]))
+        of_distance[between(one, other)][int(rank[low]), int(rank[high])].append((low, high))
+    typical = {}
+    for distance, pairs in of_distance.items():
+        parts = {part for met in pairs.values() for both in met for part in both}
+        if ranks % distance == 0 and len(parts) >= MOSTLY_PAIRED * len(rank):
+            # Clocks of stages rest on few collectives: what counts is how steady the ends of two ranks lie apart.
+            ends = [end[np.array(met)].T.astype(np.float64) for met in pairs.values()]
+            off = [low - high - _shift(low[None], (low - high)[None])[0] for low, high in ends]
+            typical[distance] = float(np.median(np.abs(np.concatenate(off))))
+    if not typical:
         return near
-    typical = {distance: float(np.median(list(one.values()))) for distance, one in covering}
     close = 2 * min(typical.values()) + _NOISE_NS
     stages = max(distance for distance, apart in typical.items() if apart <= close)
     return [one for one in near if between(one[1], one[2]) == stages]
@@ -390,26 +414,43 @@ def _plausible(members: list[_MeetingLane]) -> bool:
 def _spread(members: list[_MeetingLane]) -> float:
     """How far ends lie apart, the median of the worst rank, once a constant (and drift) is taken off; infinite for
     those that can be no group: other kinds, another order, or ends that nothing brings together."""
-    first = members[0]
-    if not all(lane.is_like(first) for lane in members):
+    leader = _longest(members)
+    places = [lane.place_in(leader) for lane in members]
+    shared = min(place + len(lane.rows) for place, lane in zip(places, members, strict=True)) - max(places)
+    if min(places) < 0 or shared <= 0 < len(leader.rows):
         return np.inf
-    looked = _spaced(len(first.end))
-    zero = int(first.end[0]) if len(first.end) else 0
-    end = np.stack([lane.end[looked] - zero for lane in members]).astype(np.float64)
-    start = np.stack([lane.start[looked] - zero for lane in members]).astype(np.float64)
+    looked = max(places) + _spaced(shared)
+    zero = int(leader.end[0]) if len(leader.end) else 0
+    end, start = (
+        np.stack([of - zero for of in column]).astype(np.float64)
+        for column in (
+            [lane.end[looked - place] for place, lane in zip(places, members, strict=True)],
+            [lane.start[looked - place] for place, lane in zip(places, members, strict=True)],
+        )
+    )
     if end.shape[1] < 2:
         return 0.0
-    apart = end - end[0]
-    shift = np.median(apart, axis=1, keepdims=True)
-    if end.shape[1] >= LEAST_FOR_DRIFT:
-        constant, slope = _lines(end, apart)
-        shift = constant[:, None] + slope[:, None] * end
-    left = float(np.median(np.abs(apart - shift), axis=1).max())
+    shift = _shift(end, end - end[0])
+    left = float(np.median(np.abs(end - end[0] - shift), axis=1).max())
     together = float(TOGETHER_NS)
     if all(lane.is_host for lane in members):
-        together = max(together, HOSTS_TOGETHER_SHARE * float(np.median(np.diff(first.end))))
+        together = max(together, HOSTS_TOGETHER_SHARE * float(np.median(np.diff(leader.end))))
     impossible = ((end - shift).min(axis=0) + together < (start - shift).max(axis=0)).mean()
     return left if left < together and impossible <= IMPOSSIBLE_SHARE else np.inf
+
+
+def _longest(members: list[_MeetingLane]) -> _MeetingLane:
+    """The first of those with most collectives."""
+    return max(members, key=lambda lane: len(lane.rows))
+
+
+def _shift(end: Float, apart: Float) -> Float:
+    """Per rank a constant, and drift where there are enough ends to tell it, that brings what lies ``apart``
+    together."""
+    if end.shape[1] < LEAST_FOR_DRIFT:
+        return np.median(apart, axis=1, keepdims=True)
+    constant, slope = _lines(end, apart)
+    return np.asarray(constant[:, None] + slope[:, None] * end, np.float64)
 
 
 def _spaced(count: int) -> Int64Array:
@@ -423,7 +464,8 @@ def _match(lanes: list[_MeetingLane], group: tuple[int, ...], expected: int) -> 
     if all((lane.sequence != UNKNOWN).all() for lane in lanes):
         keys = [lane.sequence for lane in lanes]
     elif _plausible(lanes):
-        keys = [np.arange(len(lane.rows)) for lane in lanes]
+        leader = _longest(lanes)
+        keys = [lane.place_in(leader) + np.arange(len(lane.rows)) for lane in lanes]
     else:
         # Most ranks agree; one that was cut short, or that is of another job, must not lead.
         common = max(lanes, key=lambda lane: (sum(other.is_like(lane) for other in lanes), len(lane.rows), -lane.rank))
