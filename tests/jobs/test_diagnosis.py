@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from benchmarks.jobs import outcome
 from benchmarks.simulated.jobs import length_ns, simulate
 from benchmarks.simulated.summaries import summaries
 from msgspec.structs import replace
@@ -71,6 +72,8 @@ CASES = [
         Job(data=4, tensor=2, gradients=2, beside=True, plants=(Plant("slow_input", 4, 0.3),)),
         [("rank", (4,), "host_blocked")],
     ),
+    # What the others wait for their input is hidden; they read it all the same.
+    (Job(data=8, data_ns=0, plants=(Plant("slow_input", 5, 0.2),)), [("rank", (5,), "host_blocked")]),
     # All of one machine, whose clock drifts from the others'.
     (
         Job(data=8, host_size=2, drift=2e-5, plants=(Plant("slow_machine", 1, 0.2),)),
@@ -102,6 +105,32 @@ def test_the_culprit_is_named_and_the_gain_is_true(job: Job, expected: list[tupl
     mended = length_ns(simulate(job.without(*job.plants)))
     assert found.length_ns - sum(one.saving_ns for one in found.stragglers) == pytest.approx(mended, rel=0.03)
     assert found.replayed_ns == pytest.approx(found.length_ns, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        Job(data=2, tensor=2, steps=6, graphs=True, late=1.2, beside=True, plants=(Plant("slow_input", 0, 0.35),)),
+        Job(data=4, tensor=2, steps=6, late=1.2, plants=(Plant("slow_input", 0, 0.3),)),
+        Job(data=1, pipeline=2, micro=3, steps=6, late=1.2, plants=(Plant("slow_input", 0, 0.3),)),
+    ],
+)
+def test_a_step_of_which_the_begin_is_missing_hides_no_culprit(job: Job) -> None:
+    assert accused(report(job)) == [("rank", (0,), "host_blocked")]
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        5_100_005,  # two ranks hold a step more than the others, and their steps are nearly as long as each other
+        5_100_015,  # a slow rank beside a stage that does more
+        6_100_020,  # uneven batches and a rank's pauses, of which each hides the other
+        6_100_028,  # nodes of graphs that pass work on, and happen to be as many on two ranks
+        6_100_045,  # clocks that drift while few collectives tell who meets whom
+    ],
+)
+def test_drawn_jobs_that_were_told_wrong(seed: int) -> None:
+    assert outcome(seed, large=1_000_000_000, is_healthy=False)["right"]
 
 
 @pytest.mark.parametrize(

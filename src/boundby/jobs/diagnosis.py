@@ -458,8 +458,11 @@ class _Search:
                 self.factor = before
                 turns = self._random(is_even=is_even)
                 found = [*self._ranks(known), *self._stages()]
-                if turns is not None and found and turns.saving_ns + sum(one.saving_ns for one in found) >= least:
-                    culprits += found
+                together_ns = left_ns - self._length()
+                if turns is not None and found and together_ns >= least:
+                    each_ns = round(together_ns / (1 + len(found)))
+                    turns = replace(turns, saving_ns=each_ns)
+                    culprits += [replace(one, saving_ns=min(each_ns, one.excess_ns * len(one.ranks))) for one in found]
                     break
             else:
                 turns, self.factor = None, before
@@ -523,7 +526,8 @@ class _Search:
                 spread[members] = _spread(mean[members])
                 continue
             for rank in members:  # its own difference is no measure of what is usual
-                spread[rank] = _spread(mean[[other for other in members if other != rank]])
+                others = mean[[other for other in members if other != rank]]
+                spread[rank] = np.minimum(_spread(others), others.std(axis=0, ddof=1))  # of few either errs by far
         is_sure = _is_sure(mean, squares / np.maximum(counted - 1, 1), counted, job.stages)
         differs = self.has_peers[:, None] & is_sure & (np.abs(mean) > LEAST_SPREADS * spread)
         is_slow = differs & (mean * job.steps > self.least_ns / 2)
@@ -777,7 +781,7 @@ class _Search:
                 found.append((saving, Cause(cause), region, only))
         if not found:
             return None
-        explains = not is_even and found[0][0] >= found[-1][0] * _EXPLAINS
+        explains = not is_even and found[0][0] > max(found[-1][0] * _EXPLAINS, 0)
         saving, why, where, factor = found[0] if explains else found[-1]
         late = np.maximum(job.time * (self.factor - factor), 0).sum(axis=2)  # of each rank in each step
         turns = np.bincount(late.argmax(axis=0), late.sum(axis=0))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from copy import copy
 from functools import cached_property
 from typing import NamedTuple
 
@@ -168,6 +169,15 @@ class _MeetingLane:
         self.base_ns = summary.base_ns
         self.is_host = bool((table.stream[rows] == UNKNOWN).all())
         self.start, self.end = table.start_ns[rows], table.end_ns[rows]
+        self.of, self.is_set = summary.name, False
+
+    def on(self, clock: Clock) -> _MeetingLane:
+        """The same on the job's clock, where that is known."""
+        if not clock.matched:
+            return self
+        lane = copy(self)
+        lane.start, lane.end, lane.base_ns, lane.is_set = clock.at(self.start), clock.at(self.end), 0, True
+        return lane
 
     def is_like(self, other: _MeetingLane) -> bool:
         """Whether both hold the same kinds in the same order."""
@@ -217,24 +227,23 @@ def align(summaries: Sequence[RankSummary]) -> Aligned:
     """Match the ranks' collectives and set their clocks. Ranks are indexes of ``summaries``."""
     blocks: list[_Block] = []
     passing: list[_MeetingLane] = []
-    notes = []
-    for name, expected, members in _lanes(summaries):
-        passes = all(is_passing(lane.names[kind]) for lane in members for kind in unique(lane.kind).tolist())
-        if passes and len(expected) != 2 and (len(summaries) != 2 or len(members) != 2 or not _plausible(members)):
-            passing += members  # who passes work on to whom is not told: ends that agree tell
-            continue
-        for together, group in _groups(members, expected):
-            block = _match(together, group, max(len(expected), len(together)))
-            if not block.kind and min(len(lane.rows) for lane in together):
-                why = f"cannot be matched over its {len(together)} ranks"
-                if len(together) == 1:
-                    why = f"stand on record of {summaries[together[0].rank].name} alone"
-                notes.append(f"{'Messages' if passes else 'Collectives'} of {name or 'one group'} {why}.")
-            blocks.append(block)
+    notes: list[str] = []
+    lanes = _lanes(summaries)
+    told = [one for one in lanes if one[1]]
+    for name, expected, members in told:
+        if not _into(blocks, notes, name, expected, members, len(summaries)):
+            passing += members
+    # Where nothing tells who meets whom, ends do: on the clocks that those groups set whose ranks are told.
+    clocks = _settle(summaries, blocks, notes).clocks if told and len(told) < len(lanes) else ()
+    for name, expected, members in lanes:
+        if not expected:
+            on_clocks = [lane.on(clocks[lane.rank]) for lane in members] if clocks else members
+            if not _into(blocks, notes, name, expected, on_clocks, len(summaries)):
+                passing += members
     settled = _settle(summaries, blocks, notes)
     if not passing:
         return settled
-    pairs = _pairs(passing, settled.clocks)
+    pairs = _pairs([lane.on(settled.clocks[lane.rank]) for lane in passing], settled.clocks)
     if not pairs and not len(settled.matched):
         pairs = [
             _match(lanes, tuple(lane.rank for lane in lanes), len(lanes))
@@ -243,6 +252,30 @@ def align(summaries: Sequence[RankSummary]) -> Aligned:
             )
         ]
     return _settle(summaries, [*blocks, *pairs], notes) if pairs else settled
+
+
+def _into(
+    blocks: list[_Block],
+    notes: list[str],
+    name: str,
+    expected: tuple[int, ...],
+    members: list[_MeetingLane],
+    ranks: int,
+) -> bool:
+    """Match one group's lanes, which go into ``blocks``, and what cannot be matched into ``notes``; not where they only
+    pass work on, to whom is not told: ends that agree tell, once clocks are set."""
+    passes = all(is_passing(lane.names[kind]) for lane in members for kind in unique(lane.kind).tolist())
+    if passes and len(expected) != 2 and (ranks != 2 or len(members) != 2 or not _plausible(members)):
+        return False
+    for together, group in _groups(members, expected):
+        block = _match(together, group, max(len(expected), len(together)))
+        if not block.kind and min(len(lane.rows) for lane in together):
+            why = f"cannot be matched over its {len(together)} ranks"
+            if len(together) == 1:
+                why = f"stand on record of {together[0].of} alone"
+            notes.append(f"{'Messages' if passes else 'Collectives'} of {name or 'one group'} {why}.")
+        blocks.append(block)
+    return True
 
 
 def is_passing(kind: str) -> bool:
@@ -256,8 +289,8 @@ def _pairs(lanes: Sequence[_MeetingLane], clocks: Sequence[Clock]) -> list[_Bloc
     rank = np.concatenate([np.full(len(lane.rows), lane.rank) for lane in lanes])
     row = np.concatenate([lane.rows for lane in lanes])
     kind = [lane.names[kind] for lane in lanes for kind in lane.kind.tolist()]
-    start = np.concatenate([clocks[lane.rank].at(lane.start) for lane in lanes])
-    end = np.concatenate([clocks[lane.rank].at(lane.end) for lane in lanes])
+    start = np.concatenate([lane.start for lane in lanes])
+    end = np.concatenate([lane.end for lane in lanes])
     known = np.array([clock.matched > 0 for clock in clocks])
     order = np.lexsort((rank, end))
     taken = np.zeros(len(order), bool)
@@ -374,7 +407,8 @@ def _groups(
     members: list[_MeetingLane], expected: tuple[int, ...]
 ) -> Iterator[tuple[list[_MeetingLane], tuple[int, ...]]]:
     """Who meets whom: all, where the trace names the ranks; else the largest of the groups, of equal size and laid out
-    as ranks are numbered, whose parts end together as closely as those of the smaller ones do."""
+    as ranks are numbered, whose parts end together as closely as those of the smaller ones do; of several as large the
+    closest."""
     count = len(members)
     whole = [members]
     best, found = _apart(whole), whole
@@ -391,7 +425,8 @@ def _groups(
                     layouts.append((blocks, _apart(blocks)))
         best = min(apart for _, apart in layouts)
         if best < np.inf:
-            found = next(blocks for blocks, apart in layouts if apart <= 2 * best + _NOISE_NS)
+            near = [(len(blocks), apart, blocks) for blocks, apart in layouts if apart <= 2 * best + _NOISE_NS]
+            found = min(near, key=lambda one: one[:2])[2]
     for block in found:
         yield block, tuple(lane.rank for lane in block)
 
@@ -412,8 +447,9 @@ def _plausible(members: list[_MeetingLane]) -> bool:
 
 
 def _spread(members: list[_MeetingLane]) -> float:
-    """How far ends lie apart, the median of the worst rank, once a constant (and drift) is taken off; infinite for
-    those that can be no group: other kinds, another order, or ends that nothing brings together."""
+    """How far ends lie apart, the median of the worst rank, once a constant (and drift) is taken off, and how large
+    that is on clocks that are set; infinite for those that can be no group: other kinds, another order, or ends that
+    nothing brings together."""
     leader = _longest(members)
     places = [lane.place_in(leader) for lane in members]
     shared = min(place + len(lane.rows) for place, lane in zip(places, members, strict=True)) - max(places)
@@ -436,7 +472,8 @@ def _spread(members: list[_MeetingLane]) -> float:
     if all(lane.is_host for lane in members):
         together = max(together, HOSTS_TOGETHER_SHARE * float(np.median(np.diff(leader.end))))
     impossible = ((end - shift).min(axis=0) + together < (start - shift).max(axis=0)).mean()
-    return left if left < together and impossible <= IMPOSSIBLE_SHARE else np.inf
+    off = float(np.abs(np.median(shift, axis=1)).max()) if all(lane.is_set for lane in members) else 0.0
+    return left + off if left < together and impossible <= IMPOSSIBLE_SHARE else np.inf
 
 
 def _longest(members: list[_MeetingLane]) -> _MeetingLane:
