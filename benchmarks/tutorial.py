@@ -1,28 +1,42 @@
 """The tutorial's output, by running its commands.
 
 Every block below a comment ``<!-- output: COMMAND; "START" N -->`` in docs/tutorial.md is what the command prints:
-N lines from the first that begins with START. ``python -m benchmarks.tutorial --write`` makes them anew; a test holds
-them.
+N lines from the first that begins with START. The table below ``<!-- table: NAME -->`` is made of the four steps of its
+loss. ``python -m benchmarks.tutorial --write`` makes them anew; a test holds them.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import io
 import os
 import re
 import shlex
+import shutil
+import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
-from boundby.cli.main import main as boundby
+import boundby
+from boundby.cli.main import main
+from boundby.measure import waits
+from boundby.model.causes import BOUND_LABEL
+from boundby.model.units import duration, duration_range
+from boundby.results.report import Report
 
-PAGE = Path(__file__).parents[1] / "docs" / "tutorial.md"
+REPOSITORY = Path(__file__).parents[1]
+PAGE = REPOSITORY / "docs" / "tutorial.md"
+STEPS = ("before", "no_nonzero", "no_unique", "after")
 _BLOCK = re.compile(
     r'(<!-- output: boundby (?P<command>.+?); "(?P<start>.+?)" (?P<lines>\d+) -->\n+```\n).*?(?=```)', re.DOTALL
 )
+_TABLE = re.compile(r"(<!-- table: (?P<name>\w+) -->\n\n)(?:\|.*\n)*\n?")
 
 
 def made(text: str, folder: Path) -> str:
@@ -32,7 +46,7 @@ def made(text: str, folder: Path) -> str:
     def output(command: str) -> list[str]:
         told = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
         with contextlib.redirect_stdout(told), contextlib.redirect_stderr(io.StringIO()):
-            boundby(shlex.split(command))
+            main(shlex.split(command))
         told.seek(0)
         return told.read().splitlines()
 
@@ -42,20 +56,79 @@ def made(text: str, folder: Path) -> str:
         shown = lines[first : first + int(match["lines"])]
         return match[1] + "\n".join(line.rstrip() for line in shown) + "\n"
 
+    def table(match: re.Match[str]) -> str:
+        rows = ["| " + " | ".join(row) + " |" for row in TABLES[match["name"]]()]
+        return match[1] + "\n".join([rows[0], "|" + " --- |" * rows[0].count(" | ") + " --- |", *rows[1:]]) + "\n\n"
+
     before, columns = Path.cwd(), os.environ.pop("COLUMNS", None)
     os.chdir(folder)
     try:
-        for variant in ("before", "after"):
-            with contextlib.redirect_stdout(io.StringIO()):
-                boundby(["simulate", "--pattern", f"segmentation_{variant}", "-o", f"{variant}.sqlite"])
-        return _BLOCK.sub(block, text)
+        shutil.copy(REPOSITORY / "examples" / "segmentation_loss.py", folder)
+        for step in STEPS:
+            for suffix in ("sqlite", "json"):
+                with contextlib.redirect_stdout(io.StringIO()):
+                    main(["simulate", "--pattern", f"segmentation_{step}", "-o", f"{step}.{suffix}"])
+        return _TABLE.sub(table, _BLOCK.sub(block, text))
     finally:
         os.chdir(before)
         if columns is not None:
             os.environ["COLUMNS"] = columns
 
 
-def main() -> None:
+def _reports(suffix: str) -> list[Report]:
+    return [boundby.analyze(Path(f"{step}.{suffix}")) for step in STEPS]
+
+
+def _promises(report: Report) -> tuple[int, int] | None:
+    """What the first finding on a wait says that its change saves."""
+    return next((finding.saving_ns for finding in report.findings if finding.rule.startswith("sync-")), None)
+
+
+def _bound(report: Report) -> str:
+    return BOUND_LABEL[report.devices[0].verdict.bound].lower()
+
+
+def _steps() -> Iterator[Sequence[str]]:
+    yield "pattern", "takes", "verdict", "GPU busy", "its first wait, removed, would save", "the next one saves"
+    reports = _reports("sqlite")
+    gains: list[int | None] = [one.devices[0].window_ns - two.devices[0].window_ns for one, two in pairwise(reports)]
+    for step, report, gained in zip(STEPS, reports, [*gains, None], strict=True):
+        device, promised = report.devices[0], _promises(report)
+        busy = sum(device.time[key] for key in ("gpu_compute", "gpu_comm", "gpu_copy")) / device.window_ns
+        yield (
+            f"`segmentation_{step}`",
+            duration(device.window_ns),
+            _bound(report),
+            f"{100 * busy:.0f} %",
+            duration_range(*promised) if promised else "no wait is left",
+            duration(gained) if gained is not None else "",
+        )
+
+
+def _traces() -> Iterator[Sequence[str]]:
+    yield "pattern", "takes", "verdict", "its first wait, removed, would save"
+    for step, report in zip(STEPS, _reports("json"), strict=True):
+        promised = _promises(report)
+        told = duration_range(*promised) if promised else "no wait is left"
+        yield f"`segmentation_{step}`", duration(report.devices[0].window_ns), _bound(report), told
+
+
+def _waits() -> Iterator[Sequence[str]]:
+    yield "step", "waits on a GPU", "in lines"
+    sys.path.insert(0, str(REPOSITORY / "examples"))
+    example: Any = importlib.import_module("segmentation_loss")
+    sys.path.pop(0)
+    inputs = example.batch()
+    for loss in example.STEPS:
+        places = [int(place.rpartition(":")[2]) for place in waits(loss, *inputs)]
+        lines = ", ".join(f"{line}" for line in sorted(set(places)))
+        yield f"`{loss.__name__}`", str(len(places)), lines or "none"
+
+
+TABLES = {"steps": _steps, "traces": _traces, "waits": _waits}
+
+
+def write() -> None:
     """Say whether the page is as its commands print it, or make it so."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="into docs/tutorial.md")
@@ -68,4 +141,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    write()

@@ -22,9 +22,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from benchmarks.simulated.generate import generate
-from benchmarks.simulated.kineto import to_kineto
 from boundby.api import Analysis
 from boundby.results.report import Report
+from boundby.simulate.kineto import to_kineto
 from boundby.simulate.machine import Run, realise, simulate
 from boundby.simulate.nsys_export import Capture, to_export
 from boundby.trace.tables import Intervals, Schedule, StreamPoints, Streams, Trace

@@ -59,6 +59,22 @@ def test_it_writes_a_pattern(boundby: Boundby, tmp_path: Path) -> None:
     assert len(read_trace(path).operations) > 0
 
 
+@pytest.mark.parametrize("suffix", [".json", ".json.gz"])
+def test_it_writes_what_the_profiler_of_pytorch_would(boundby: Boundby, tmp_path: Path, suffix: str) -> None:
+    export, trace = tmp_path / "out.sqlite", tmp_path / f"out{suffix}"
+    for path in (export, trace):
+        assert boundby("simulate", "--pattern", "segmentation_before", "-o", path, "--steps", "2").code == 0
+    one, other = read_trace(export), read_trace(trace)
+    assert len(other.operations) == len(one.operations)
+    assert "aten::nonzero" in other.names
+
+
+def test_each_process_has_a_trace_of_pytorch(boundby: Boundby, tmp_path: Path) -> None:
+    ran = boundby("simulate", "--pattern", "two_gpus", "-o", tmp_path / "job.json.gz", "--steps", "2")
+    assert ran.out == "".join(f"wrote {tmp_path / f'job.rank{rank}.json.gz'}\n" for rank in range(2))
+    assert boundby("simulate", "--pattern", "two_gpus", "-o", tmp_path / "job.json.gz").code == 2
+
+
 def test_a_seed_is_an_export(boundby: Boundby, tmp_path: Path) -> None:
     paths = [tmp_path / f"{number}.sqlite" for number in range(3)]
     for path, seed in zip(paths, (1, 1, 2), strict=True):

@@ -306,17 +306,44 @@ def test_a_part_of_a_change_saves_what_is_gone_of_the_device_s_work() -> None:
     assert abs(made.error) < 0.05
 
 
-def test_the_credit_is_what_the_cause_has_less_and_is_shared() -> None:
-    sync = replace(reports.sample().findings[0], rule="sync-call", region=("step",), saving_ns=(10**4, 10**7))
-    other = replace(sync, rule="sync-readback", saving_ns=(10**4, 10**5))
-    before = replace(pairs.made_of(pairs.region("step", 2.0)), findings=(sync, other))
-    found = compare(before, pairs.made_of(pairs.region("step", 1.0))).findings
-    assert [(item.status, item.cause, item.together) for item in found] == [("resolved", "sync", 2)] * 2
+@pytest.mark.parametrize(
+    ("rules", "cause", "credit"),
+    [
+        (("copy-exposed", "pageable-copy"), "gpu_copy", "copy time there: -6.00 ms"),
+        (("sync-call", "sync-readback"), None, "its region: -20.0 ms"),  # what waits cost is the idle time after them
+    ],
+)
+def test_the_credit_is_what_the_cause_has_less_and_is_shared(
+    rules: tuple[str, str], cause: str | None, credit: str
+) -> None:
+    def run(each: float) -> Report:
+        region = pairs.region("step", each)
+        spent = {**region.time, "gpu_copy": region.time["sync"], "sync": 0}
+        return pairs.made_of(replace(region, time=spent) if cause else region)
+
+    one = replace(reports.sample().findings[0], rule=rules[0], region=("step",), saving_ns=(10**4, 10**7))
+    other = replace(one, rule=rules[1], saving_ns=(10**4, 10**5))
+    found = compare(replace(run(2.0), findings=(one, other)), run(1.0)).findings
+    assert [(item.status, item.cause, item.together) for item in found] == [("resolved", cause, 2)] * 2
     assert {item.measured_ns for item in found} == {20_000_000}
-    assert {item.cause_ns for item in found} == {6_000_000}
+    assert {item.cause_ns for item in found} == {6_000_000 if cause else None}
     assert finding_figures(found[1]) == (
-        "promised 10.0-100 us, below 1 % of the window now, sync time there: -6.00 ms (of 2 findings together)"
+        f"promised 10.0-100 us, below 1 % of the window now, {credit} (of 2 findings together)"
     )
+
+
+def test_findings_of_one_place_find_the_one_that_says_the_same() -> None:
+    """Where the first of three waits is gone, the others are still there."""
+    first = replace(reports.sample().findings[0], rule="sync-operator", region=("step",), saving_ns=(10**6, 10**7))
+    waits = [
+        replace(first, title=f"{name} makes the host wait 20 times, {took} in all")
+        for name, took in (("torch.nonzero", "69.2 ms"), ("torch.unique", "657 us"), ("a boolean index", "2.07 ms"))
+    ]
+    later = [replace(waits[1], title="torch.unique makes the host wait 20 times, 6.1 ms in all"), waits[2]]
+    run = pairs.made_of(pairs.region("step", 1.0))
+    found = compare(replace(run, findings=tuple(waits)), replace(run, findings=tuple(later))).findings
+    told = [(item.status, item.finding.title.split(" makes")[0]) for item in found]
+    assert told == [("resolved", "torch.nonzero"), ("remains", "torch.unique"), ("remains", "a boolean index")]
 
 
 @pytest.mark.parametrize(

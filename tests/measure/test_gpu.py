@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from boundby.measure import compare, devices, latency, methods, stages, throughput
+from boundby.measure import compare, devices, latency, methods, stages, throughput, waits
 
 torch: Any = pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
@@ -38,6 +40,16 @@ def test_a_planted_host_sync_is_found(matrix: Any) -> None:
     found = [mistake for mistake in latency(work, matrix).mistakes if mistake.code == "host-sync"]
     assert len(found) == 1
     assert f"test_gpu.py:{work.__code__.co_firstlineno + 2}" in found[0].message
+
+
+def test_what_the_cpu_says_beforehand_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[2] / "examples"), *sys.path])
+    example: Any = __import__("segmentation_loss")
+    there = example.batch()
+    here = tuple(tensor.cpu() for tensor in there)
+    for loss in example.STEPS:
+        loss(*there)  # the first call loads code
+        assert sorted(waits(loss, *there)) == sorted(waits(loss, *here))
 
 
 @pytest.mark.parametrize("wait", ["torch.cuda.synchronize()", "torch.cuda.current_stream().synchronize()"])

@@ -4,10 +4,15 @@ fix they are gone, and the verdict is another."""
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 import boundby
+from boundby.cli.simulate import simulated
 from boundby.results.report import Finding, Report
+from boundby.simulate.kineto import write_kineto
 from boundby.simulate.machine import Machine, realise, simulate
 from boundby.simulate.nsys_export import write_export
 from boundby.simulate.patterns import STORIES
@@ -52,3 +57,25 @@ def test_the_loss_that_does_not(tmp_path: Path) -> None:
     before = analyzed("segmentation_before", tmp_path).devices[0]
     assert before.verdict.without_ns is not None
     assert report.devices[0].window_ns < 1.05 * before.verdict.without_ns
+
+
+STEPS = ("segmentation_before", "segmentation_no_nonzero", "segmentation_no_unique", "segmentation_after")
+
+
+@pytest.mark.parametrize("suffix", [".sqlite", ".json"])
+def test_each_step_saves_what_the_one_before_promised(tmp_path: Path, suffix: str) -> None:
+    """Promised by the finding of the wait that goes next; what is gained besides is launches and kernels that go with
+    it."""
+    reports = []
+    for name in STEPS:
+        case = simulated(name, 0, 20)
+        path = tmp_path / f"{name}{suffix}"
+        reports.append(boundby.analyze((write_export if suffix == ".sqlite" else write_kineto)(case.run(), path)))
+    for earlier, later in pairwise(reports):
+        (promised, *_) = [finding.saving_ns for finding in waits(earlier)]
+        assert promised is not None
+        gained = earlier.devices[0].window_ns - later.devices[0].window_ns
+        assert gained > 0.8 * promised[0]
+        assert gained < promised[1] + 0.1 * earlier.devices[0].window_ns
+    assert [len(waits(report)) for report in reports] == [3, 2, 1, 0]
+    assert [report.devices[0].verdict.bound for report in reports] == ["sync", *["gpu_compute"] * 3]

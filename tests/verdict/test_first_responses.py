@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from benchmarks import first_responses as benchmark
-from benchmarks.simulated.kineto import write_kineto
 
 from boundby import api
 from boundby.claims import patterns
@@ -16,6 +15,7 @@ from boundby.results.report import DeviceReport, ThreadReport
 from boundby.rules import remedies
 from boundby.rules.builtin import builtin
 from boundby.simulate.case import Case
+from boundby.simulate.kineto import write_kineto
 from boundby.simulate.machine import Machine
 from boundby.simulate.nsys_export import write_export
 from boundby.simulate.patterns import PATTERNS

@@ -1,4 +1,4 @@
-"""``boundby simulate``: a program with a known answer, written as an nsys export."""
+"""``boundby simulate``: a program with a known answer, written as an nsys export or as a PyTorch trace."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from boundby.model.errors import InputError, SelectionError
 
 if TYPE_CHECKING:
     from boundby.simulate.case import Case
+    from boundby.simulate.machine import Run
 
 SCHEMAS = ("2019", "2022", "2023", "2026")
 DEFAULT_STEPS = 20
@@ -25,7 +26,7 @@ DEFAULT_STEPS = 20
 @click.command(epilog=outcome.EPILOG)
 @click.option("--pattern", metavar="NAME", help="A program that boundby knows; see --list.")
 @click.option("--program", metavar="FILE.py:make", help="Your own program: a function that returns it.")
-@output_option("The export to write, such as out.sqlite.")
+@output_option("The trace to write: out.sqlite as nsys exports it, out.json[.gz] as PyTorch's profiler writes it.")
 @click.option(
     "--seed", metavar="N", type=int, default=0, help="Seed of sizes and jitter: the same seed gives the same export."
 )
@@ -49,13 +50,15 @@ def simulate(
     as_json: bool,
     view: View,
 ) -> None:
-    """Run a program on a simulated GPU and write an nsys export.
+    """Run a program on a simulated GPU and write its trace.
 
-    Every cost is known, so the true bound and the time without each cost are known too. The export is marked as
-    simulated; boundby and nsys stats read it like any other.
+    Every cost is known, so the true bound and the time without each cost are known too. The trace is an nsys export, or
+    by the name's suffix what PyTorch's profiler writes. It is marked as simulated; boundby and nsys stats read it
+    like any other.
 
     \b
     boundby simulate --pattern sync -o sync.sqlite --truth
+    boundby simulate --pattern sync -o sync.json
     boundby analyze sync.sqlite
     """
     if show_list:
@@ -67,13 +70,12 @@ def simulate(
         raise click.UsageError("Give -o FILE to write the export, or --truth to see the answer.")
     if program is not None and steps is not None:
         raise click.UsageError("--steps goes with --pattern: your own program itself says how often it loops.")
-    case = _pattern(pattern, seed, steps or DEFAULT_STEPS) if pattern is not None else _load(program or "", seed)
+    case = simulated(pattern, seed, steps or DEFAULT_STEPS) if pattern is not None else _load(program or "", seed)
     _run(case, output, schema, truth=truth, as_json=as_json, quiet=view.quiet)
 
 
 def _run(case: Case, output: Path | None, schema: str, *, truth: bool, as_json: bool, quiet: bool) -> None:
     from boundby.simulate.machine import DeadlockError
-    from boundby.simulate.nsys_export import write_export
 
     try:
         run = case.run()
@@ -83,14 +85,29 @@ def _run(case: Case, output: Path | None, schema: str, *, truth: bool, as_json: 
         from boundby.results import write
 
         write.check(output, force=False)
-        write_export(run, output, schema)
+        written = _write(run, output, schema)
         if not quiet and not as_json:
-            click.echo(f"wrote {output}")
+            click.echo("".join(f"wrote {path}\n" for path in written), nl=False)
     if as_json:
         told = {"wrote": None if output is None else str(output), "truth": _known(case) if truth else None}
         click.echo(json.dumps(told, indent=2))
     elif truth:
         click.echo(_truth(case), nl=False)
+
+
+def _write(run: Run, output: Path, schema: str) -> list[Path]:
+    """The files written: an nsys export, or a PyTorch trace of each process."""
+    from boundby.simulate.kineto import write_kineto
+    from boundby.simulate.nsys_export import write_export
+
+    if not output.name.endswith((".json", ".json.gz")):
+        return [write_export(run, output, schema)]
+    processes = sorted({thread.process for thread in run.script.threads})
+    if len(processes) == 1:
+        return [write_kineto(run, output)]
+    stem, _, suffix = output.name.partition(".json")
+    every = [output.with_name(f"{stem}.rank{process}.json{suffix}") for process in processes]
+    return [write_kineto(run, path, process=process) for process, path in zip(processes, every, strict=True)]
 
 
 def _list(*, as_json: bool) -> str:
@@ -100,7 +117,7 @@ def _list(*, as_json: bool) -> str:
     if as_json:
         rows = [{"name": name, "about": known.about, "bound": known.bound} for name, known in every.items()]
         return json.dumps(rows, indent=2) + "\n"
-    return "".join(f"{name:<20} {known.about} [{known.bound}]\n" for name, known in every.items())
+    return "".join(f"{name:<24} {known.about} [{known.bound}]\n" for name, known in every.items())
 
 
 def _truth(case: Case) -> str:
@@ -122,7 +139,8 @@ def _known(case: Case) -> list[dict[str, Any]]:
     ]
 
 
-def _pattern(name: str, seed: int, steps: int) -> Case:
+def simulated(name: str, seed: int, steps: int) -> Case:
+    """The program of a pattern, on a machine whose times jitter."""
     from boundby.simulate.case import Case
     from boundby.simulate.machine import Machine
     from boundby.simulate.patterns import PATTERNS, STORIES

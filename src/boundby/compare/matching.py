@@ -16,7 +16,7 @@ from functools import cached_property
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from boundby.model.causes import CAUSE_KEYS
+from boundby.model.causes import CAUSE_KEYS, Cause
 from boundby.model.scale import MOST
 from boundby.results.comparison import Account, FindingChange, RegionChange
 from boundby.results.report import Finding, RegionReport, Report, Verdict
@@ -285,7 +285,7 @@ def _name_likeness(one: str, other: str) -> float:
 #: A finding of a place that only the later run has is taken for one of the earlier run only if it promises no more
 #: than so many times as much: what grew is told as new.
 SAME_AT_MOST = 1.25
-_FIGURE = re.compile(r"\d+(?:[.,]\d+)*")
+_FIGURE = re.compile(r"\d+(?:[.,]\d+)*(?: (?:ns|us|ms|s)\b)?")
 
 
 def finding_changes(before: Report, after: Report, regions: Sequence[RegionChange]) -> list[FindingChange]:
@@ -296,13 +296,14 @@ def finding_changes(before: Report, after: Report, regions: Sequence[RegionChang
     for finding in after.findings:
         places[finding.rule, _folded(finding.region)].append(finding)
     pairs: dict[int, FindingChange] = {}  # place among the earlier findings: what became of it
-    for number, finding in enumerate(before.findings):
-        change = _region_of(finding, renamed)
-        place = change.after.path if change is not None and change.after is not None else _folded(finding.region)
-        later = places.get((finding.rule, place), [])
-        if later:
-            now = later.pop(_most_alike(finding, later))
-            pairs[number] = _remains(finding, now, _times(change))
+    for is_said in (True, False):  # those that say the same find each other before the others take what is left
+        for number, finding in enumerate(before.findings):
+            change = _region_of(finding, renamed)
+            place = change.after.path if change is not None and change.after is not None else _folded(finding.region)
+            later = places.get((finding.rule, place), [])
+            chosen = _same(finding, later) if is_said else 0 if later else None
+            if chosen is not None and number not in pairs:
+                pairs[number] = _remains(finding, later.pop(chosen), _times(change))
     left = [item for item in after.findings if any(item is other for found in places.values() for other in found)]
     gone = [(number, item) for number, item in enumerate(before.findings) if number not in pairs]
     known = {item.after.path for item in regions if item.after is not None and item.before is not None}
@@ -310,7 +311,7 @@ def finding_changes(before: Report, after: Report, regions: Sequence[RegionChang
     for now in left:  # told of a place around the other, as most of it lies there now, it is one matter all the same
         around = [(n, one) for n, one in gone if n not in pairs and one.rule == now.rule and _is_nested(one, now)]
         if around:
-            number, earlier = around[_most_alike(now, [item for _, item in around])]
+            number, earlier = around[_same(now, [item for _, item in around]) or 0]
             became = _remains(earlier, now, _times(_region_of(earlier, renamed)))
             parts = [one for one in left if one.rule == now.rule and _is_nested(earlier, one)]
             if became.trend == "improved" and not _is_less(earlier, parts):  # it was told in parts now
@@ -361,10 +362,10 @@ def _is_less(was: Finding, parts: Sequence[Finding]) -> bool:
     return was.saving_ns is None or SAME_AT_MOST * now_ns < was.saving_ns[1]
 
 
-def _most_alike(finding: Finding, later: Sequence[Finding]) -> int:
-    """Of several of one rule in one place, the one that says the same with other figures; else the first."""
+def _same(finding: Finding, later: Sequence[Finding]) -> int | None:
+    """Of several of one rule in one place, the one that says the same with other figures."""
     said = _FIGURE.sub("#", finding.title)
-    return next((number for number, item in enumerate(later) if _FIGURE.sub("#", item.title) == said), 0)
+    return next((number for number, item in enumerate(later) if _FIGURE.sub("#", item.title) == said), None)
 
 
 def _promises_no_more(now: Finding, was: Finding) -> bool:
@@ -440,10 +441,12 @@ def _resolved(before: Report, after: Report, finding: Finding, change: RegionCha
 
 def _cause(rule_id: str) -> str | None:
     """The cause that the rule's remedy takes away: what its region has less of it is to its credit. None for rules
-    that change several, and for rules that are not installed here: they are told with their region's whole time."""
+    that change several, such as those on waits, whose cost is the idle time after them, and for rules that are not
+    installed here: they are told with their region's whole time."""
     from boundby.rules.builtin import every  # 41 modules, for findings that are gone only
 
-    return next((rule.cause.key for rule in every() if rule.id == rule_id and rule.cause is not None), None)
+    found = next((rule.cause for rule in every() if rule.id == rule_id), None)
+    return None if found in (None, Cause.SYNC) else found.key
 
 
 def _shortened(before: Report, after: Report, change: RegionChange | None, cause: str | None = None) -> int | None:

@@ -5,7 +5,8 @@
 >>> result.median_ns > 0 and result.device == "cpu"
 True
 
-``latency`` times one call, ``methods`` by every method side by side; ``stages`` and
+``latency`` times one call, ``methods`` by every method side by side; ``waits`` says where a call waits, or on the CPU
+would wait, for the GPU; ``stages`` and
 ``pipeline`` time a pipeline without stalling it;
 ``throughput`` finds the best batch size; ``devices`` holds CPU against GPU; ``compare`` says whether two latencies
 differ. Results are plain data: ``save`` and ``load`` keep them. torch is used where the program has imported it, and
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 from boundby.measure.batch_sizes import throughput
 from boundby.measure.crossover import devices
-from boundby.measure.latencies import compare, compare_in_turns, latency, methods
+from boundby.measure.latencies import compare, compare_in_turns, latency, methods, waits
 from boundby.measure.results import (
     BatchPoint,
     Comparison,
@@ -67,4 +68,5 @@ __all__ = [
     "save",
     "stages",
     "throughput",
+    "waits",
 ]

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from boundby.measure import values
+from boundby.measure import values, would_wait
 from boundby.measure.results import DeviceError, DeviceState, MeasureError, Mistake, TargetError
 from boundby.model import door
 
@@ -60,7 +60,8 @@ class Device(Protocol):
         """Push everything out of the L2 cache."""
 
     def watch_syncs(self) -> contextlib.AbstractContextManager[list[str]]:
-        """A block in which each wait of the host for the device is noted: file, line and what called it."""
+        """A block in which each wait of the host for the device is noted (on the CPU each that a GPU would make): file
+        and line."""
 
     def replayable(self, call: Callable[[], object]) -> Callable[[], object]:
         """``call`` captured as a graph, and replayed."""
@@ -110,9 +111,8 @@ class HostDevice:
     def flush_cache(self) -> None:
         """There is no one flush for all CPUs; latency() refuses to ask for it."""
 
-    @contextlib.contextmanager
-    def watch_syncs(self) -> Iterator[list[str]]:
-        yield []
+    def watch_syncs(self) -> contextlib.AbstractContextManager[list[str]]:
+        return would_wait.watched()
 
     def replayable(self, call: Callable[[], object]) -> Callable[[], object]:  # noqa: ARG002
         raise DeviceError("CUDA graphs need a GPU, and this is timed on the CPU.", "Leave out the graph.")

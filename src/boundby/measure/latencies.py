@@ -222,7 +222,7 @@ class LatencyRun:
         gradients = gradient_mistake(result, backward, self.options.mode)
         self.found += [
             *mistakes.of_placement(self.device, self.modules, (self.inputs, self.options.kwargs or {}), self.held),
-            *mistakes.of_syncs(sites),
+            *mistakes.of_syncs(sites, self.device),
             *([gradients] if gradients is not None else []),
             *mistakes.of_result(result),
         ]
@@ -373,6 +373,18 @@ def latency(
         budget_s=budget_s,
     )
     return measured(fn, inputs, options)
+
+
+def waits(fn: Callable[..., object], *inputs: Any, device: str | Device | None = None, **named: Any) -> tuple[str, ...]:
+    """Where one call of ``fn`` makes the host wait for the GPU, or, on the CPU, would make it wait for one.
+
+    A place (file:line) for each wait, in order; ``boundby.measure.would_wait`` says what the CPU cannot tell.
+    """
+    found = devices.choose(device, inputs, named, values.modules_of(fn), values.tensors_of(fn))
+    with found.watch_syncs() as sites:
+        fn(*inputs, **named)
+    found.synchronize()
+    return tuple(sites)
 
 
 def measured(fn: Callable[..., object], inputs: tuple[Any, ...], options: Options) -> Latency:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import collections
 import inspect
+import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from boundby.measure import sampling, values
@@ -52,19 +54,25 @@ def of_placement(device: Device, modules: Sequence[Any], inputs: object, held: S
         )
 
 
-def of_syncs(sites: Sequence[str]) -> Iterator[Mistake]:
-    """Waits of the host for the device inside the function."""
+def of_syncs(sites: Sequence[str], device: Device) -> Iterator[Mistake]:
+    """Waits of the host for the device inside the function; on the CPU those that a GPU would make."""
     if not sites:
         return
-    counted = collections.Counter(sites)
+    counted = collections.Counter(_short(site) for site in sites)
     named = ", ".join(f"{site} ({times} times)" if times > 1 else site for site, times in counted.most_common(_SITES))
     more = f" and {len(counted) - _SITES} more places" if len(counted) > _SITES else ""
     times = "once" if len(sites) == 1 else f"{len(sites)} times"
+    waits = "The function waits for the device" if device.is_asynchronous else "On a GPU the host would wait for it"
     yield Mistake(
-        "host-sync",
-        f"The function waits for the device {times} in a call: {named}{more}.",
+        "host-sync" if device.is_asynchronous else "would-wait",
+        f"{waits} {times} in a call: {named}{more}.",
         "Such a wait keeps the host from running ahead. Keep values on the device until they are needed.",
     )
+
+
+def _short(site: str) -> str:
+    """A place below the current folder is named from there."""
+    return site.removeprefix(f"{Path.cwd()}{os.sep}")
 
 
 def of_result(result: object) -> Iterator[Mistake]:

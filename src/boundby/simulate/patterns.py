@@ -275,44 +275,61 @@ def _network(loss: list[Instruction], size: int, steps: int, name: str) -> Progr
     return program(Loop(steps, [step]), Sync(), name=name)
 
 
-def _small(chance: random.Random) -> int:
-    return round(chance.uniform(60, 90)) * US
+_PREPARE = [part for _ in range(4) for part in (Work(45 * US), Launch("elementwise", 4 * US))]
+
+#: The parts of the loss: as written, each asks for a size and prepares much after the answer; then from arrays of fixed
+#: size.
+_LOSS: tuple[tuple[list[Instruction], list[Instruction]], ...] = (
+    (
+        [_op("aten::nonzero", Work(20 * US), Launch("reduce_count", 15 * US), *_read_size()), *(_PREPARE * 8)],
+        [_op("aten::cross_entropy_loss", Work(20 * US), Launch("nll_loss2d", 40 * US))],
+    ),
+    (
+        [
+            _op("aten::_unique2", Launch("sort", 300 * US), Launch("adjacent_difference", 30 * US), *_read_size()),
+            *(_PREPARE * 5),
+        ],
+        [
+            _op("aten::sort", Work(15 * US), Launch("sort", 300 * US)),
+            _op("aten::searchsorted", Work(15 * US), Launch("searchsorted", 10 * US)),
+        ],
+    ),
+    (
+        [
+            _op(
+                "aten::index",
+                _op("aten::nonzero", Launch("reduce_mask", 100 * US), *_read_size()),
+                Launch("gather", 9 * US),
+            ),
+            *(_PREPARE * 2),
+        ],
+        [
+            _op("aten::where", Work(15 * US), Launch("where", 20 * US)),
+            _op("aten::sum", Work(15 * US), Launch("reduce", 15 * US)),
+        ],
+    ),
+)
 
 
-def _before(chance: random.Random, steps: int) -> Program:
-    """The loss asks three times for a size: after the whole forward pass, after a sort, and after a mask. The host
-    prepares much after each answer."""
-    size = _small(chance)
-    prepare = [part for _ in range(4) for part in (Work(45 * US), Launch("elementwise", 4 * US))]
-    loss: list[Instruction] = [
-        _op("aten::nonzero", Work(20 * US), Launch("reduce_count", 15 * US), *_read_size()),
-        *(prepare * 8),
-        _op("aten::_unique2", Launch("sort", 300 * US), Launch("adjacent_difference", 30 * US), *_read_size()),
-        *(prepare * 5),
-        _op(
-            "aten::index",
-            _op("aten::nonzero", Launch("reduce_mask", 100 * US), *_read_size()),
-            Launch("gather", 9 * US),
-        ),
-        *(prepare * 2),
-    ]
-    return _network(loss, size, steps, "segmentation_before")
+def _segmentation(name: str, gone: int) -> Callable[[random.Random, int], Program]:
+    """Training whose loss has the first ``gone`` of its waits replaced."""
+    loss = [part for number, (written, fixed) in enumerate(_LOSS) for part in (fixed if number < gone else written)]
+
+    def make(chance: random.Random, steps: int) -> Program:
+        return _network(loss, round(chance.uniform(60, 90)) * US, steps, name)
+
+    return make
 
 
-def _after(chance: random.Random, steps: int) -> Program:
-    """The same loss from arrays of fixed size: a sort, a search, and torch.where."""
-    size = _small(chance)
-    loss: list[Instruction] = [
-        _op("aten::cross_entropy_loss", Work(20 * US), Launch("nll_loss2d", 40 * US)),
-        _op("aten::sort", Work(15 * US), Launch("sort", 300 * US)),
-        _op("aten::searchsorted", Work(15 * US), Launch("searchsorted", 10 * US)),
-        _op("aten::where", Work(15 * US), Launch("where", 20 * US)),
-        _op("aten::sum", Work(15 * US), Launch("reduce", 15 * US)),
-    ]
-    return _network(loss, size, steps, "segmentation_after")
+def _story(name: str, about: str, bound: str, gone: int) -> tuple[str, Pattern]:
+    return name, Pattern(about, bound, _segmentation(name, gone), healthy=gone == len(_LOSS))
 
 
-STORIES: Mapping[str, Pattern] = {
-    "segmentation_before": Pattern("A loss that waits for nonzero, unique and a mask.", "sync", _before),
-    "segmentation_after": Pattern("The same loss from arrays of fixed size.", "gpu_compute", _after, healthy=True),
-}
+STORIES: Mapping[str, Pattern] = dict(
+    (
+        _story("segmentation_before", "A loss that waits for nonzero, unique and a mask.", "sync", 0),
+        _story("segmentation_no_nonzero", "The same loss, which waits for unique and a mask.", "sync", 1),
+        _story("segmentation_no_unique", "The same loss, which waits for a mask.", "gpu_compute", 2),
+        _story("segmentation_after", "The same loss from arrays of fixed size.", "gpu_compute", 3),
+    )
+)

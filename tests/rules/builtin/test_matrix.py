@@ -27,6 +27,8 @@ EXPECTED: dict[str, set[str]] = {
     "graphs": {"trace-graph-level"},
     "two_gpus": {"comm-exposed"},
     "segmentation_before": {"sync-operator", "cuda-graphs"},
+    "segmentation_no_nonzero": {"sync-operator", "cuda-graphs"},
+    "segmentation_no_unique": {"sync-operator", "cuda-graphs"},
     "segmentation_after": set(),
 }
 HEALTHY = tuple(name for name, made in {**PATTERNS, **STORIES}.items() if made.healthy)

@@ -7,6 +7,7 @@ functions: work of its own, and the function of C in which it sleeps.
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -33,9 +34,11 @@ _NOT_IN_THE_FORMAT = Capture(osrt=False, sched=False, graph_nodes=True)
 
 
 def write_kineto(run: Run, path: Path, *, with_stack: bool = True, process: int = 0) -> Path:
-    """Write one process of a run, whole or not at all and over nothing that is there. Raises OutputError."""
+    """Write one process of a run, whole or not at all and over nothing that is there; compressed if its name ends in
+    .gz. Raises OutputError."""
+    text = json.dumps(to_kineto(run, with_stack=with_stack, process=process), indent=1).encode()
     with new_file(path) as place:
-        place.write_text(json.dumps(to_kineto(run, with_stack=with_stack, process=process), indent=1), encoding="utf-8")
+        place.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
     return path
 
 
@@ -77,7 +80,9 @@ def _events(table: str, row: Row, rows: dict[str, list[Row]]) -> list[dict[str, 
     """The events that a row of an export becomes; ``of``: the process that it belongs to."""
     value: dict[str, Any] = dict(row)
     if table == "NVTX_EVENTS" and value.get("eventType") == 59 and value.get("end") is not None:
-        return [_on_host("user_annotation", value, str(value["text"] or value["textId"]), {})]
+        name, _, sequence = str(value["text"] or value["textId"]).partition(", seq = ")
+        operator = {"Sequence number": int(sequence)} if sequence else {}
+        return [_on_host("cpu_op" if sequence else "user_annotation", value, name, operator)]
     if table == "CUPTI_ACTIVITY_KIND_RUNTIME":
         name = _plain(str(value["nameId"]))
         category = "cuda_driver" if name.startswith("cu") and not name.startswith("cuda") else "cuda_runtime"
