@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from boundby.measure import latency, waits
+from boundby.measure.device import compiled_graphs
 
 torch: Any = pytest.importorskip("torch")
 functional: Any = pytest.importorskip("torch.nn.functional")
@@ -148,6 +149,15 @@ def test_a_measurement_on_the_cpu_says_so(values: Any) -> None:
     assert "On a GPU the host would wait for it once in a call: " in mistake.message
     assert "test_would_wait.py:" in mistake.message
     assert "would-wait" not in {one.code for one in latency(lambda: values.sum(), budget_s=0.05).mistakes}
+
+
+def test_nothing_is_compiled_for_a_look(values: Any) -> None:
+    compiled = torch.compile(lambda x: x[x > 0].sum(), backend="eager")
+    compiled(values)
+    graphs = compiled_graphs()
+    assert len(waits(compiled, values)) == 1
+    compiled(values)
+    assert compiled_graphs() == graphs
 
 
 def test_without_torch_nothing_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,19 +32,18 @@ _LIBRARIES, _OPTIMIZERS = ("torch", "boundby"), "torch.optim."
 def watched() -> Iterator[list[str]]:
     """A block in which each operator that would wait for a GPU is noted: file and line."""
     sites: list[str] = []
-    if "torch" not in sys.modules or _is_compiled():
+    torch: Any = sys.modules.get("torch")
+    may_compile = "torch._dynamo" in sys.modules  # what was called compiled with modes around it stays eager for ever
+    stance: Any = getattr(getattr(torch, "compiler", None), "set_stance", None)
+    if torch is None or (may_compile and stance is None):
         yield sites
         return
     with contextlib.ExitStack() as modes:
-        for mode in _modes(importlib.import_module("torch"), sites):
+        if may_compile:
+            modes.enter_context(stance("force_eager"))
+        for mode in _modes(torch, sites):
             modes.enter_context(mode)
         yield sites
-
-
-def _is_compiled() -> bool:
-    """Whether torch.compile has made graphs, which it would make again for a call with modes around it."""
-    dynamo = sys.modules.get("torch._dynamo.utils")
-    return dynamo is not None and bool(dynamo.counters["stats"]["unique_graphs"])
 
 
 def _modes(torch: Any, sites: list[str]) -> Iterator[Any]:
