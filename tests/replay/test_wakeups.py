@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 from msgspec.structs import replace
@@ -44,6 +43,16 @@ def test_the_only_thread_awake_did_it() -> None:
     assert set(wakes.thread.tolist()) == {1}
     assert set(wakes.waker.tolist()) == {0}
     assert (wakes.end - wakes.signal == 10 * US).all()
+
+
+def test_who_has_just_called_may_have_done_it() -> None:
+    """It let the other go just before a long call, in which that one wakes up."""
+    program = feeding()
+    for step in range(12):
+        program.api((step * 1_000 + 998) * US, (step * 1_000 + 1_029) * US, "cudaMalloc_v3020")
+    wakes = find_wakeups(timeline_of(program))
+    assert set(zip(wakes.thread.tolist(), wakes.waker.tolist(), strict=True)) == {(1, 0)}
+    assert len(wakes.thread) == 12
 
 
 def test_who_is_awake_has_not_ended_a_wait_that_times_out() -> None:
@@ -155,7 +164,7 @@ def test_when_each_of_several_threads_is_the_only_one_awake() -> None:
     for _ in range(100):
         begins = [np.sort(chance.integers(0, 40, count)) for count in chance.integers(0, 8, chance.integers(1, 6))]
         awake = [union(begin, begin + int(chance.integers(1, 9))) for begin in begins]
-        found = wakeups._alone([SimpleNamespace(awake=mine) for mine in awake])  # type: ignore[misc]
+        found = wakeups._alone(awake)
         for place, (mine, alone) in enumerate(zip(awake, found, strict=True)):
             for other in (*awake[:place], *awake[place + 1 :]):
                 mine = subtract(mine, other)

@@ -355,6 +355,8 @@ class HostState:
     def fed(self, thread: int) -> IntervalSet:
         """Sleeps of a thread while others of its process make its input: they may have to, however soon the rest of it
         is there."""
+        if not len(self._waits_outside(thread).start) and not (self._is_fed[thread] and self._may_feed.any()):
+            return EMPTY
         parts = [EMPTY]
         for other in self.running_elsewhere(thread):
             shown, told = (where(ask(other, thread), Cause.CPU) for ask in (self._shown_to_run, self.running))
@@ -369,6 +371,12 @@ class HostState:
             takers = np.flatnonzero(self._is_fed & self.launches_kernels & (process == process[thread])).tolist()
             self._makers[thread] = thread not in takers and any(self._makes_for(one, thread) for one in takers)
         return self._makers[thread]
+
+    @cached_property
+    def _may_feed(self) -> BoolArray:
+        """Threads that may make input: they launch no kernel, or their name says so."""
+        named = [FEEDER_NAME.search(thread.name) is not None for thread in self._trace.threads]
+        return ~self.launches_kernels | np.array(named, bool)
 
     def _makes_for(self, taker: int, thread: int) -> bool:
         if FEEDER_NAME.search(self._trace.threads[thread].name):

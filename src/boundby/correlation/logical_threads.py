@@ -13,7 +13,7 @@ from msgspec import Struct
 from boundby.correlation.correlate import Calls
 from boundby.correlation.cpu_evidence import gather_evidence
 from boundby.model.arrays import places, unique
-from boundby.model.intervals import contains, intersect, union
+from boundby.model.intervals import IntervalSet, contains, intersect, union
 from boundby.model.scale import NEARLY_ALL, SMALL
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.cuda import CallClass
@@ -76,49 +76,70 @@ def find_logical_threads(trace: Trace, calls: Calls) -> LogicalThreads:
             lender[members] = np.where(members == first, -1, first)
         if len(callers):
             by_calls = callers[np.lexsort((callers, -call_count[callers], ~is_main[callers]))].tolist()
-            issued = calls.start_ns[calls.rows_of(by_calls[0])]
-            for other in by_calls[1:]:
-                theirs = calls.start_ns[calls.rows_of(other)]
-                group = np.flatnonzero((leader == by_calls[0]) & (call_count > 0)).tolist()
-                if any(_calls_at_once(calls, member, other) > AT_ONCE_FRACTION for member in group):
+            group = _caller(trace, calls, by_calls[0])
+            for number in by_calls[1:]:
+                runs_backward = _runs_backward(trace, calls, by_calls[0], number)
+                if call_count[number] < LEAST_CALLS and not runs_backward:
                     continue
-                known = _sleep_in_turns(trace, calls, group, other)
-                in_turns = _take_turns(issued, theirs) or _runs_backward(trace, calls, by_calls[0], other)
-                if in_turns if known is None else known:
-                    leader[other] = by_calls[0]
-                    issued = np.sort(np.concatenate((issued, theirs)))
+                other = _caller(trace, calls, number)
+                if _calls_at_once(group, other):
+                    continue
+                known = _sleep_in_turns(trace, group, other)
+                if runs_backward or _take_turns(group.issued_ns, other.issued_ns) if known is None else known:
+                    leader[number] = by_calls[0]
+                    group = _joined(group, other)
         for other in annotated.tolist():
             if lender[other] >= 0 and leader[other] == leader[lender[other]]:
                 is_delegate[other] = _is_quiet_during(trace, calls, int(lender[other]), other)
     return LogicalThreads(leader, lender, is_delegate)
 
 
-def _calls_at_once(calls: Calls, first: int, second: int) -> float:
-    """The time in which both threads are in calls, as a fraction of that in which the one that calls less is."""
-    sets = [union(calls.start_ns[rows], calls.end_ns[rows]) for rows in (calls.rows_of(first), calls.rows_of(second))]
-    least = min(one.total for one in sets)
-    return intersect(*sets).total / least if least else 0.0
+class _Caller(Struct, frozen=True):
+    """What is known of a thread that calls, or of several that take turns."""
+
+    issued_ns: npt.NDArray[np.int64]  # when calls begin, in order
+    in_call: IntervalSet
+    away: IntervalSet  # nobody of them runs
+    is_known: bool  # when each of them sleeps
 
 
-def _sleep_in_turns(trace: Trace, calls: Calls, members: list[int], other: int) -> bool | None:
+def _caller(trace: Trace, calls: Calls, thread: int) -> _Caller:
+    rows, evidence = calls.rows_of(thread), gather_evidence(trace, thread)
+    start_ns, end_ns = calls.start_ns[rows], calls.end_ns[rows]
+    return _Caller(np.sort(start_ns), union(start_ns, end_ns), evidence.away, evidence.is_known)
+
+
+def _joined(one: _Caller, other: _Caller) -> _Caller:
+    starts, ends = ([getattr(each.in_call, side) for each in (one, other)] for side in ("start", "end"))
+    return _Caller(
+        np.sort(np.concatenate((one.issued_ns, other.issued_ns))),
+        union(np.concatenate(starts), np.concatenate(ends)),
+        intersect(one.away, other.away),
+        one.is_known and other.is_known,
+    )
+
+
+def _calls_at_once(first: _Caller, second: _Caller) -> bool:
+    """Whether both are in calls at the same time for too large a part of the time in which the one that calls less
+    is."""
+    least = min(first.in_call.total, second.in_call.total)
+    return intersect(first.in_call, second.in_call).total > AT_ONCE_FRACTION * least
+
+
+def _sleep_in_turns(trace: Trace, group: _Caller, other: _Caller) -> bool | None:
     """True if the thread calls while all of these are off the CPU, and they while it is; None: not known."""
-    rows = calls.rows_of(other)
-    theirs = calls.start_ns[rows]
-    evidence = [gather_evidence(trace, one) for one in (*members, other)]
-    if not evidence[-1].is_known and all(one.is_known for one in evidence[:-1]):  # it has no say in their sleep
-        away = [(contains(one.away, theirs) >= 0).mean() for one in evidence[:-1]]
-        return True if len(theirs) >= LEAST_CALLS and min(away) >= ASLEEP_FRACTION else None
-    by_frames = trace.is_told_by_frames and all(gather_evidence(trace, one).is_known for one in (*members, other))
-    if len(theirs) < LEAST_CALLS or not (trace.captured.osrt or by_frames):
+    theirs = other.issued_ns
+    if len(theirs) < LEAST_CALLS:
         return None
-    mine = gather_evidence(trace, other).away
-    while_asleep = []
-    for member in members:
-        issued = calls.start_ns[calls.rows_of(member)]
-        alive = (issued >= theirs[0]) & (issued <= theirs[-1])  # before its first call the thread may not exist
-        while_asleep.append((contains(mine, issued[alive]) >= 0).mean() if alive.any() else 1.0)
-        while_asleep.append((contains(gather_evidence(trace, member).away, theirs) >= 0).mean())
-    if min(while_asleep) >= ASLEEP_FRACTION:
+    while_group = (contains(group.away, theirs) >= 0).mean()
+    if not other.is_known and group.is_known:  # it has no say in their sleep
+        return True if while_group >= ASLEEP_FRACTION else None
+    by_frames = trace.is_told_by_frames and group.is_known and other.is_known
+    if not (trace.captured.osrt or by_frames):
+        return None
+    alive = (group.issued_ns >= theirs[0]) & (group.issued_ns <= theirs[-1])  # before its first call it may not exist
+    while_other = (contains(other.away, group.issued_ns[alive]) >= 0).mean() if alive.any() else 1.0
+    if min(while_group, while_other) >= ASLEEP_FRACTION:
         return True
     return None if by_frames else False  # not all that sleeps does so in a function that is known for it
 
@@ -135,9 +156,9 @@ def _take_turns(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]) -> 
 
 def _runs_backward(trace: Trace, calls: Calls, lead: int, other: int) -> bool:
     """True for a thread of autograd's engine: who called ``backward()`` waits for it, however few their calls are."""
-    is_engine = np.array([*(name.startswith(BACKWARD) for name in trace.names), False], bool)
-    mine = trace.ranges.thread == other
-    return bool(is_engine[trace.ranges.name[mine]].any() and _is_quiet_during(trace, calls, lead, other))
+    names = unique(trace.ranges.of_thread(other).name).tolist()
+    is_engine = any(trace.names[name].startswith(BACKWARD) for name in names if name >= 0)
+    return is_engine and _is_quiet_during(trace, calls, lead, other)
 
 
 def _is_quiet_during(trace: Trace, calls: Calls, lender: int, other: int) -> bool:

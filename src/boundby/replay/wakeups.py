@@ -248,8 +248,9 @@ def _in_process(timeline: Timeline, members: list[int], rows: npt.NDArray[np.int
         fell = _last_before(other.rests, end - LEAST_WAKE_NS)
         near = (end - fell <= WAKE_LIMIT_NS) & (fell >= begin) & ~signalled
         tell(other, near & ((waker < 0) | (fell > signal)), fell, _after(other.rests, LEAST_WAKE_NS, WAKE_LIMIT_NS))
-    told = waker >= 0
-    usual = int(median((end - signal)[told])) if told.any() else USUAL_WAKE_NS
+    told, call = waker >= 0, thread << 32 | table.name[order]
+    believed = _beyond_chance(call, begin, end, waker, ways)
+    usual = int(median((end - signal)[believed])) if believed.any() else USUAL_WAKE_NS
     # One that fell asleep longer before may have woken another, which woke this one as soon as it ran.
     late = told & ~signalled & (end - signal > LATE_WAKE * usual)
     for other in others if late.any() else ():
@@ -261,16 +262,25 @@ def _in_process(timeline: Timeline, members: list[int], rows: npt.NDArray[np.int
     late &= end - signal > LATE_WAKE * usual
     sole = (~told | late) & sure[order] & (instant > begin)
     sole &= ~_timed_out(timeline.trace, thread, table.name[order], end - begin)
-    for other, alone in zip(others, _alone(others), strict=True) if sole.any() else ():
-        seems = IntervalSet(alone.start + usual, alone.end + usual)
-        tell(other, sole & (contains(alone, instant) >= 0), instant, seems)
-    found = _beyond_chance(thread << 32 | table.name[order], begin, end, waker, ways)
+    # It may have been so just before it called.
+    for later_ns in (0, usual) if sole.any() else ():
+        open_ = sole.copy()
+        for other, alone in zip(others, _alone([_grown(other, later_ns) for other in others]), strict=True):
+            was_it = open_ & (contains(alone, instant) >= 0)
+            tell(other, was_it, instant, IntervalSet(alone.start + usual, alone.end + usual))
+            sole &= ~was_it
+    found = _beyond_chance(call, begin, end, waker, ways)
     return Wakeups(thread[found], begin[found], end[found], waker[found], signal[found])
 
 
-def _alone(threads: list[_Sleeper]) -> list[IntervalSet]:
+def _grown(thread: _Sleeper, by_ns: int) -> IntervalSet:
+    """When the thread is awake and not inside a CUDA call, or has been so long in one at most."""
+    return subtract(union(thread.awake.start, thread.awake.end + by_ns), thread.asleep) if by_ns else thread.awake
+
+
+def _alone(threads: list[IntervalSet]) -> list[IntervalSet]:
     """When each is the only one that is awake: where one is, the sum of the numbers of all that are is its own."""
-    sides = [(times, step * place) for place, one in enumerate(threads) for times, step in _sides(one.awake)]
+    sides = [(times, step * place) for place, awake in enumerate(threads) for times, step in _sides(awake)]
     at = np.concatenate([times for times, _ in sides])
     step = np.repeat(np.tile([1, -1], len(threads)), [len(times) for times, _ in sides])
     number = np.repeat([number for _, number in sides], [len(times) for times, _ in sides])
