@@ -376,7 +376,8 @@ class HostState:
     def _may_feed(self) -> BoolArray:
         """Threads that may make input: they launch no kernel, or their name says so."""
         named = [FEEDER_NAME.search(thread.name) is not None for thread in self._trace.threads]
-        return ~self.launches_kernels | np.array(named, bool)
+        found: BoolArray = ~self.launches_kernels | np.array(named, bool)
+        return found
 
     def _makes_for(self, taker: int, thread: int) -> bool:
         if FEEDER_NAME.search(self._trace.threads[thread].name):
