@@ -1,34 +1,29 @@
 """`boundby prove` on real programs with known limits: does the interval hold the truth, is it sure of a wrong bound?
 
     python -m benchmarks.prove_real FOLDER [--runs 200] [--only torch-balanced] [--steps N] [--minutes 60]
-    python -m benchmarks.prove_real FOLDER --truth     # what is true of programs of which it does not follow
     python -m benchmarks.prove_real FOLDER --table     # of what lies in FOLDER
 
-FOLDER keeps what each run measured, so that the judgement can be made again without running anything.
+FOLDER keeps what each run measured, so that the judgement can be made again without running anything. Where what is
+true does not follow from how a program is made, it is measured in the same run, by blocks in which a part is shorter.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import pickle
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.prove_programs import PROGRAMS
+from benchmarks.prove_programs import PARTS, PROGRAMS, SHORTER, shorter
 from boundby.experiment import judgement, live
 from boundby.results.proof import Proof
 
-TRUTHS = "truths.json"
 #: A part is worth something from here on; a truth this near to it is either.
 WORTH, NEAR, FAR = 0.5, 0.2, 0.25
-#: How often the balanced program's truth is measured, all in all.
-SESSIONS = 6
 #: Programs whose parts work under a lock of their own or the interpreter's.
 LOCKED = ("numpy-lock", "numpy-gil")
 
@@ -45,7 +40,9 @@ def run(folder: Path, name: str, number: int, steps: int | None) -> None:
     """One experiment, kept."""
     program = (sys.executable, "-m", "benchmarks.prove_programs", name)
     begin = time.monotonic()
-    ran = live.run(live.Wanted(program, steps), say=lambda _what: None, progress=lambda _what, _share: None)
+    parts = PROGRAMS[name].parts if PROGRAMS[name].worth is None else ()
+    wanted = live.Wanted(program, steps, removals=tuple(map(shorter, parts)))
+    ran = live.run(wanted, say=lambda _what: None, progress=lambda _what, _share: None)
     kept = folder / f"{name}.{number}.pickle"
     kept.write_bytes(pickle.dumps(ran))
     proof = judged(kept)
@@ -59,34 +56,26 @@ def judged(kept: Path) -> Proof | None:
     return None if ran.plan is None else judgement.judge(kept.stem, ran.plan, ran.blocks)
 
 
-def measure_truths(folder: Path) -> None:
-    """Where it does not follow from the program: by shortening its parts, without any experiment."""
-    found: dict[str, dict[str, list[float]]] = {}
-    for name in [name for name, program in PROGRAMS.items() if program.worth is None] * SESSIONS:
-        command = (sys.executable, "-m", "benchmarks.prove_programs", name, "--truth")
-        told = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        for part, one in told.items():
-            found.setdefault(name, {}).setdefault(part, []).append(one["worth"])
-        print(name, told, flush=True)
-    (folder / TRUTHS).write_text(json.dumps(found))
-
-
-def truths(folder: Path, name: str) -> Mapping[str, Truth]:
-    """Of each part of a program."""
+def truths(name: str, proof: Proof) -> Mapping[str, Truth]:
+    """Of each part of a program, as it ran."""
     program = PROGRAMS[name]
     if program.worth is not None:
         return {part: Truth(value) for part, value in zip(program.parts, program.worth, strict=True)}
-    measured = json.loads((folder / TRUTHS).read_text())[name]
-    return {
-        part: Truth(min(1.0, max(0.0, statistics.fmean(values))), 2.0 * statistics.stdev(values) / len(values) ** 0.5)
-        for part, values in measured.items()
-    }
+    saved = {removal.id: removal.measured_ns for removal in proof.removals}
+    workers = max(program.settings[0], 1)
+    found = {}
+    for part in program.parts:
+        taken = SHORTER * program.lengths[PARTS.index(part)] * 1e6 / (workers if part == "input" else 1)
+        low, high = (end / taken for end in saved[shorter(part)])
+        found[part] = Truth(min(1.0, max(0.0, (low + high) / 2)), (high - low) / 2)
+    return found
 
 
 def answers(name: str, true: Mapping[str, Truth]) -> set[str]:
     """The bounds that are right: where a part is worth about half of what is saved there, with it and without."""
-    sure = [part for part, one in true.items() if one.value > WORTH + NEAR]
-    either = [part for part, one in true.items() if abs(one.value - WORTH) <= NEAR]
+    near = {part: max(NEAR, one.margin) for part, one in true.items()}
+    sure = [part for part, one in true.items() if one.value > WORTH + near[part]]
+    either = [part for part, one in true.items() if abs(one.value - WORTH) <= near[part]]
     # work under a lock is not delayed: that something else sets the pace is what can be said of it
     locked = {"outside"} if name in LOCKED else set()
     sets = [sure, *([*sure, part] for part in either), [*sure, *either]]
@@ -100,22 +89,23 @@ def rows(folder: Path) -> Iterator[tuple[str, int, int, int, int, float, float, 
         proofs = [proof for proof in map(judged, kept) if proof is not None]
         if not proofs:
             continue
-        true = truths(folder, name)
-        right = answers(name, true)
-        parts = [(part.saved_per_ns, true[part.part]) for proof in proofs for part in proof.parts]
+        true = [truths(name, proof) for proof in proofs]
+        parts = [
+            (part.saved_per_ns, its[part.part]) for proof, its in zip(proofs, true, strict=True) for part in proof.parts
+        ]
         held = sum(one.low - its.margin <= its.value <= one.high + its.margin for one, its in parts)
         off = [abs(one.value - its.value) for one, its in parts]
-        sure = [proof.bound for proof in proofs if proof.confidence == "high"]
-        wrong = sum(bound not in right for bound in sure)
-        width = statistics.fmean(one.high - one.low for one, _ in parts)
+        sure = [(proof.bound, its) for proof, its in zip(proofs, true, strict=True) if proof.confidence == "high"]
+        wrong = sum(bound not in answers(name, its) for bound, its in sure)
+        worth = [f"{part} {statistics.fmean(its[part].value for its in true):.2f}" for part in true[0]]
         yield (
-            name,
+            f"{name} | {PROGRAMS[name].limit} | {', '.join(worth).replace('.00', '')}",
             len(kept),
             len(parts),
             held,
-            sum(x > 0.25 for x in off),
+            sum(x > FAR for x in off),
             statistics.fmean(off),
-            width,
+            statistics.fmean(one.high - one.low for one, _ in parts),
             len(sure),
             wrong,
         )
@@ -128,11 +118,7 @@ def table(folder: Path) -> str:
     totals = [0.0] * 8
     for name, *values in rows(folder):
         runs, parts, held, far, error, width, sure, wrong = values
-        worth = ", ".join(f"{part} {one.value:.2f}".replace(".00", "") for part, one in truths(folder, name).items())
-        lines.append(
-            f"| {name} | {PROGRAMS[name].limit} | {worth} | {runs} | {parts} | {held} | {far} | {error:.3f} "
-            f"| {width:.2f} | {sure} | {wrong} |"
-        )
+        lines.append(f"| {name} | {runs} | {parts} | {held} | {far} | {error:.3f} | {width:.2f} | {sure} | {wrong} |")
         adds = (runs, parts, held, far, error * parts, width * parts, sure, wrong)
         totals = [total + add for total, add in zip(totals, adds, strict=True)]
     runs, parts, held, far, error, width, sure, wrong = totals
@@ -153,13 +139,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", choices=[*PROGRAMS], action="append")
     parser.add_argument("--steps", type=int)
     parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--truth", action="store_true")
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args(arguments)
     options.folder.mkdir(parents=True, exist_ok=True)
-    if options.truth:
-        measure_truths(options.folder)
-    elif options.table:
+    if options.table:
         print(table(options.folder))
     else:
         end = time.monotonic() + 60 * options.minutes

@@ -23,22 +23,19 @@ STEP_NS = 4_000_000.0
 HOST_LATE = Condition((HOST,), 0.25)
 
 
-def _block(condition: Condition, pace_ns: float) -> Block:
+def _block(condition: Condition, pace_ns: float, core_wait_ns: float = 0.0) -> Block:
     delays = dict.fromkeys(condition.delayed, condition.share * STEP_NS)
-    return Block(condition, pace_ns, 6, (pace_ns,) * 6, delays, 0.0, 0.0, None)
+    core_waits = {HOST: core_wait_ns, INPUT: 0.0}
+    return Block(condition, pace_ns, 6, (pace_ns,) * 6, delays, core_waits, 0.0, 0.0, None)
 
 
-def _told(stretches: list[list[float]], **more: object) -> dict[str, object]:
+def _told(stretches: list[list[float]], step: tuple[float, ...] = (0, 0, 0, 0), **more: object) -> dict[str, object]:
     return {
         "stretches": stretches,
-        "steps": sum(len(stretch) - 1 for stretch in stretches),
-        "host_delay_ns": 0,
+        "stretch_steps": [[step] * (len(stretch) - 1) for stretch in stretches],
         "device_delay_ns": 0,
         "device_delays": 0,
-        "wait_ns": 0,
-        "core_wait_ns": 0,
-        "all_steps": 1,
-        "fetched": [0, 0, 0],
+        "fetched": [0, 0, 0, 0, 0],
         **more,
     }
 
@@ -86,10 +83,11 @@ def test_batches_that_arrive_together_are_one_observation() -> None:
 
 
 def test_the_delay_that_happened_counts() -> None:
-    told = _told([[0.0, 1.0e6, 2.0e6]], host_delay_ns=600_000, fetched=[4, 8_000_000, 2_000_000])
+    told = _told([[0.0, 1.0e6, 2.0e6]], (300_000, 0, 7, 0), fetched=[4, 8_400_000, 400_000, 80_000, 2_000_000])
     block = read_block(told, Condition((HOST, INPUT), 0.25), 2)
     assert block is not None
     assert block.delay_ns == {HOST: 300_000, INPUT: 250_000}
+    assert block.core_wait_ns == {HOST: 7, INPUT: 60_000}
     assert block.fetch_ns == 2_000_000
 
 

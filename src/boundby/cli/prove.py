@@ -63,6 +63,7 @@ def prove(
     from boundby.api import analyze
     from boundby.document.proof_document import document
     from boundby.experiment import judgement, live, planning, trials
+    from boundby.experiment.inside.conductor import CACHED
     from boundby.render.formats import BY_SUFFIX, drawn
     from boundby.results import saved, write
 
@@ -70,7 +71,7 @@ def prove(
         write.check(output)
     trials.check(remedies)
     verdict = None if report is None else analyze(report)
-    blocked = tuple(remedy for remedy in remedies if remedy == judgement.CACHED)
+    blocked = tuple(remedy for remedy in remedies if remedy == CACHED)
     wanted = live.Wanted(program, steps, place, step_name, blocked, run_on)
     removals: list[Removal] = []
     with view.progress() as progress:

@@ -13,7 +13,7 @@ gives the value, 95 % of it the interval.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -38,8 +38,9 @@ _BUSY_ERROR = 0.02
 _MODEL_ERROR = 0.003
 #: Jitter rounds the corner between two cycles: the typical width of that, as a share of the step.
 _ROUNDING = NEGLIGIBLE
-#: Where the program waits for something outside (a sender, a clock), its pace is that of none of its parts.
-_OUTSIDE = NOTABLE
+#: Where the program waits for something outside (a sender, a clock), its pace is that of none of its parts. How
+#: probable that is before anything is delayed: as long as its thread is seen asleep, within these.
+_LEAST_OUTSIDE, _MOST_OUTSIDE = NEGLIGIBLE, NOTABLE
 #: An interval is told no narrower than this on either side, so exactly the model holds (see docs/prove.md).
 LEAST_MARGIN = SLIGHT
 _TAILS = (0.025, 0.975)
@@ -49,12 +50,15 @@ class DelayedPace(Struct, frozen=True):
     """A pace that was measured with these delays (ns a step, as they happened), against that without any.
 
     ``difference_ns`` is how much longer a step took; ``error_ns`` its standard error, with ``freedom`` degrees.
+    ``core_wait_ns`` is how long each part could run and had no core, ``beside_ns`` the same where nothing was delayed.
     """
 
     delay_ns: Mapping[str, float]
     difference_ns: float
     error_ns: float
     freedom: float = 30.0
+    core_wait_ns: Mapping[str, float] = {}
+    beside_ns: Mapping[str, float] = {}
 
 
 class Worth(Struct, frozen=True):
@@ -84,23 +88,29 @@ def fit(
     paces: Sequence[DelayedPace],
     busy: Mapping[str, float | None],
     reach_ns: float,
-    core_wait_ns: float = 0.0,
+    core_wait_ns: Mapping[str, float] | None = None,
+    asleep_ns: float | None = None,
+    whole: Collection[str] = (),
 ) -> Fit:
     """Weigh what lengths of cycles explain these paces.
 
     ``step_ns`` is without a delay, ``busy`` what each part's own work takes a step, as it was measured (None: it was
-    not), ``core_wait_ns`` how long it could run a step and had no core: while it sleeps others have their turn, which
-    it then need not wait for, so a delay may cost that much less than it took.
+    not), ``core_wait_ns`` how long it could run a step and had no core: a delay as others are, but made by the machine.
+    What a part is worth is told for all loads from none of that to all of it. ``asleep_ns`` is how long the steps'
+    thread slept, not for a batch (None: that is not known). ``whole`` are the parts that cannot take longer than was
+    measured.
     """
     parts = tuple(busy)
     random = np.random.default_rng(0)  # the same measurement gives the same answer
-    problem = _Problem(parts, step_ns, error_ns, paces, [busy[part] for part in parts], core_wait_ns)
+    asleep = _MOST_OUTSIDE if asleep_ns is None else min(max(asleep_ns / step_ns, _LEAST_OUTSIDE), _MOST_OUTSIDE)
+    problem = _Problem(parts, step_ns, error_ns, paces, busy, core_wait_ns or {}, asleep, whole)
     state = _sample(problem, random)
     misfit = problem.misfit(state)
     if misfit > 1.0:  # cycles do not explain these paces as exactly as they were measured (Birge, 1932)
         problem.widen(misfit)
         state = _sample(problem, random)
     lengths, rounding = problem.lengths(state)
+    lengths = lengths + random.random((PARTICLES, 1)) * problem.waits(state)
     now = _pace(lengths, rounding)
     own = {part: reach_ns if measured is None else measured for part, measured in busy.items()}
     reach = {part: min(reach_ns, max(own[part], step_ns * _BUSY_ERROR)) for part in parts}
@@ -127,7 +137,7 @@ def _with_hidden(lengths: Float, saved: Float, random: np.random.Generator) -> F
     A delay outside of a lock costs nothing while another thread holds it, and work under the lock sets the pace.
     """
     number = len(saved)
-    hidden = np.where(random.random(number) < HALF, random.random(number), 0.0)
+    hidden = np.clip(random.uniform(-2.0, 2.0, number), 0.0, 1.0)  # as probable: none of it, and some or all
     return np.where(_is_outside(lengths), hidden, saved)
 
 
@@ -189,7 +199,7 @@ class _Problem:
     """What was measured, in units of the step; and the parameters of a set of lengths, one column each:
 
     the parts' own times, how much of their sum each chain of several parts takes, the pace from outside, the rounding,
-    and the share of the waits for a core that a delay makes needless.
+    and the share of the waits for a core that lengthen a part (a wait for a clock goes on without a core).
     """
 
     def __init__(
@@ -198,8 +208,10 @@ class _Problem:
         step_ns: float,
         error_ns: float,
         paces: Sequence[DelayedPace],
-        busy: Sequence[float | None],
-        core_wait_ns: float,
+        busy: Mapping[str, float | None],
+        core_wait_ns: Mapping[str, float],
+        from_outside: float,
+        whole: Collection[str],
     ) -> None:
         self.parts = parts
         number = len(parts)
@@ -208,12 +220,21 @@ class _Problem:
         #: shape (cycles, parts): which parts lie on which cycle; the first cycle is the outside's
         self.on = np.array([[float(at in row) for at in range(number)] for row in rows])
         self._chained = self.on[1 + number :]
-        self._measured = np.array([one or 0.0 for one in busy]) / step_ns
-        self._exact = np.array([0.0 if one is None else _EXACT for one in busy])
-        delays = np.array([[pace.delay_ns.get(part, 0.0) for part in parts] for pace in paces]).reshape(-1, number)
-        #: shape (paces, cycles)
-        self._added = delays / step_ns @ self.on.T
-        self._free = np.minimum(self._added, core_wait_ns / step_ns)
+        self._measured = np.array([busy[part] or 0.0 for part in parts]) / step_ns
+        self._exact = np.array([0.0 if busy[part] is None else _EXACT for part in parts])
+
+        def of_cycles(times: Sequence[Mapping[str, float]]) -> Float:
+            """Of these times of parts how much each cycle has, as shares of a step: shape (times, cycles)."""
+            rows = np.array([[time.get(part, 0.0) for part in parts] for time in times]).reshape(-1, number)
+            shares: Float = rows / step_ns @ self.on.T
+            return shares
+
+        self._added = of_cycles([pace.delay_ns for pace in paces])
+        self._waited = of_cycles([pace.core_wait_ns for pace in paces])
+        self._beside = of_cycles([pace.beside_ns for pace in paces])
+        self._base = of_cycles([core_wait_ns])
+        self._from_outside = from_outside
+        self._most = np.where([part in whole for part in parts], self._measured, 1.0)
         self._differences = np.array([pace.difference_ns for pace in paces]) / step_ns
         own = np.array([pace.error_ns for pace in paces]) / step_ns
         self._errors = np.hypot(own, _MODEL_ERROR)
@@ -227,15 +248,16 @@ class _Problem:
         own = np.where(
             random.random((number, parts)) < self._exact,
             random.normal(self._measured, _BUSY_ERROR * self._measured + _MODEL_ERROR, (number, parts)),
-            random.uniform(0.0, 1.0, (number, parts)),
+            random.uniform(0.0, self._most, (number, parts)),
         )
         exact = random.random((number, chains)) < _EXACT
         sums = np.where(
             exact, random.normal(1.0, _BUSY_ERROR, (number, chains)), random.uniform(0.0, 1.0, (number, chains))
         )
-        outside = np.where(random.random(number) < _OUTSIDE, random.uniform(0.0, 1.0, number), 0.0)
+        outside = np.where(random.random(number) < self._from_outside, random.uniform(0.0, 1.0, number), 0.0)
         rounding = random.exponential(_ROUNDING, number) + _MODEL_ERROR / 10
-        return np.column_stack([np.maximum(own, 0.0), sums, outside, rounding, random.random(number)])
+        counts = np.where(random.random(number) < _EXACT, 1.0, random.random(number))
+        return np.column_stack([np.maximum(own, 0.0), sums, outside, rounding, counts])
 
     def lengths(self, state: Float) -> tuple[Float, Float]:
         """Shape (sets, cycles), and the rounding of each set."""
@@ -254,12 +276,20 @@ class _Problem:
         self._errors = self._errors * by
         self._error *= by
 
+    def waits(self, state: Float) -> Float:
+        """By how much waits for a core lengthen each cycle in each set where nothing is delayed."""
+        counted: Float = state[:, -1:] * self._base
+        return counted
+
     def _off(self, state: Float) -> tuple[Float, Float]:
         """By how many standard errors each pace is longer than in each set, and the pace there without a delay."""
         lengths, rounding = self.lengths(state)
-        expected = _pace(lengths[:, None, :] + self._added - state[:, -1:, None] * self._free, rounding)
-        off: Float = (1.0 + self._differences - expected) / self._errors
-        return off, _pace(lengths, rounding)
+        counts = state[:, -1:, None]
+        now = _pace(lengths + self.waits(state), rounding)
+        delayed = _pace(lengths[:, None, :] + self._added + counts * self._waited, rounding)
+        beside = _pace(lengths[:, None, :] + counts * self._beside, rounding)
+        off: Float = (1.0 + self._differences - (now[:, None] + delayed - beside)) / self._errors
+        return off, now
 
     def score(self, state: Float) -> Float:
         """The logarithm of how probable the measurement is in each set."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from boundby.experiment import cycles
 from boundby.experiment.cycles import BALANCED, OUTSIDE, SERIAL
+from boundby.experiment.inside.conductor import CACHED
 from boundby.experiment.paces import (
     DEVICE,
     HOST,
@@ -27,8 +28,6 @@ from boundby.results.report import DeviceReport, Report, ThreadReport, Verdict
 #: How probable an answer has to be for each word of confidence.
 _CONFIDENT = (("high", 0.95), ("medium", 0.8), ("low", 0.6))
 UNKNOWN = "unknown"
-#: Batches from memory instead of the loader's: the scenario's name.
-CACHED = "input_free"
 #: An interval wider than this says little.
 WIDE = 0.5
 #: Steps of which the longest tenth takes so many times what the shortest tenth does are very different.
@@ -72,9 +71,16 @@ def judge(
     parts = tuple(part for part in found.parts if part in tried)
     busy = {part: _busy(part, paces, found, report) for part in parts}
     reach = LARGE * paces.step_ns
-    measured = [cycles.DelayedPace(one.delay_ns, one.value_ns, one.error_ns, one.freedom) for one in delayed]
-    core_wait = statistics.median([block.core_wait_ns for block in paces.base])
-    fitted = cycles.fit(paces.step_ns, paces.error_ns, measured, busy, reach, core_wait)
+    measured = [
+        cycles.DelayedPace(
+            one.delay_ns, one.longer_ns, one.error_ns, one.freedom, one.core_wait_ns, one.beside_core_wait_ns
+        )
+        for one in delayed
+    ]
+    asleep = None if found.device else statistics.median([block.asleep_ns for block in paces.base])
+    on_one_thread = found.feed is None or found.feed.kind == "main"
+    whole = [part for part in parts if on_one_thread and busy[part] is not None]
+    fitted = cycles.fit(paces.step_ns, paces.error_ns, measured, busy, reach, paces.core_wait_ns, asleep, whole)
     bound, confidence = _answer(fitted.likely)
     beyond, _ = _answer(fitted.beyond)
     doubts = tuple(_doubts(plan, paces, fitted, len([block for block in blocks if block is not None])))
@@ -133,7 +139,8 @@ def _busy(part: str, paces: Paces, found: FoundParts, report: Report | None) -> 
         return None if share is None else share * paces.step_ns
     if found.device or (found.feed is not None and found.feed.kind == "thread"):
         return None  # the host waits for those, too, where nobody sees it
-    return max(statistics.median([block.pace_ns - block.wait_ns for block in paces.base]), 0.0)
+    own = [block.pace_ns - block.wait_ns - block.core_wait_ns[HOST] for block in paces.base]
+    return max(statistics.median(own), 0.0)
 
 
 def _conditions(paces: Paces) -> Iterator[MeasuredCondition]:
@@ -260,11 +267,12 @@ def _doubts(plan: BlockPlan, paces: Paces, fitted: cycles.Fit, blocks: int) -> I
             "The delays do not add up as those of a pipeline do: what was measured is taken for "
             f"{fitted.misfit:.1f} times less exact."
         )
-    core_wait = statistics.median([block.core_wait_ns for block in paces.base]) / paces.step_ns
-    if core_wait > CROWDED:
+    waits = {part: wait / paces.step_ns for part, wait in paces.core_wait_ns.items() if wait > CROWDED * paces.step_ns}
+    if waits:
+        told = " and ".join(f"{part} waited for one for {percent(share)} of a step" for part, share in waits.items())
         yield (
-            f"The program had to wait for a core for {percent(core_wait)} of its time: other programs took it, and a "
-            "delay may cost less than it takes."
+            f"Other programs took the cores: {told}. With a free core a step takes {duration(paces.free_ns)}. What a "
+            "part is worth is told for all loads from none to this one; a free core would narrow that."
         )
     for part, worth in fitted.worth.items():
         if worth.high - worth.low > WIDE:

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from boundby.model.scale import QUARTER
+from boundby.model.scale import NOTABLE, QUARTER
 from boundby.model.statistics import student_tail
 
 # Which parts of a program are delayed in which blocks of steps, in which order.
@@ -83,11 +83,14 @@ class Block(Struct, frozen=True):
     steps: int
     spans_ns: tuple[float, ...]
     delay_ns: Mapping[str, float]
+    core_wait_ns: Mapping[str, float]
+    """How long each part could run and had no core: a delay that the machine made."""
     wait_ns: float
     """For a batch."""
-    core_wait_ns: float
+    asleep_ns: float
+    """How long the steps' thread slept elsewhere."""
     fetch_ns: float | None
-    """Of one batch, where it is fetched; None: none was."""
+    """Of one batch, where it is fetched, without waits for a core; None: none was."""
 
 
 class Difference(Struct, frozen=True):
@@ -96,7 +99,13 @@ class Difference(Struct, frozen=True):
     condition: Condition
     blocks: int
     delay_ns: Mapping[str, float]
+    core_wait_ns: Mapping[str, float]
+    beside_core_wait_ns: Mapping[str, float]
+    """The same in the blocks beside it."""
+    longer_ns: float
+    """As it ran."""
     value_ns: float
+    """Without the waits for a core that lengthen a step."""
     error_ns: float
     freedom: int
 
@@ -116,67 +125,141 @@ class Paces(Struct, frozen=True):
     differences: tuple[Difference, ...]
     spans_ns: tuple[float, ...]
     """Single steps without a delay."""
+    core_wait_ns: Mapping[str, float]
+    """Without a delay."""
+    free_ns: float
+    """A step without a delay, had every part a core whenever it could run."""
 
 
 def read_block(told: Mapping[str, Any], condition: Condition, each: int) -> Block | None:
     """A block as the program's process noted it; None: nothing in it counts. ``each``: batches that arrive together."""
-    spans = [np.diff(np.asarray(stretch, dtype=np.float64)) for stretch in told["stretches"]]
-    single = np.concatenate(spans) if spans else np.empty(0)
-    groups = [part[: len(part) // each * each].reshape(-1, each).mean(axis=1) for part in spans]
-    grouped = np.concatenate(groups) if groups else np.empty(0)
-    if not len(grouped):
+    stretches = [
+        _in_turns(ends, steps, each) for ends, steps in zip(told["stretches"], told["stretch_steps"], strict=True)
+    ]
+    turns = np.concatenate(stretches) if stretches else np.empty((0, 5))
+    if not len(turns):
         return None
-    steps = len(single)
-    batches, fetch, delay = told["fetched"]
+    spans = [np.diff(np.asarray(ends, dtype=np.float64)) for ends in told["stretches"]]
+    pace, host_delay, wait, host_core_wait, asleep = (float(mean) for mean in turns[middle(turns[:, 0])].mean(axis=0))
+    batches, fetch, fetch_core_wait, between, input_delay = told["fetched"]
     delays = {
-        HOST: told["host_delay_ns"] / max(told["steps"], 1),
-        INPUT: delay / batches / each if batches else 0.0,
+        HOST: host_delay,
+        INPUT: input_delay / batches / each if batches else 0.0,
         DEVICE: told["device_delay_ns"] / max(told["device_delays"], 1),
     }
+    core_waits = {HOST: host_core_wait, INPUT: (fetch_core_wait + between) / batches / each if batches else 0.0}
     return Block(
         condition,
-        middle_mean(grouped),
-        steps,
-        tuple(single),
+        pace,
+        sum(map(len, spans)),
+        tuple(np.concatenate(spans)),
         {part: delays[part] for part in condition.delayed},
-        told["wait_ns"] / max(told["steps"], 1),
-        told["core_wait_ns"] / max(told["all_steps"], 1),
-        fetch / batches if batches else None,
+        core_waits,
+        wait,
+        asleep,
+        (fetch - fetch_core_wait) / batches if batches else None,
     )
 
 
-def middle_mean(values: Float | Sequence[float]) -> float:
-    """The mean of the middle half: a step that was held up counts for nothing, two kinds of steps by their shares."""
-    ordered = np.sort(np.asarray(values, dtype=np.float64))
+def _in_turns(ends: Sequence[float], steps: Sequence[Sequence[float]], each: int) -> Float:
+    """Means of steps whose batches arrive together: the span, and what else was noted of each."""
+    noted = np.column_stack([np.diff(np.asarray(ends, dtype=np.float64)), np.asarray(steps, dtype=np.float64)])
+    means: Float = noted[: len(noted) // each * each].reshape(-1, each, noted.shape[1]).mean(axis=1)
+    return means
+
+
+def middle(values: Float | Sequence[float]) -> NDArray[np.int64]:
+    """Which are the middle half: a step that was held up counts for nothing, two kinds of steps by their shares."""
+    ordered = np.argsort(values, kind="stable")
     left_out = int(len(ordered) * QUARTER)
-    return float(ordered[left_out : len(ordered) - left_out].mean())
+    return ordered[left_out : len(ordered) - left_out]
+
+
+def middle_mean(values: Float | Sequence[float]) -> float:
+    """The mean of the middle half."""
+    return float(np.asarray(values, dtype=np.float64)[middle(values)].mean())
 
 
 def compare(blocks: Sequence[Block | None]) -> Paces:
-    """Each block with a condition against the one without beside it; the errors from how these differences scatter."""
+    """Each block with a condition against the one without beside it; errors are how these differences scatter, beyond
+    what waits for a core explain.
+    """
     base = tuple(block for block in blocks if block is not None and block.condition == BASE)
-    found: dict[Condition, list[tuple[Block, float]]] = {}
+    found: dict[Condition, list[tuple[Block, Block]]] = {}
     for at, block in enumerate(blocks):
         if block is None or block.condition == BASE:
             continue
         beside = _beside(blocks, at)
         if beside is not None:
-            found.setdefault(block.condition, []).append((block, block.pace_ns - beside.pace_ns))
-    scatter, freedom = _scatter([[difference for _, difference in pairs] for pairs in found.values()])
-    differences = []
-    for condition, pairs in found.items():
-        values = [difference for _, difference in pairs]
-        delays = {part: float(np.mean([block.delay_ns[part] for block, _ in pairs])) for part in condition.delayed}
-        differences.append(
-            Difference(
-                condition, len(pairs), delays, middle_mean(values), scatter / len(values) ** 0.5, max(freedom, 1)
-            )
-        )
+            found.setdefault(block.condition, []).append((block, beside))
+    pairs_of_each = [*found.values()]
+    counting = _counting(pairs_of_each)
+    freedom = sum(len(pairs) - 1 for pairs in pairs_of_each)
+    scatter = (_squares(pairs_of_each, counting) / freedom) ** 0.5 if freedom > 0 else 0.0
+    differences = [_difference(pairs, counting, scatter, max(freedom, 1)) for pairs in pairs_of_each]
     paces = [block.pace_ns for block in base]
+    free = [_free(block, counting) for block in base]
     level = middle_mean(paces) if paces else 0.0
-    error = float(np.std(paces, ddof=1)) / len(paces) ** 0.5 if len(paces) > 1 else 0.1 * level
-    spans = tuple(span for block in base for span in block.spans_ns)
-    return Paces(level, error, max(len(paces) - 1, 1), base, tuple(differences), spans)
+    error = float(np.std(free, ddof=1)) / len(paces) ** 0.5 if len(paces) > 1 else NOTABLE * level
+    return Paces(
+        level,
+        error,
+        max(len(paces) - 1, 1),
+        base,
+        tuple(differences),
+        tuple(span for block in base for span in block.spans_ns),
+        _means([base[at].core_wait_ns for at in middle(paces)]),
+        middle_mean(free) if paces else 0.0,
+    )
+
+
+#: Blocks under one condition, each with the one without a delay beside it.
+Pairs = Sequence[tuple[Block, Block]]
+
+
+def _counting(pairs_of_each: Sequence[Pairs]) -> tuple[str, ...]:
+    """The parts whose waits for a core lengthen a step by as much: those that leave least unexplained.
+
+    What a part waits for a core is a delay that the machine made: all of it shows in the pace, or it is hidden.
+    """
+    parts = sorted({part for pairs in pairs_of_each for block, _ in pairs for part in block.core_wait_ns})
+    choices = [chosen for size in range(len(parts) + 1) for chosen in combinations(parts, size)]
+    return min(choices, key=lambda chosen: _squares(pairs_of_each, chosen))
+
+
+def _squares(pairs_of_each: Sequence[Pairs], counting: Sequence[str]) -> float:
+    """How far differences scatter within conditions."""
+    of_each = [np.array([_longer(pair, counting) for pair in pairs]) for pairs in pairs_of_each]
+    return sum(float(np.sum((values - values.mean()) ** 2)) for values in of_each)
+
+
+def _free(block: Block, counting: Sequence[str]) -> float:
+    return block.pace_ns - sum(block.core_wait_ns[part] for part in counting)
+
+
+def _longer(pair: tuple[Block, Block], counting: Sequence[str]) -> float:
+    return _free(pair[0], counting) - _free(pair[1], counting)
+
+
+def _difference(pairs: Pairs, counting: Sequence[str], scatter: float, freedom: int) -> Difference:
+    free = [_longer(pair, counting) for pair in pairs]
+    chosen = [pairs[at] for at in middle(free)]
+    blocks, beside = zip(*chosen, strict=True)
+    return Difference(
+        pairs[0][0].condition,
+        len(pairs),
+        _means([block.delay_ns for block in blocks]),
+        _means([block.core_wait_ns for block in blocks]),
+        _means([block.core_wait_ns for block in beside]),
+        float(np.mean([_longer(pair, ()) for pair in chosen])),
+        middle_mean(free),
+        scatter / len(pairs) ** 0.5,
+        freedom,
+    )
+
+
+def _means(of_parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {part: float(np.mean([one[part] for one in of_parts])) for part in (of_parts[0] if of_parts else ())}
 
 
 def _beside(blocks: Sequence[Block | None], at: int) -> Block | None:
@@ -190,17 +273,10 @@ def _beside(blocks: Sequence[Block | None], at: int) -> Block | None:
     return None
 
 
-def _scatter(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
-    """Standard deviation within groups, all together, and its degrees of freedom."""
-    freedom = sum(len(group) - 1 for group in groups)
-    squares = sum(float(np.sum((np.asarray(group) - np.mean(group)) ** 2)) for group in groups)
-    return ((squares / freedom) ** 0.5, freedom) if freedom > 0 else (0.0, 0)
-
-
 def student_quantile(freedom: float, confidence: float = CONFIDENCE) -> float:
     """How many standard errors the interval reaches to either side (Student's t)."""
     low, high = 0.0, 1e3
     for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if student_tail(middle, freedom) > 1 - confidence else (low, middle)
+        between = (low + high) / 2
+        low, high = (between, high) if student_tail(between, freedom) > 1 - confidence else (low, between)
     return high

@@ -8,7 +8,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from boundby.experiment.inside import trial
-from boundby.experiment.judgement import CACHED, promised_ns
+from boundby.experiment.inside.conductor import CACHED
+from boundby.experiment.judgement import promised_ns
 from boundby.experiment.live import ProgramRun, Progress, Say, Wanted, run
 from boundby.experiment.paces import compare, student_quantile
 from boundby.experiment.planning import ExperimentError

@@ -14,11 +14,10 @@ from typing import Any
 
 from boundby.experiment import judgement, live, planning
 from boundby.experiment.inside import FOLDER_VARIABLE, feeds
-from boundby.experiment.inside.conductor import END, Conductor, FolderPlanner
+from boundby.experiment.inside.conductor import CACHED, END, Conductor, FolderPlanner
 from boundby.experiment.inside.delayed_device import DelayedDevice, SpinningCuda
 from boundby.experiment.inside.ledger import Ledger
 from boundby.experiment.inside.step_sources import ANNOTATED
-from boundby.experiment.judgement import CACHED
 from boundby.model.errors import UserError
 from boundby.results.proof import Proof
 from boundby.results.report import Report

@@ -6,8 +6,6 @@ Called where a step of the program ends and the next begins. While the program w
 from __future__ import annotations
 
 import atexit
-import contextlib
-import glob
 import os
 import sys
 import threading
@@ -15,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from .clocks import Moment, now, sleep
 from .ledger import Ledger
 from .training_state import TrainingState
 
@@ -28,6 +27,8 @@ MOST_UNCOUNTED = 25
 WARMING, DRAINING, COUNTING, OVER = "warming", "draining", "counting", "over"
 #: Places of a step at which the host can be delayed.
 BEGIN, BETWEEN, END = "begin", "between", "end"
+#: The remedy that gives batches from memory.
+CACHED = "input_free"
 
 
 class Kept:
@@ -70,13 +71,13 @@ class FolderPlanner:
         self._told_ns = 0
 
     def __call__(self, found: dict[str, Any]) -> dict[str, Any] | None:
-        now = time.perf_counter_ns()
-        if now - self._told_ns < TOLD_EVERY_NS:
+        now_ns = time.perf_counter_ns()
+        if now_ns - self._told_ns < TOLD_EVERY_NS:
             return None
         plan = self._ledger.plan()
         if plan is None:
             self._ledger.say("found", **found)
-        self._told_ns = now
+        self._told_ns = now_ns
         return plan
 
 
@@ -89,6 +90,7 @@ class Conductor:
         self.device: Any = None
         self.feed: dict[str, Any] = {}
         self.losses: list[Any] = []
+        self.remedy = ""
         self._planner = planner
         self._ends_program = ends_program
         self._pid: int | None = None
@@ -139,9 +141,8 @@ class Conductor:
             return
         if self._state != WARMING and source != self._source:
             return
-        now = time.perf_counter_ns() if now_ns is None else now_ns
         try:
-            self._boundary(source, now)
+            self._boundary(source, time.perf_counter_ns() if now_ns is None else now_ns)
         except Exception as error:
             self._fail(error)
         if self._state == OVER and self._at >= 0:
@@ -157,10 +158,10 @@ class Conductor:
         if self._host_delay_ns and self._plan.get("place") == where:
             self._delay_host()
 
-    def waited(self, ns: int) -> None:
+    def waited(self, taken: Moment) -> None:
         """The steps' thread has waited for a batch (or fetched it itself)."""
         if self._block is not None and self._threads.get(self._source) == threading.get_ident():
-            self._block.wait_ns += ns
+            self._block.waited = self._block.waited.plus(taken)
 
     def loads(self, thread: int, **feed: Any) -> None:
         """A loader is in use: ``kind`` and what is known of it. Its thread tells whether it loads beside the steps."""
@@ -184,18 +185,18 @@ class Conductor:
 
     # the course
 
-    def _boundary(self, source: str, now: int) -> None:
+    def _boundary(self, source: str, now_ns: int) -> None:
         with self._lock:
             if self._state == WARMING:
-                self._warm_up(source, now)
+                self._warm_up(source, now_ns)
                 return
             block = self._block
-            self._last_ns = now
+            self._last_ns = now_ns
             if self._state == DRAINING:
                 if not self._drains_by_itself():
                     self._begin_block()
             elif block is not None:
-                block.step(now, self.device)
+                block.step(now_ns, self.device)
                 if BETWEEN not in self._places:
                     self._delay_device()
                 if block.is_done:
@@ -205,7 +206,7 @@ class Conductor:
             if self._host_delay_ns and self._plan.get("place") == BEGIN and self._state == COUNTING:
                 self._delay_host()
 
-    def _warm_up(self, source: str, now: int) -> None:
+    def _warm_up(self, source: str, now_ns: int) -> None:
         if self._pid is None:
             if not self.ledger.claim():
                 self._state = OVER
@@ -213,7 +214,7 @@ class Conductor:
             self._pid = os.getpid()
             atexit.register(self.ended)
         times = self._seen.setdefault(source, [])
-        times.append(now)
+        times.append(now_ns)
         del times[:-MOST_KEPT]
         self._threads[source] = threading.get_ident()
         plan = self._planner(self._found())
@@ -257,7 +258,8 @@ class Conductor:
         wanted = self._plan["blocks"][self._at]
         if self.device is not None:
             self.device.synchronize()
-        self.kept.are_given = bool(wanted["remedy"])
+        self.remedy = wanted["remedy"]
+        self.kept.are_given = self.remedy == CACHED
         delays = {part: round(share * self._step_ns) for part, share in wanted["shares"].items()}
         self._set_delays(delays)
         self._block = _RunBlock(
@@ -272,10 +274,10 @@ class Conductor:
         self._set_delays({})
         if self.device is not None:
             self.device.synchronize()
-        self.kept.are_given = False
+        self.remedy, self.kept.are_given = "", False
         told = block.told(self.device, self.ledger.fetched())
         if self._at == 0 and told["steps"]:  # nothing is delayed, and a device's own pace shows
-            self._step_ns = sum(stretch[-1] - stretch[0] for stretch in told["stretches"]) / told["steps"]
+            self._step_ns = sum(ends[-1] - ends[0] for ends in told["stretches"]) / told["steps"]
         self.ledger.say("block", number=self._at, **told)
         self._next()
 
@@ -284,10 +286,9 @@ class Conductor:
         self.ledger.input_delay_ns = int(delays.get("input", 0))
 
     def _delay_host(self) -> None:
-        begin = time.perf_counter_ns()
-        time.sleep(self._host_delay_ns / 1e9)
+        taken = sleep(self._host_delay_ns)
         if self._block is not None:
-            self._block.host_delay_ns += time.perf_counter_ns() - begin
+            self._block.delayed = self._block.delayed.plus(taken)
 
     def _delay_device(self) -> None:
         """Behind work of the step where that can be told: a device that idles meanwhile would hide its delay."""
@@ -321,14 +322,15 @@ class _RunBlock:
 
     def __init__(self, drop: int, count: int, fetched: Any, device_delay_ns: int) -> None:
         self.device_delay_ns = device_delay_ns
-        self.host_delay_ns = self.wait_ns = 0
+        self.delayed = self.waited = Moment()
         self.device_delays = self.uncounted = 0
         self._drop, self._count = drop, count
         self._skipped = 0
         self._fetched = fetched
         self._stretches: list[list[Any]] = []
-        self._host_delays = self._waits = self._counted = 0
-        self._begun_core_wait_ns = core_wait_ns()
+        self._steps: list[list[tuple[int, ...]]] = []
+        self._counted = 0
+        self._begin = now()
         self._is_open = False
 
     @property
@@ -340,20 +342,22 @@ class _RunBlock:
         self._is_open = False
         self._skipped = min(self._skipped, max(0, self._drop - skip))
 
-    def step(self, now: int, device: Any) -> None:
+    def step(self, now_ns: int, device: Any) -> None:
         """A step has ended."""
+        end = now()
+        own = end.minus(self._begin).minus(self.delayed).minus(self.waited)
         if self._is_open:
             self._counted += 1
-            self._host_delays += self.host_delay_ns
-            self._waits += self.wait_ns
-            self._stretches[-1].append(now if device is None else device.mark())
+            self._steps[-1].append((self.delayed.ns, self.waited.ns, own.core_wait_ns, own.asleep_ns))
+            self._stretches[-1].append(now_ns if device is None else device.mark())
         else:
             self.uncounted += 1
             self._skipped += 1
             if self._skipped >= self._drop:
                 self._is_open = True
-                self._stretches.append([now if device is None else device.mark()])
-        self.host_delay_ns = self.wait_ns = 0
+                self._steps.append([])
+                self._stretches.append([now_ns if device is None else device.mark()])
+        self._begin, self.delayed, self.waited = end, Moment(), Moment()
 
     def told(self, device: Any, fetched: Any) -> dict[str, Any]:
         """What was measured. The device has done all its work."""
@@ -363,25 +367,13 @@ class _RunBlock:
             stretches = [[device.when_ns(mark) for mark in stretch] for stretch in stretches]
             delayed = device.delayed_ns()
         return {
-            "stretches": [stretch for stretch in stretches if len(stretch) > 1],
+            "stretches": [ends for ends in stretches if len(ends) > 1],
+            "stretch_steps": [steps for steps in self._steps if steps],
             "steps": self._counted,
-            "all_steps": self._counted + self.uncounted,
             "device_delays": self.device_delays,
-            "host_delay_ns": self._host_delays,
             "device_delay_ns": delayed,
-            "wait_ns": self._waits,
-            "core_wait_ns": core_wait_ns() - self._begun_core_wait_ns,
             "fetched": list(fetched.since(self._fetched)),
         }
-
-
-def core_wait_ns() -> int:
-    """How long all threads of this process together could run and had no core (0 where the system does not tell)."""
-    total = 0
-    for file in glob.glob("/proc/self/task/*/schedstat"):  # noqa: PTH207
-        with contextlib.suppress(OSError, ValueError, IndexError), open(file) as text:  # noqa: PTH123
-            total += int(text.read().split()[1])
-    return total
 
 
 def _number(value: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, Protocol
 
 NS_PER_MS = 1e6
@@ -90,10 +89,3 @@ class SpinningCuda:
             end = self.mark()
             self._torch.cuda.synchronize()
         self._cycles_per_ns = CALIBRATED_CYCLES / max(begin.elapsed_time(end) * NS_PER_MS, 1.0)
-
-
-def wait_ns(ns: int) -> int:
-    """Sleep, and say for how long: a busy wait would take the core from a loader."""
-    begin = time.perf_counter_ns()
-    time.sleep(ns / 1e9)
-    return time.perf_counter_ns() - begin

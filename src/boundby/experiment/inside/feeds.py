@@ -9,15 +9,15 @@ starve.
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
+from .clocks import Moment, now, since, sleep
 from .conductor import Conductor
-from .delayed_device import wait_ns
-from .ledger import Ledger
 from .step_sources import LOADER
 
 #: How long a thread's loader sleeps between two looks whether the steps starve.
@@ -27,15 +27,15 @@ WORKERS, DIRECT = "workers", "direct"
 
 def hook_up(conductor: Conductor, when_imported: Any) -> None:
     """All loaders of this process, and the fetching in a worker, if that is what it is."""
-    when_imported("torch.utils.data._utils.fetch", lambda: _hook_fetchers(conductor.ledger))
+    when_imported("torch.utils.data._utils.fetch", lambda: _hook_fetchers(conductor))
     when_imported("torch.utils.data.dataloader", lambda: _hook_loaders(conductor))
     when_imported("boundby.annotate.iteration", lambda: _hook_annotated(conductor))
 
 
-def _hook_fetchers(ledger: Ledger) -> None:
+def _hook_fetchers(conductor: Conductor) -> None:
     module: Any = sys.modules["torch.utils.data._utils.fetch"]
     for kind in (module._MapDatasetFetcher, module._IterableDatasetFetcher):
-        kind.fetch = _timed(kind.fetch, ledger)
+        kind.fetch = _timed(kind.fetch, conductor)
 
 
 def hooked() -> list[tuple[Any, str]]:
@@ -49,21 +49,30 @@ def hooked() -> list[tuple[Any, str]]:
     return [*fetchers, (many, "_try_put_index"), *((base, name) for name in ("__init__", "_reset", "__next__"))]
 
 
-def _timed(fetch: Any, ledger: Ledger) -> Any:
+def _timed(fetch: Any, conductor: Conductor) -> Any:
     @functools.wraps(fetch)
     def timed(*args: Any, **kwargs: Any) -> Any:
-        begin = time.perf_counter_ns()
+        begin = now()
         batch = fetch(*args, **kwargs)
-        _fetched(ledger, begin)
+        _fetched(conductor, begin)
         return batch
 
     return timed
 
 
-def _fetched(ledger: Ledger, begin_ns: int) -> None:
-    taken = time.perf_counter_ns() - begin_ns
+_own = threading.local()  # of a fork its parent's, so by process
+
+
+def _fetched(conductor: Conductor, begin: Moment) -> None:
+    """A thread that does nothing but load waits for cores between two batches, too."""
+    end, ledger = now(), conductor.ledger
+    taken = end.minus(begin)
+    loads_only = _in_worker() or conductor.is_apart(threading.get_ident())
+    pid, last = getattr(_own, "last", (0, begin))
+    between = begin.minus(last) if loads_only and pid == os.getpid() else Moment()
     delay = ledger.input_delay_ns
-    ledger.add(taken, wait_ns(delay) if delay > 0 else 0)
+    ledger.add(taken.ns, taken.core_wait_ns, between.core_wait_ns, sleep(delay).ns if delay > 0 else 0)
+    _own.last = os.getpid(), now()
 
 
 class _Loaders:
@@ -108,11 +117,11 @@ class _Loaders:
         return batch
 
     def _timed(self, wait: Any, *args: Any) -> Any:
-        begin = time.perf_counter_ns()
+        begin = now()
         try:
             return wait(*args)
         finally:
-            self.conductor.waited(time.perf_counter_ns() - begin)
+            self.conductor.waited(since(begin))
 
     def _time(self, queue: Any) -> None:
         """Count as waiting only the wait for a worker: to take a batch over is the host's own work."""
@@ -225,10 +234,10 @@ class Feed:
         wait_until_released(conductor)
         for kept in conductor.kept.instead():
             return kept
-        begin = time.perf_counter_ns()
+        begin = now()
         item = next(self._items)
-        _fetched(conductor.ledger, begin)
-        conductor.waited(time.perf_counter_ns() - begin)
+        _fetched(conductor, begin)
+        conductor.waited(since(begin))
         conductor.kept.keep(item)
         return item
 

@@ -14,14 +14,16 @@ import struct
 from typing import Any, NamedTuple
 
 _DELAY = struct.Struct("q")
-_COUNTS = struct.Struct("qqq")
+_COUNTS = struct.Struct("qqqqq")
 
 
 class Fetched(NamedTuple):
-    """Batches that were fetched, how long that took, and by how much they were delayed."""
+    """Batches that were fetched, how long that took, waits for a core then and between two of them, their delays."""
 
     batches: int = 0
     fetch_ns: int = 0
+    core_wait_ns: int = 0
+    between_ns: int = 0
     delay_ns: int = 0
 
     def since(self, before: Fetched) -> Fetched:
@@ -46,17 +48,17 @@ class Ledger:
     def input_delay_ns(self, ns: int) -> None:
         _DELAY.pack_into(self._conditions, 0, ns)
 
-    def add(self, fetch_ns: int, delay_ns: int) -> None:
+    def add(self, *of_a_batch: int) -> None:
         """This process has fetched a batch."""
         pid = os.getpid()
         if self._own is None or self._own[0] != pid:  # the first time, or in a fork
             self._own = pid, _mapped(os.path.join(self.folder, f"fetched-{pid}"), _COUNTS.size)  # noqa: PTH118
         counts = _COUNTS.unpack_from(self._own[1])
-        _COUNTS.pack_into(self._own[1], 0, counts[0] + 1, counts[1] + fetch_ns, counts[2] + delay_ns)
+        _COUNTS.pack_into(self._own[1], 0, *(had + more for had, more in zip(counts, (1, *of_a_batch), strict=True)))
 
     def fetched(self) -> Fetched:
         """All processes together."""
-        totals = [0, 0, 0]
+        totals = [0] * len(Fetched._fields)
         for name in os.listdir(self.folder):  # noqa: PTH208
             if name.startswith("fetched-"):
                 with open(os.path.join(self.folder, name), "rb") as file:  # noqa: PTH118, PTH123
