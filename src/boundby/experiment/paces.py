@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from boundby.model.scale import NOTABLE, QUARTER
+from boundby.model.scale import HALF, NOTABLE, QUARTER
 from boundby.model.statistics import student_tail
 
 # Which parts of a program are delayed in which blocks of steps, in which order.
@@ -194,9 +194,8 @@ def compare(blocks: Sequence[Block | None]) -> Paces:
             found.setdefault(block.condition, []).append((block, beside))
     pairs_of_each = [*found.values()]
     counting = _counting(pairs_of_each)
-    freedom = sum(len(pairs) - 1 for pairs in pairs_of_each)
-    scatter = (_squares(pairs_of_each, counting) / freedom) ** 0.5 if freedom > 0 else 0.0
-    differences = [_difference(pairs, counting, scatter, max(freedom, 1)) for pairs in pairs_of_each]
+    typical = _typical(pairs_of_each, counting)
+    differences = [_difference(pairs, counting, typical) for pairs in pairs_of_each]
     paces = [block.pace_ns for block in base]
     free = [_free(block, counting) for block in base]
     level = middle_mean(paces) if paces else 0.0
@@ -224,13 +223,13 @@ def _counting(pairs_of_each: Sequence[Pairs]) -> tuple[str, ...]:
     """
     parts = sorted({part for pairs in pairs_of_each for block, _ in pairs for part in block.core_wait_ns})
     choices = [chosen for size in range(len(parts) + 1) for chosen in combinations(parts, size)]
-    return min(choices, key=lambda chosen: _squares(pairs_of_each, chosen))
+    return min(choices, key=lambda chosen: _typical(pairs_of_each, chosen))
 
 
-def _squares(pairs_of_each: Sequence[Pairs], counting: Sequence[str]) -> float:
-    """How far differences scatter within conditions."""
-    of_each = [np.array([_longer(pair, counting) for pair in pairs]) for pairs in pairs_of_each]
-    return sum(float(np.sum((values - values.mean()) ** 2)) for values in of_each)
+def _typical(pairs_of_each: Sequence[Pairs], counting: Sequence[str]) -> float:
+    """The variance of differences within a condition, of the one in the middle."""
+    each = [np.var([_longer(pair, counting) for pair in pairs], ddof=1) for pairs in pairs_of_each if len(pairs) > 1]
+    return float(np.median(each)) if each else 0.0
 
 
 def _free(block: Block, counting: Sequence[str]) -> float:
@@ -241,20 +240,23 @@ def _longer(pair: tuple[Block, Block], counting: Sequence[str]) -> float:
     return _free(pair[0], counting) - _free(pair[1], counting)
 
 
-def _difference(pairs: Pairs, counting: Sequence[str], scatter: float, freedom: int) -> Difference:
+def _difference(pairs: Pairs, counting: Sequence[str], typical: float) -> Difference:
+    """Load comes in bursts, which strike some conditions more: the variance is to one half a condition's own."""
     free = [_longer(pair, counting) for pair in pairs]
     chosen = [pairs[at] for at in middle(free)]
     blocks, beside = zip(*chosen, strict=True)
+    number = len(pairs)
+    variance = (typical + float(np.var(free, ddof=1))) * HALF if number > 1 else 2 * typical
     return Difference(
         pairs[0][0].condition,
-        len(pairs),
+        number,
         _means([block.delay_ns for block in blocks]),
         _means([block.core_wait_ns for block in blocks]),
         _means([block.core_wait_ns for block in beside]),
         float(np.mean([_longer(pair, ()) for pair in chosen])),
         middle_mean(free),
-        scatter / len(pairs) ** 0.5,
-        freedom,
+        (variance / number) ** HALF,
+        max(2 * (number - 1), 1),
     )
 
 
