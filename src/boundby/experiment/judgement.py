@@ -17,6 +17,7 @@ from boundby.experiment.paces import (
     Block,
     Paces,
     compare,
+    middle_mean,
     student_quantile,
 )
 from boundby.experiment.planning import LARGE, BlockPlan, FoundParts, PlannedFeed
@@ -32,9 +33,9 @@ UNKNOWN = "unknown"
 WIDE = 0.5
 #: Steps of which the longest tenth takes so many times what the shortest tenth does are very different.
 UNEVEN = 2.0
-#: The machine changed if blocks without a delay differ by more than this between the two ends of the experiment.
+#: The program changed if blocks without a delay differ by more than this between the two ends of the experiment.
 DRIFT = 0.10
-#: Waits for a core from this share of a step on are told.
+#: Waits for a core, and sleep, from this share of a step on are told.
 CROWDED = 0.10
 
 WHERE_HOST = {
@@ -84,7 +85,7 @@ def judge(
     bound, confidence = _answer(fitted.likely)
     beyond, _ = _answer(fitted.beyond)
     doubts = tuple(_doubts(plan, paces, fitted, len([block for block in blocks if block is not None])))
-    if (_is_shaky(paces) or fitted.misfit > 1.0) and confidence == "high":
+    if (_is_shaky(paces) or fitted.misfit > 1.0 or _may_hide(paces, found)) and confidence == "high":
         confidence = "medium"
     trace, agreement, because = _by_trace(report, bound, confidence, fitted, found)
     return Proof(
@@ -251,34 +252,40 @@ def _doubts(plan: BlockPlan, paces: Paces, fitted: cycles.Fit, blocks: int) -> I
     if not found.is_steady:
         yield f"The steps had not settled after {plural(found.warm_up_steps, 'step')} of warm-up."
     short, long = _spread(paces)
-    if long > UNEVEN * short and not (found.feed and found.feed.each > 1):
+    waits = {part: wait / paces.step_ns for part, wait in paces.core_wait_ns.items() if wait > CROWDED * paces.step_ns}
+    if long > UNEVEN * short and not (found.feed and found.feed.each > 1) and not waits:
         yield (
             f"Steps are of very different length: a tenth take less than {duration(short)}, a tenth more than "
             f"{duration(long)}. The answer is about the middle half of them."
         )
-    drift = _drift(paces.base)
+    drift = _drift(paces.free_ns)
     if drift is not None and abs(drift) > DRIFT:
         yield (
-            f"The load of the machine changed meanwhile: steps without a delay were {percent(abs(drift))} "
-            f"{'longer' if drift > 0 else 'shorter'} at the end than at the begin."
+            f"The program or its machine changed meanwhile: steps without a delay were {percent(abs(drift))} "
+            f"{'longer' if drift > 0 else 'shorter'} at the end than at the begin, waits for a core left out."
         )
     if fitted.misfit > 1.0:
         yield (
             "The delays do not add up as those of a pipeline do: what was measured is taken for "
             f"{fitted.misfit:.1f} times less exact."
         )
-    waits = {part: wait / paces.step_ns for part, wait in paces.core_wait_ns.items() if wait > CROWDED * paces.step_ns}
     if waits:
         told = " and ".join(f"{part} waited for one for {percent(share)} of a step" for part, share in waits.items())
         yield (
-            f"Other programs took the cores: {told}. With a free core a step takes {duration(paces.free_ns)}. What a "
-            "part is worth is told for all loads from none to this one; a free core would narrow that."
+            f"Other programs took the cores: {told}. With a free core a step takes "
+            f"{duration(middle_mean(paces.free_ns))}. What a part is worth is told for all loads from none to this one; "
+            "a free core would narrow that."
         )
     for part, worth in fitted.worth.items():
         if worth.high - worth.low > WIDE:
             yield f"The interval of {part} is too wide ({worth.low:.2f} to {worth.high:.2f}): give more --steps."
     if found.feed is not None and found.feed.kind == "thread":
         yield "The queue of the loader's thread was run empty by waiting until the steps starved."
+    if _may_hide(paces, found):
+        yield (
+            "The loader is a thread of the steps' process. Where both work under one lock (the GIL is one), a delay "
+            "before it is hidden, and that part is worth more than is told."
+        )
     if found.feed is None and any(block.remedy == CACHED for block in plan.blocks):
         yield "The program has no loader: batches from memory changed nothing, and what was measured of them is noise."
     if fitted.likely[OUTSIDE] > WIDE:
@@ -312,11 +319,18 @@ def _stands(parts: tuple[str, ...], found: FoundParts) -> tuple[str, ...]:
     return (*parts, INPUT) if HOST in parts and is_inside else parts
 
 
-def _drift(base: Sequence[Block]) -> float | None:
+def _may_hide(paces: Paces, found: FoundParts) -> bool:
+    """Whether the steps' thread may wait for a lock that the loader's thread holds."""
+    if found.feed is None or found.feed.kind != "thread":
+        return False
+    return statistics.median([block.asleep_ns for block in paces.base]) > CROWDED * paces.step_ns
+
+
+def _drift(base: Sequence[float]) -> float | None:
     third = len(base) // 3
     if not third:
         return None
-    first, last = (statistics.median([block.pace_ns for block in part]) for part in (base[:third], base[-third:]))
+    first, last = (statistics.median(part) for part in (base[:third], base[-third:]))
     return last / first - 1
 
 

@@ -127,8 +127,8 @@ class Paces(Struct, frozen=True):
     """Single steps without a delay."""
     core_wait_ns: Mapping[str, float]
     """Without a delay."""
-    free_ns: float
-    """A step without a delay, had every part a core whenever it could run."""
+    free_ns: tuple[float, ...]
+    """A step in each of these blocks, had every part a core whenever it could run."""
 
 
 def read_block(told: Mapping[str, Any], condition: Condition, each: int) -> Block | None:
@@ -208,7 +208,7 @@ def compare(blocks: Sequence[Block | None]) -> Paces:
         tuple(differences),
         tuple(span for block in base for span in block.spans_ns),
         _means([base[at].core_wait_ns for at in middle(paces)]),
-        middle_mean(free) if paces else 0.0,
+        tuple(free),
     )
 
 
