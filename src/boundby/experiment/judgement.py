@@ -273,8 +273,8 @@ def _doubts(plan: BlockPlan, paces: Paces, fitted: cycles.Fit, blocks: int) -> I
         told = " and ".join(f"{part} waited for one for {percent(share)} of a step" for part, share in waits.items())
         yield (
             f"Other programs took the cores: {told}. With a free core a step takes "
-            f"{duration(middle_mean(paces.free_ns))}. What a part is worth is told for all loads from none to this one; "
-            "a free core would narrow that."
+            f"{duration(middle_mean(paces.free_ns))}. What a part is worth is told for all loads from none to this "
+            "one; a free core would narrow that."
         )
     for part, worth in fitted.worth.items():
         if worth.high - worth.low > WIDE:
