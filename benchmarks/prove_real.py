@@ -1,6 +1,7 @@
 """`boundby prove` on real programs with known limits: does the interval hold the truth, is it sure of a wrong bound?
 
     python -m benchmarks.prove_real FOLDER [--runs 200] [--only torch-balanced] [--steps N] [--minutes 60]
+    python -m benchmarks.prove_real FOLDER --traces    # the same programs recorded by nsys
     python -m benchmarks.prove_real FOLDER --table     # of what lies in FOLDER
 
 FOLDER keeps what each run measured, so that the judgement can be made again without running anything. Where what is
@@ -12,18 +13,25 @@ from __future__ import annotations
 import argparse
 import pickle
 import statistics
+import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.prove_programs import PARTS, PROGRAMS, SHORTER, shorter
+from boundby.api import analyze
 from boundby.experiment import judgement, live
+from boundby.model.causes import SHORT_LABEL
 from boundby.results.proof import Proof
+from boundby.results.report import Report
 
 #: A part is worth something from here on; a truth this near to it is either.
 WORTH, NEAR, FAR = 0.5, 0.2, 0.25
+#: Steps of a program under nsys.
+RECORDED = 300
 #: Programs whose parts work under a lock of their own or the interpreter's.
 LOCKED = ("numpy-lock", "numpy-gil")
 
@@ -50,10 +58,35 @@ def run(folder: Path, name: str, number: int, steps: int | None) -> None:
     print(f"{kept.stem:24} {time.monotonic() - begin:5.1f} s  {told} {ran.problem}", flush=True)
 
 
-def judged(kept: Path) -> Proof | None:
+def judged(kept: Path, report: Report | None = None) -> Proof | None:
     """What is said of a run that was kept."""
     ran = pickle.loads(kept.read_bytes())
-    return None if ran.plan is None else judgement.judge(kept.stem, ran.plan, ran.blocks)
+    return None if ran.plan is None else judgement.judge(kept.stem, ran.plan, ran.blocks, report)
+
+
+def record(folder: Path, name: str) -> None:
+    """One program under nsys."""
+    program = (sys.executable, "-m", "benchmarks.prove_programs", name, "--steps", str(RECORDED))
+    boundby = (sys.executable, "-m", "boundby", "profile", "--force", "--format", "none")
+    subprocess.run((*boundby, "-o", str(folder / f"{name}.profile"), "--", *program), check=True)
+
+
+def agreements(folder: Path) -> str:
+    """The verdict by trace beside those of the experiments."""
+    lines = ["| program | by trace | by experiment | |", "| --- | --- | --- | --- |"]
+    for name in PROGRAMS:
+        place = folder / f"{name}.profile"
+        if not place.exists():
+            continue
+        report = analyze(place)
+        told = judgement.verdict_by_trace(report)
+        proofs = [judged(kept, report) for kept in sorted(folder.glob(f"{name}.*.pickle"))]
+        said = Counter(f"{proof.bound} ({proof.confidence})" for proof in proofs if proof)
+        agree = Counter(str(proof.agreement) for proof in proofs if proof)
+        by_trace = "nothing" if told is None else f"{SHORT_LABEL.get(told[0], told[0])} ({told[1].confidence})"
+        counts = (", ".join(f"{count} {what}" for what, count in of.most_common()) for of in (said, agree))
+        lines.append(f"| `{name}` | {by_trace} | {' | '.join(counts)} |")
+    return "\n".join(lines)
 
 
 def truths(name: str, proof: Proof) -> Mapping[str, Truth]:
@@ -139,11 +172,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", choices=[*PROGRAMS], action="append")
     parser.add_argument("--steps", type=int)
     parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--traces", action="store_true")
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args(arguments)
     options.folder.mkdir(parents=True, exist_ok=True)
     if options.table:
-        print(table(options.folder))
+        print(table(options.folder), agreements(options.folder), sep="\n\n")
+    elif options.traces:
+        for name in options.only or PROGRAMS:
+            record(options.folder, name)
     else:
         end = time.monotonic() + 60 * options.minutes
         names = options.only or [*PROGRAMS]

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from boundby.api import examine
-from boundby.capture.folder import SCRIPT_NAME
 from boundby.capture.launcher.program import lines
 from boundby.cli.main import main
+from boundby.trace.facts import LAUNCHING_SCRIPT
 from boundby.trace.stacks import LINE_MARK
 
 
@@ -70,7 +70,9 @@ def test_a_wait_has_the_line_it_was_seen_at(tmp_path: Path, is_ours: bool) -> No
             )
         if is_ours:
             database.execute("CREATE TABLE IF NOT EXISTS META_DATA_CAPTURE (name TEXT, value TEXT)")
-            database.execute("INSERT INTO META_DATA_CAPTURE VALUES ('PROCESS_0:ARGUMENT_0', ?)", (f"/t/{SCRIPT_NAME}",))
+            database.execute(
+                "INSERT INTO META_DATA_CAPTURE VALUES ('PROCESS_0:ARGUMENT_0', ?)", (f"/t/{LAUNCHING_SCRIPT}",)
+            )
     report = examine(export).report
     titles = [item.title for item in report.findings if item.rule.startswith("sync")]
     assert titles

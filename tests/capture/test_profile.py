@@ -16,6 +16,7 @@ import pytest
 
 import boundby
 from boundby.capture.locate import Nsys
+from boundby.trace.facts import LAUNCHING_SCRIPT
 from tests.capture.test_export import small_disk
 from tests.support.nsys import names
 from tests.support.profiling import RUN_TIMEOUT_S, Profiler, Ran
@@ -66,6 +67,7 @@ def test_the_analysis_follows_the_output(ran: Ran) -> None:
     assert "part" in view
     command = json.loads((ran.folder / "report.json").read_text())["trace"]["command"]
     assert command == f"{sys.executable} {ran.folder.parent / 'behave.py'} echo a b --format *"
+    assert LAUNCHING_SCRIPT not in (ran.folder / "report.md").read_text()  # no advice starts it, either
 
 
 def test_messages_are_short_and_on_stderr(ran: Ran) -> None:

@@ -224,18 +224,6 @@ def is_run(folder: Path) -> bool:
     return (folder / FACTS).is_file()
 
 
-#: What nsys starts in place of a program, and the program with it (`boundby.capture.session`).
-SCRIPT_NAME = "boundby-run"
-
-
-def typed_command(recorded: str | None) -> str | None:
-    """A command as the user typed it, from what nsys recorded of it: without the script in front."""
-    if recorded is None:
-        return None
-    script, found, program = recorded.partition(f"/{SCRIPT_NAME} ")
-    return program if found and script.startswith("sh ") else recorded
-
-
 def command_of(folder: Path) -> str | None:
     """The command of a run as run.json tells it; None where that is not to be had."""
     command = _told(folder).get("command")

@@ -23,9 +23,9 @@ from types import FrameType
 from msgspec import Struct
 
 from boundby.capture.child import ChildTimeoutError, Finished, run_child
-from boundby.capture.folder import SCRIPT_NAME
 from boundby.capture.locate import Nsys
 from boundby.model import door
+from boundby.trace.facts import LAUNCHING_SCRIPT
 from boundby.trace.vocabulary.last_words import INTERRUPTED, LastWords, last_words
 
 # Give the program the user's own streams, past nsys.
@@ -53,7 +53,7 @@ class Handover(Struct, frozen=True):
 
     def command(self, program: Sequence[str]) -> list[str]:
         """What nsys starts."""
-        return ["/bin/sh", str(self.folder / SCRIPT_NAME), *program]
+        return ["/bin/sh", str(self.folder / LAUNCHING_SCRIPT), *program]
 
     @property
     def pid(self) -> int | None:
@@ -77,7 +77,7 @@ def prepare(folder: Path, env: Mapping[str, str]) -> Handover:
     mask = os.umask(0)  # nsys zeroes it: the program's files would be anybody's to write
     os.umask(mask)
     script = f'{_SCRIPT}umask {mask:04o}\n{own}\nexec "$@" {take} {close}\n'
-    (folder / SCRIPT_NAME).write_bytes(os.fsencode(script))
+    (folder / LAUNCHING_SCRIPT).write_bytes(os.fsencode(script))
     return Handover(folder, {**env, "TMPDIR": str(folder)})
 
 

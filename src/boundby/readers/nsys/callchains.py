@@ -23,11 +23,10 @@ from boundby.readers.nsys.columnar import open_database
 from boundby.readers.nsys.database import MISSING, Database, Reads
 from boundby.readers.nsys.host_tables import NvtxEvent, domain_names
 from boundby.readers.nsys.identity import Identities, NamePool
-from boundby.trace.facts import TraceWarning
+from boundby.trace.facts import LAUNCHING_SCRIPT, TraceWarning
 from boundby.trace.stacks import LINE_MARK, Backtraces, Frames, StackEvents, StackSource, no_backtraces
 
 PYTHON_DOMAIN = "Python Backtrace"  # nsys 2023.4 to 2024.2 create it for both Python options
-_RECORDED = "boundby-run"  # the script that `boundby profile` has nsys start
 
 _CHAINS: tuple[tuple[StackSource, str, str, str], ...] = (
     (StackSource.SAMPLE, "COMPOSITE_EVENTS", "id", "SAMPLING_CALLCHAINS"),
@@ -153,7 +152,7 @@ def _line_marks(database: Database) -> Iterator[tuple[int, int, str]]:
     """The same of what ``boundby profile`` marked in a program that it recorded: the thread stands in the JSON."""
     if not database.has("META_DATA_CAPTURE", "value") or not database.has("NVTX_EVENTS", "globalTid"):
         return
-    if not list(database.rows(f"SELECT 1 FROM META_DATA_CAPTURE WHERE value LIKE '%/{_RECORDED}' LIMIT 1")):
+    if not list(database.rows(f"SELECT 1 FROM META_DATA_CAPTURE WHERE value LIKE '%/{LAUNCHING_SCRIPT}' LIMIT 1")):
         return  # looking through all marks takes time
     inline, by_id = (database.optional("NVTX_EVENTS", column) for column in ("text", "textId"))
     rows = database.rows(

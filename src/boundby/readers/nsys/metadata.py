@@ -14,7 +14,16 @@ from boundby.model.scale import LIST
 from boundby.readers.nsys import callchains, host_tables
 from boundby.readers.nsys.database import Database, Reads
 from boundby.readers.nsys.written import read_diagnostics
-from boundby.trace.facts import EXPORT_INCOMPLETE, Captured, Diagnostic, HostMachine, JobPlace, Severity, TraceWarning
+from boundby.trace.facts import (
+    EXPORT_INCOMPLETE,
+    LAUNCHING_SCRIPT,
+    Captured,
+    Diagnostic,
+    HostMachine,
+    JobPlace,
+    Severity,
+    TraceWarning,
+)
 from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary.profiler import has_started_cuda, why_no_cuda
 
@@ -134,12 +143,15 @@ def _session_start_ns(database: Database) -> int | None:
 
 
 def _command(capture: Mapping[str, str]) -> str | None:
+    """As it was typed: without the script in front."""
     program = capture.get("PROCESS_0:COMMAND")
     if not program:
         return None
     arguments: list[str] = []
     while (value := capture.get(f"PROCESS_0:ARGUMENT_{len(arguments)}")) is not None:
         arguments.append(value)
+    if arguments and PurePath(arguments[0]).name == LAUNCHING_SCRIPT:
+        return " ".join(arguments[1:])
     path = PurePath(program)  # ./main is what can be typed again; of a whole path the name tells enough
     return " ".join([path.name if path.is_absolute() else program, *arguments])
 
