@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from boundby.attribution.losses import filled
 from boundby.attribution.timeline import Timeline, build_timeline, select
 from boundby.attribution.windows import matching_ranges, parse_window, regions_matching, skipped_steps
-from boundby.capture.folder import command_of
 from boundby.model import door, heap
 from boundby.model.arrays import MISSING, unique
 from boundby.model.errors import OutOfBoundsError, SelectionError
@@ -658,7 +657,7 @@ def _describe(trace: Trace, timeline: Timeline, skip_first: int, late: Sequence[
         source=trace.source,
         nsys_version=trace.nsys_version,
         schema_version=trace.schema_version,
-        command=trace.command or command_of(Path(trace.path)),
+        command=trace.command,
         gpus=trace.gpus,
         captured=captured,
         warnings=(*warnings, *timeline.trace.warnings),

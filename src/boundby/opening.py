@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from boundby.capture.folder import (
     FACTS,
+    command_of,
     cycles_of,
     exit_code_of,
     find_in_folder,
@@ -57,6 +58,7 @@ def open_trace(
         trace = read_trace(database, name=name, source=source, progress=progress, room=room)
         if database != path:
             trace.backtraces.load()  # the export is about to go
+    trace = replace(trace, command=trace.command or command_of(path.parent))
     if is_run(folder) and (rank := rank_of(folder)) is not None:
         trace = replace(trace, place=JobPlace(*rank))
     if is_run(path.parent):

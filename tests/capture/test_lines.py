@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
+import sys
 import threading
 from pathlib import Path
 
@@ -78,3 +79,33 @@ def test_a_wait_has_the_line_it_was_seen_at(tmp_path: Path, is_ours: bool) -> No
     assert titles
     assert all(title.endswith(", at train (train.py:42)") == is_ours for title in titles)
     assert report.trace.captured.python_stacks == is_ours
+
+
+def seen_from(*calls: tuple[str, str]) -> list[tuple[str, str]]:
+    """What a look tells of functions of these names and files, each called by the one before it."""
+    seen: list[lines.Place] = []
+    inner = "seen.append(places(here()))"
+    for name, file in reversed(calls):
+        inner = f"exec(compile('def {name}():\\n ' + {inner!r} + '\\n{name}()', {file!r}, 'exec'), {{**globals()}})"
+    exec(inner, {"seen": seen, "places": lines.places, "here": lambda: sys._getframe(1)})
+    named = {name for name, _ in calls}
+    return [(code.co_name, Path(code.co_filename).name) for code, _ in seen[0] if code.co_name in named]
+
+
+def test_what_boundby_does_in_the_program_is_no_line_of_it() -> None:
+    torch, ours = "/x/site-packages/torch/_ops.py", "/home/me/boundby/capture/launcher/program/operator_ranges.py"
+    assert seen_from(("train", "/p/train.py"), ("call", torch), ("dispatch", ours)) == [
+        ("call", "_ops.py"),
+        ("train", "train.py"),
+    ]
+
+
+def test_a_look_tells_that_torch_goes_backward() -> None:
+    """The line that asked for it is no loop of the program's."""
+    place = seen_from(
+        ("train", "/p/train.py"),
+        ("backward", "/x/site-packages/torch/_tensor.py"),
+        ("run_backward", "/x/site-packages/torch/autograd/graph.py"),
+        ("call", "/x/site-packages/torch/_ops.py"),
+    )
+    assert place == [("call", "_ops.py"), ("run_backward", "graph.py"), ("train", "train.py")]

@@ -70,6 +70,8 @@ def line_of_spots(trace: Trace, spots: Iterable[Hotspot]) -> CodeLine | None:
         file, _, line = spot.module.rpartition(":")
         if file and line.isdigit():
             lines = [CodeLine(file, int(line), *(("", spot.symbol) if spot.is_source else (spot.symbol,)))]
+        elif spot.module.endswith(".py"):
+            return None  # the line is not told
         else:
             lines = [CodeLine(spot.module, None, spot.symbol)]
         if (own := own_line(lines)) is not None:
@@ -96,8 +98,8 @@ def own_line(stack: Iterable[CodeLine]) -> CodeLine | None:
 
 def _distance(line: CodeLine) -> int:
     """0: the user's own, 1: a library of models or servers, 2: none that he could change."""
-    if line.line:
-        return Frame(line.function, line.file, line.line).distance
+    if line.line or line.file.endswith(".py"):
+        return Frame(line.function, line.file, line.line or 0).distance
     if not line.file or _INSTALLED_BINARY.search(line.file) or _INSTALLED_BINARY.search(file_name(line.file)):
         return 2
     return 2 if _LINKED_IN.match(line.function) or is_plumbing(line.function, line.file) else 0

@@ -19,11 +19,12 @@ from boundby.model.expressions import expression
 from boundby.model.intervals import IntervalSet, contains, cut
 from boundby.trace.stacks import Backtraces, StackSource, file_name, is_interpreter, is_plumbing, is_user_python
 from boundby.trace.tables import Trace
+from boundby.trace.vocabulary.python import ENGINES, engine_of, is_boundby
 
 LEVELS = ("leaf", "user", "python")
 PYTHON_CODE = "(Python code)"  # the interpreter itself
 UNKNOWN = "(unknown)"
-_PYTHON_LINE = expression(r"(?:\.py|^In \[\d+\]):\d+$")  # a file's, or a cell's of a notebook
+_PYTHON_LINE = expression(r"(?:\.py|^In \[\d+\])(?::\d+)?$")  # a file's, or a cell's of a notebook; not told: none
 _NAME = expression(r"^[\w.<>]+$")
 # Longer names are cut.
 LONGEST_SYMBOL = 60
@@ -41,6 +42,8 @@ class Hotspot(Struct, frozen=True):
     @property
     def short_symbol(self) -> str:
         """The function as people call it; of a line of source where it stands."""
+        if self.is_engine:
+            return self.symbol
         return file_name(self.module) if self.is_source else short_symbol(self.symbol)
 
     @property
@@ -56,7 +59,13 @@ class Hotspot(Struct, frozen=True):
     @property
     def is_source(self) -> bool:
         """Whether the symbol is a line of Python and no function."""
-        return _PYTHON_LINE.search(self.module) is not None and _NAME.match(self.symbol) is None
+        is_named = self.is_engine or _NAME.match(self.symbol) is not None
+        return _PYTHON_LINE.search(self.module) is not None and not is_named
+
+    @property
+    def is_engine(self) -> bool:
+        """Whether torch works off there what it was told: a backward pass, an optimizer's step."""
+        return self.symbol in ENGINES.values()
 
     @property
     def label(self) -> str:
@@ -140,7 +149,7 @@ def _longest(
         inside = np.bincount(row[row >= 0], (end - start)[row >= 0]).astype(np.int64)
         rows = np.flatnonzero(inside)
         for frame, time_ns in zip(frames.of_rows(thread, rows), inside[rows].tolist(), strict=True):
-            key = (frame.function, f"{frame.file}:{frame.line}" if frame.line else "")
+            key = (frame.function, f"{frame.file}:{frame.line}" if frame.line else frame.file)
             found[key] = found.get(key, 0) + time_ns
     total = sum(found.values())
     ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))
@@ -153,9 +162,13 @@ def _function(stacks: Backtraces, stack: int, level: str) -> tuple[str, str]:
     if not frames:
         return UNKNOWN, ""
     if level == "python":
-        own = [frame for frame in frames if is_user_python(stacks.module(frame))]
-        frame = (own or frames)[0]
-        return stacks.symbol(frame), f"{stacks.module(frame)}:{int(stacks.frames.line[frame])}"
+        frames = [frame for frame in frames if not is_boundby(stacks.module(frame))]
+        if not frames:
+            return UNKNOWN, ""
+        own = next((place for place, frame in enumerate(frames) if is_user_python(stacks.module(frame))), 0)
+        engine = next((told for frame in frames[:own] if (told := engine_of(stacks.module(frame)))), "")
+        frame = frames[own]
+        return engine or stacks.symbol(frame), f"{stacks.module(frame)}:{int(stacks.frames.line[frame])}"
     if level == "leaf":
         return _named(stacks, frames[0])
     for frame in frames:

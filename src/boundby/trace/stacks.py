@@ -20,7 +20,7 @@ from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, r
 from boundby.model.errors import InputError, OutOfBoundsError
 from boundby.model.expressions import expression
 from boundby.model.intervals import IntervalSet, Nesting, StepFunction, nest, union
-from boundby.trace.vocabulary.python import Frame, read_frame, sleeps_on
+from boundby.trace.vocabulary.python import Frame, engine_of, is_boundby, is_profiler, read_frame, sleeps_on
 
 #: The text of an NVTX mark that ``boundby profile`` writes of a thread's Python line begins so; JSON follows.
 LINE_MARK = "boundby.line "
@@ -183,8 +183,8 @@ def _is_plumbing_binary(module: str) -> bool:
 
 
 def is_user_python(file: str) -> bool:
-    """True for a Python file that is neither installed (site-packages) nor part of Python itself."""
-    return bool(file) and not _LIBRARY_FILE.search(file)
+    """True for a Python file that is neither installed (site-packages) nor part of Python or boundby."""
+    return bool(file) and not _LIBRARY_FILE.search(file) and not is_boundby(file)
 
 
 def describe_frame(stacks: Backtraces, frame: int) -> str:
@@ -211,6 +211,7 @@ class FrameStacks:
     ) -> None:
         self._start_ns, self._end_ns, self._thread, self._name, self._names = start_ns, end_ns, thread, name, names
         self._nestings: dict[int, Nesting] = {}
+        self._before: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._start_ns)
@@ -224,6 +225,24 @@ class FrameStacks:
             rows = self.rows(thread)
             self._nestings[thread] = nest(self._start_ns[rows], self._end_ns[rows], ROUNDED_NS)
         return self._nestings[thread]
+
+    def _frame(self, thread: int, row: int) -> Frame:
+        """The frame of a row, counted from the thread's first. Those that were open when the recording began bear the
+        line that began it: nothing that they did later is of that line."""
+        frame = read_frame(self._names[self._name[self.rows(thread).start + row]])
+        if thread not in self._before:
+            self._before[thread] = self._open_before(thread)
+        return replace(frame, line=0) if row < self._before[thread] else frame
+
+    def _open_before(self, thread: int) -> int:
+        """How many of a thread's first frames, each within the one before it, led to the profiler's own."""
+        parent, names = self._nesting(thread).parent, self._name[self.rows(thread)]
+        for row, (around, name) in enumerate(zip(parent.tolist(), names.tolist(), strict=True)):
+            if around != row - 1:
+                return 0
+            if is_profiler(read_frame(self._names[name]).file):
+                return row
+        return 0
 
     def innermost(self, thread: int) -> StepFunction:
         """The innermost open frame over time, counted from the thread's first row; NOTHING (-1): none."""
@@ -266,19 +285,19 @@ class FrameStacks:
 
     def at(self, thread: int, time_ns: int) -> list[Frame]:
         """The frames that are open at an instant, innermost first."""
-        nesting, first = self._nesting(thread), self.rows(thread).start
+        nesting = self._nesting(thread)
         row = int(nesting.innermost.at(np.array([time_ns], np.int64))[0])
         found = []
         while row >= 0:
-            found.append(read_frame(self._names[self._name[first + row]]))
+            found.append(self._frame(thread, row))
             row = int(nesting.parent[row])
         return found
 
     def of_rows(self, thread: int, rows: npt.NDArray[Any]) -> list[Frame]:
         """For each innermost frame (as ``innermost`` counts) the frame that speaks of the program: of those open there
-        the innermost of the program's own code, else of a library, else the innermost."""
-        parent, first = self._nesting(thread).parent, self.rows(thread).start
-        names = self._name[first : first + len(parent)]
+        the innermost of the program's own code, else of a library, else the innermost. What torch works off by itself
+        (a backward pass) bears that name, at the line that asked for it."""
+        parent = self._nesting(thread).parent
         memo: dict[int, tuple[Frame, ...]] = {}
 
         def best(row: int) -> Frame:
@@ -288,7 +307,7 @@ class FrameStacks:
                 row = int(parent[row])
             above = memo[row] if row >= 0 else ()
             for inner in reversed(chain):
-                above = memo[inner] = _prefer(read_frame(self._names[names[inner]]), above)
+                above = memo[inner] = _prefer(self._frame(thread, inner), above)
             return above[0]
 
         return [best(row) for row in rows.tolist()]
@@ -296,7 +315,10 @@ class FrameStacks:
 
 def _prefer(frame: Frame, above: tuple[Frame, ...]) -> tuple[Frame, ...]:
     """The frame that speaks of the program, given the one that does so around it."""
-    return (frame,) if not above or frame.distance <= above[0].distance else above
+    if not above or frame.distance <= above[0].distance:
+        return (frame,)
+    engine = engine_of(frame.file)
+    return (replace(above[0], function=engine),) if engine else above
 
 
 def own_first(frames: list[Frame]) -> list[Frame]:

@@ -49,6 +49,10 @@ DISPATCH = (
     "The framework takes this time between operator and launch (Python, autograd, dispatch). Use fewer operators "
     "(torch.compile, a larger batch), or one CUDA graph for what repeats"
 )
+OF_TORCH = (
+    "torch works off there what it was told: no line of the program is a loop to vectorise. Fewer operators shorten "
+    "it: torch.compile, a larger batch, foreach=True or fused=True in the optimizer; what runs on the CPU, on the GPU"
+)
 OF_SERVER = (
     "It is the server's own code, between one launch and the next: CUDA graphs leave out most of it, and a step of "
     "more requests pays for it once for all of them"
@@ -81,6 +85,7 @@ def _matches(context: RuleContext, rows: Rows, *, in_warm_up: bool) -> Iterator[
         if own_ns < context.least_ns:
             continue  # it hardly runs: see preempted
         is_dispatch = bool(inside) and place.total_ns <= SHORT_NS * place.times
+        is_engine = bool(hot) and spots[0].is_engine
         core = f", {duration(waiting_ns)} of which it waits for a core" if waiting_ns > own_ns // 10 else ""
         yield match(
             context,
@@ -97,12 +102,14 @@ def _matches(context: RuleContext, rows: Rows, *, in_warm_up: bool) -> Iterator[
             if context.program.is_server
             else (DISPATCH, SLOWED)
             if is_dispatch
+            else (OF_TORCH,)
+            if is_engine
             else _advice(context, place, hot, is_sampled=bool(hot)),
             removed_least=None if in_warm_up else HALF,
             waiting_ns=waiting_ns,
             spots=spots,
         ).advising(
-            _remedy(hot, in_warm_up=in_warm_up, is_dispatch=is_dispatch or context.program.is_server),
+            _remedy(hot, in_warm_up=in_warm_up, is_dispatch=is_dispatch or is_engine or context.program.is_server),
             rest=rest_after(context, place),
             **({"function": spots[0].short_symbol} if hot else {}),
         )

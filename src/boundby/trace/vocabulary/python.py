@@ -34,6 +34,12 @@ _LIBRARIES = expression(
     r"^(?:transformers|diffusers|lightning|pytorch_lightning|lightning_fabric|timm|vllm|sglang|peft|trl|datasets"
     r"|tensorrt_llm|sentence_transformers|ultralytics|monai)/|/(?:vllm|sglang)/"
 )
+# What of boundby runs inside a program that it records; its workloads are programs.
+_BOUNDBY = expression(r"(?:^|/)boundby/(?:annotate|capture|experiment|integrations|measure)/")
+# Where torch works off what it was told, and what it does there: no line of the program decides how.
+_PROFILER = expression(r"(?:^|/)torch/(?:profiler/|autograd/profiler\.py)")
+_ENGINE = expression(r"(?:^|/)torch/(autograd|optim)/\w+\.py$")
+ENGINES = {"autograd": "backward pass", "optim": "optimizer step"}
 _INSTALLED = expression(r"(?:^|/)(?:site-packages|dist-packages)/|(?:^|/)lib/python\d[\d.]*/")
 #: Of a loader's range: it waits for processes that make its batches.
 WAITS_FOR_WORKERS = expression(r"^enumerate\(DataLoader\)#_MultiProcessing")
@@ -42,7 +48,7 @@ LOADER = expression(r"^enumerate\(DataLoader\)#")
 
 
 class Frame(Struct, frozen=True, dict=True):
-    """A Python function, or one of C that Python calls. ``line`` 0: of C, or not told."""
+    """A Python function, or one of C that Python calls, without a file. ``line`` 0: not told."""
 
     function: str
     file: str
@@ -51,17 +57,34 @@ class Frame(Struct, frozen=True, dict=True):
     @property
     def label(self) -> str:
         """``step (train.py:31)``, ``Tensor.item``."""
-        return f"{self.function} ({self.file.rsplit('/', 1)[-1]}:{self.line})" if self.line else self.function
+        line = f":{self.line}" if self.line else ""
+        return f"{self.function} ({self.file.rsplit('/', 1)[-1]}{line})" if self.file else self.function
 
     @cached_property
     def distance(self) -> int:
         """How far from the program's own code: 0 its own, 1 a library of models or servers, 2 a framework or Python."""
-        if not self.line or _FRAMEWORKS.search(self.file):
+        if not self.file or _FRAMEWORKS.search(self.file) or is_boundby(self.file):
             return 2
         inside = _INSTALLED.split(self.file)[-1]
         if _FRAMEWORKS.search(inside) or inside.split("/")[0].removesuffix(".py") in sys.stdlib_module_names:
             return 2
         return 1 if _LIBRARIES.search(inside) or inside != self.file else 0
+
+
+def is_profiler(file: str) -> bool:
+    """Whether a Python file is the profiler's, or boundby's, which starts it."""
+    return is_boundby(file) or _PROFILER.search(file) is not None
+
+
+def is_boundby(file: str) -> bool:
+    """Whether a Python file is boundby's own."""
+    return _BOUNDBY.search(file) is not None
+
+
+def engine_of(file: str) -> str:
+    """What torch does in a file of its own that works off what it was told (``backward pass``); else empty."""
+    found = _ENGINE.search(file)
+    return ENGINES[found[1]] if found else ""
 
 
 @lru_cache(maxsize=1 << 16)

@@ -26,6 +26,8 @@ MOST_THREADS = 4  # the main thread first: others rarely launch
 MOST_OWN, DEEPEST = 3, 60  # frames of the program's own code that are told, and frames that are looked at
 MOST_TEXTS = 10_000  # marks that are kept ready
 _LIBRARY = ("site-packages", "dist-packages", f"{os.sep}python3", "<frozen ")
+_BOUNDBY = tuple(f"{os.sep}boundby{os.sep}{room}{os.sep}" for room in ("annotate", "capture"))
+_ENGINE = tuple(f"{os.sep}torch{os.sep}{part}{os.sep}" for part in ("autograd", "optim"))
 
 
 class LineSampler:
@@ -82,23 +84,28 @@ class LineSampler:
 
 
 def places(frame: FrameType | None) -> Place:
-    """The nearest frame, and the nearest ones of the program's own code, each with its line."""
+    """The nearest frame, the nearest ones of the program's own code, and before them the one in which torch works off
+    what it was told; each with its line. boundby's own are none."""
     found: list[tuple[CodeType, int]] = []
-    own = 0
+    own, is_told = 0, False
     for _ in range(DEEPEST):
         if frame is None or own == MOST_OWN:
             break
-        is_own = _is_own(frame.f_code.co_filename)
-        if is_own or not found:
+        of = _whose(frame.f_code.co_filename)
+        is_engine = of == "engine" and not own and not is_told
+        if of == "own" or is_engine or (not found and of != "boundby"):
             found.append((frame.f_code, frame.f_lineno or 0))
-            own += is_own
+            own += of == "own"
+            is_told |= of == "engine"
         frame = frame.f_back
     return tuple(found)
 
 
 @cache
-def _is_own(file: str) -> bool:
-    return not any(part in file for part in _LIBRARY)
+def _whose(file: str) -> str:
+    """``boundby``, ``engine`` (torch's autograd and optimizers), ``library``, ``own``."""
+    kinds = (("boundby", _BOUNDBY), ("engine", _ENGINE), ("library", _LIBRARY))
+    return next((kind for kind, parts in kinds if any(part in file for part in parts)), "own")
 
 
 def begin(torch: Any) -> None:
