@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from boundby.claims.checklist import LOW_UTILIZATION
-from boundby.claims.subject import BOUGHT, NO_REPLAY, Subject, Told
+from boundby.claims.checklist import LOW_UTILIZATION, MANY_SYNCS_PER_MS
+from boundby.claims.subject import BOUGHT, FOUND, NO_REPLAY, REPLAYED, Subject, Told
 from boundby.evidence.code_lines import line_of_calls
 from boundby.evidence.collectives import is_exchange
 from boundby.evidence.device_work import SHORT_KERNEL_NS, device_work, kernel_name
 from boundby.evidence.feeders import SATURATED
 from boundby.evidence.host_idleness import is_in_operators
+from boundby.evidence.items import items
 from boundby.evidence.kernel_limits import kernel_word, limits, shape
 from boundby.evidence.wait_chains import wait_chain
 from boundby.model.causes import BOUND_LABEL, Cause
+from boundby.model.expressions import expression
 from boundby.model.gpus import Gpu, all_gpus, find_gpu
 from boundby.model.scale import HALF, QUARTER, SMALL
-from boundby.model.units import count, duration, percent, size
+from boundby.model.units import count, duration, percent, place, size
 from boundby.replay.predictor import ReplayStep
 from boundby.replay.removals import Faster
 from boundby.results.report import DeviceReport
@@ -26,6 +29,9 @@ from boundby.rules import remedies
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.kernel_names import ATTENTIONS, MATMULS, KernelKind, kernel_label
 
+# What only a program that trains has in its names.
+_TRAINS = expression(r"backward|[wd]grad|optimi[sz]er|train|adam|sgd|multi_tensor", re.IGNORECASE)
+_ONE_SIDE = frozenset((Cause.SYNC.key, Cause.CPU.key))
 # A kernel made faster by hand: a quarter is often found, twice as fast sometimes.
 KERNEL_LEAST, KERNEL_MOST = 1.25, 2.0
 # A third more work in each saves a quarter of the launches, twice as much half of them.
@@ -170,6 +176,19 @@ def _arithmetic(today: Gpu, other: Gpu, precision: str) -> float:
     return (other.tflops(precision) or other.fp32_tflops) / (today.tflops(precision) or today.fp32_tflops)
 
 
+def _engine(subject: Subject) -> Told | None:
+    """For inference: it fuses chains and chooses kernels, as two other changes do one by one."""
+    names = (*subject.context.tree.name, *(one.name for one in subject.part.kernels.top))
+    if subject.is_part or any(map(_TRAINS.search, names)):
+        return None
+    parts = [subject.found(key) for key in ("gpu_compute.fuse", "gpu_compute.lower-precision")]
+    savings = [one.saving_ns for one in parts if one is not None and one.saving_ns is not None]
+    if not savings:
+        return _quantize(subject)
+    saving = max(low for low, _ in savings), min(sum(high for _, high in savings), subject.window_ns)
+    return Told("it fuses what can be fused and chooses a kernel for each layer, in the precision allowed", saving)
+
+
 def _quantize(subject: Subject) -> Told | None:
     if subject.is_part or subject.kind_share(*MATMULS, *ATTENTIONS) < MATRIX_SHARE:
         return None
@@ -178,12 +197,62 @@ def _quantize(subject: Subject) -> Told | None:
 
 def _larger_batch(subject: Subject) -> Told | None:
     found, median = subject.found("cuda_api.larger-batch"), subject.part.kernels.median_ns
+    if not subject.is_part and items(subject.context) is not None:
+        return None  # how many there are is on record
     if found or subject.is_part or median is None or median > SHORT_KERNEL_NS:
         return found
     whole = subject.context.saving(("cuda_api",))
     saving = None if whole is None else (round(whole[0] * BATCH_LEAST), round(whole[1] * BATCH_MOST))
     because = f"the median kernel takes {duration(median)}; twice the work in each launch needs half as many of them"
     return Told(because if saving else f"no number: {because}", saving)
+
+
+def _one_batch(key: str) -> Callable[[Subject], Told | None]:
+    """As many items as the trace shows in a step, worked on at once."""
+
+    def told(subject: Subject) -> Told | None:
+        context = subject.context
+        found = None if subject.is_part else items(context)
+        if found is None or (saving := found.saving(context)) is None:
+            return None
+        row, facts = remedies.by_key()[key], {**subject.facts, "items": count(found.each)}
+        return Told(
+            f"{found.text} (in {place(context.path(found.region))}); one batch of them needs one round",
+            saving,
+            title=row.words(facts),
+            code=row.code(context.program, facts),
+            rank=FOUND if found.is_named else REPLAYED,
+            is_shown=found.is_named,
+            causes=frozenset(),
+        )
+
+    return told
+
+
+def _more_between_waits(subject: Subject) -> Told | None:
+    """Twice the work between two waits: half of them are left for the same items."""
+    whole = None if subject.is_part else subject.context.saving(("sync",))
+    if not whole or items(subject.context) is not None:
+        return None
+    return Told(
+        "twice the work between two waits needs half as many of them for the same items",
+        (round(whole[0] * BATCH_LEAST), round(whole[1] * BATCH_MOST)),
+    )
+
+
+def _on_cpu(subject: Subject) -> Told | None:
+    """Where the GPU's part is small and waits are many: what a program saves that does the kernels' work in no time on
+    the CPU is also how long it may take for it."""
+    part, kernels = subject.part, subject.part.kernels
+    is_small = subject.busy_ns <= QUARTER * subject.window_ns and (kernels.median_ns or 0) <= SHORT_KERNEL_NS
+    if subject.is_part or not is_small or (part.sync.per_ms or 0.0) < MANY_SYNCS_PER_MS:
+        return None
+    told = subject.replayed(remedies.by_key()["sync.on-cpu"].scenario, "")
+    if not told.saving_ns or not told.saving_ns[1]:
+        return None
+    cost = duration(told.saving_ns[1])
+    because = f"the kernels take {duration(kernels.total_ns)}; with launches, copies and waits they cost {cost}"
+    return told._replace(because=f"{because}. A CPU that does their work in less time wins", causes=frozenset())
 
 
 def _read_later(subject: Subject) -> Told | None:
@@ -213,9 +282,13 @@ def _in_chain(subject: Subject, found: Told | None) -> Told | None:
 
 
 def _one_side(subject: Subject) -> Told | None:
-    row = remedies.by_key()["sync.one-side"]
+    """What the host computes between two waits goes to the device: operators, where they are seen to run there."""
+    row, found = remedies.by_key()["sync.one-side"], subject.found("cpu.move-to-device")
     told = None if subject.is_part else subject.replayed(row.scenario, row.because)
-    return told and told._replace(causes=frozenset((Cause.SYNC.key, Cause.CPU.key)))
+    if told is None or told.saving_ns is None or found is None or found.saving_ns is None:
+        return told and told._replace(causes=_ONE_SIDE)
+    saving = (min(found.saving_ns[0], told.saving_ns[1]), told.saving_ns[1])
+    return found._replace(saving_ns=saving, title="", command=told.command, causes=_ONE_SIDE)
 
 
 def _find_host_code(subject: Subject) -> Told | None:
@@ -350,8 +423,12 @@ COUNTED: Mapping[str, Callable[[Subject], Told | None]] = {
     "gpu_compute.lower-precision": _lower_precision,
     "gpu_compute.better-kernels": _better_kernels,
     "gpu_compute.bigger-gpu": _bigger_gpu,
+    "gpu_compute.inference-engine": _engine,
     "gpu_compute.quantize-or-prune": _quantize,
     "cuda_api.larger-batch": _larger_batch,
+    **{key: _one_batch(key) for key in ("cuda_api.one-batch", "sync.one-batch")},
+    "sync.larger-batch": _more_between_waits,
+    **dict.fromkeys(("cuda_api.on-cpu", "sync.on-cpu"), _on_cpu),
     "sync.remove-waits": _remove_waits,
     "sync.read-back-later": _read_later,
     "sync.one-side": _one_side,

@@ -42,7 +42,7 @@ class Told(NamedTuple):
     where: CodeLine | None = None
     rule: str = ""  # that found it
     is_shown: bool = True  # the trace shows what is wrong; False: somebody has to look for it
-    causes: frozenset[str] = frozenset()  # of which it takes time; empty: its rule's, else its pattern's
+    causes: frozenset[str] | None = None  # of which it takes time; empty: of any; None: its rule's, else its pattern's
 
 
 class Subject(Struct, frozen=True, kw_only=True, dict=True):
@@ -74,7 +74,9 @@ class Subject(Struct, frozen=True, kw_only=True, dict=True):
         if told.saving_ns is None:
             return told
         rule = rules().get(told.rule)
-        causes = told.causes or (rule.takes if rule is not None else frozenset()) or frozenset((bound,))
+        causes = told.causes
+        if causes is None:
+            causes = (rule.takes if rule is not None else frozenset()) or frozenset((bound,))
         region = self.part.path if isinstance(self.part, RegionReport) else None
         claim = Claim(bound, causes, ClaimedSaving(*told.saving_ns), region)
         saving = self.wholes.closed(claim, None if self.is_part else [self.device_id])

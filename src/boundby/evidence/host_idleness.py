@@ -24,6 +24,7 @@ from boundby.evidence.batches import batch_uploads
 from boundby.evidence.collectives import MESSAGE_NAME
 from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.feeders import FEEDING, is_held_by_input, keeps_up_with_steps, started_processes, workers
+from boundby.evidence.host_operators import operators_on_cpu
 from boundby.evidence.hotspots import UNKNOWN, Hotspot, are_sampled, hottest
 from boundby.evidence.operators import is_operator
 from boundby.evidence.pace import external_pace
@@ -85,6 +86,7 @@ class Idleness(IntEnum):
     PAGES = 6  # touches managed memory that lies on the GPU, page after page
     PACE = 7  # is done until work arrives, at a pace that something outside sets
     FIRST = 8  # fetches the first batch of many, which has no work to hide behind: of no rule, and in no saving
+    OPERATOR = 9  # an operator of PyTorch computes on the CPU
 
 
 class HostPieces(Struct, frozen=True, dict=True):
@@ -188,6 +190,8 @@ def host_pieces(context: RuleContext) -> HostPieces:
         kind[is_phase[stretch] & ~messages] = Idleness.PHASE
         kind[cause == Cause.INIT] = Idleness.SETUP
         kind[is_page > 0] = Idleness.PAGES
+    work = np.flatnonzero(is_any(kind, (Idleness.WORK, Idleness.PHASE)))
+    kind[work[_in_operators(context, start[work])]] = Idleness.OPERATOR
     kind[context.regions_where(INPUT_NAME.search)[region] | _takes_next(context, start, thread)] = Idleness.INPUT
     pieces = HostPieces(start, end, cause.astype(np.int8, copy=False), region, thread, call, kind, batch_bytes, regions)
     others = is_any(kind, (Idleness.WAIT, Idleness.WORK, Idleness.PHASE)) & ~messages
@@ -201,6 +205,15 @@ def host_pieces(context: RuleContext) -> HostPieces:
         kind[others & (end > pace.low_ns) & (start < pace.high_ns)] = Idleness.PACE
     kind[_for_first_batch(context, pieces)] = Idleness.FIRST
     return pieces
+
+
+def _in_operators(context: RuleContext, start_ns: Int) -> Bool:
+    """Which of these instants lie in an operator that computes on the CPU."""
+    rows, ranges = operators_on_cpu(context), context.trace.ranges
+    if not context.timeline.devices or not len(rows):
+        return np.zeros(len(start_ns), bool)
+    inside: Bool = contains(union(ranges.start_ns[rows], ranges.end_ns[rows]), start_ns) >= 0
+    return inside
 
 
 def _once_a_thread(columns: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:

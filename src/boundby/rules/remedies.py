@@ -23,6 +23,7 @@ UNTOLD = {
     "thread": "launching thread",
     "work": "the GPU's work",
     "late": "one rank",
+    "items": "N",
 }
 
 
@@ -120,6 +121,20 @@ TABLE: tuple[Remedy, ...] = (
         "of the chain.",
         needs="shapes that do not change at every step",
         caution="the time is in a few large matrix kernels: there is nothing to fuse",
+    ),
+    Remedy(
+        bound="gpu_compute",
+        id="inference-engine",
+        title="Run the model in an inference engine",
+        do={
+            "torch": "model = torch_tensorrt.compile(model, inputs=[sample])  # or torch.onnx.export, and ONNX Runtime",
+            "tensorflow": "trt.TrtGraphConverterV2(input_saved_model_dir=path).convert()",
+        },
+        text="TensorRT and ONNX Runtime fuse layers and try several kernels for each, in FP16 or INT8 where that is"
+        " allowed. A compiler fuses; an engine also chooses.",
+        needs="inference, a model that can be exported, and time to build the engine for its shapes",
+        caution="training, or shapes that change with every input",
+        kinds=("torch", "tensorflow"),
     ),
     Remedy(
         bound="gpu_compute",
@@ -343,6 +358,20 @@ TABLE: tuple[Remedy, ...] = (
         text="Add values up on the device, copy them without blocking, look at them a step later.",
         needs="a value that nobody looks at in the same step",
         caution="the loop ends on that value",
+    ),
+    Remedy(
+        bound="sync",
+        id="larger-batch",
+        title="Put more work between two waits",
+        do={
+            "torch": "DataLoader(dataset, batch_size=2 * batch_size)",
+            "jax": "batch_size = 2 * batch_size",
+            "directives": "#pragma acc wait  // after several loops, not after each",
+            "cpp": "if (i % 8 == 7) cudaStreamSynchronize(stream);  // after several pieces, not after each",
+        },
+        text="A larger batch waits as often for more items: twice the work between two waits needs half of them.",
+        needs="memory on the device, and a program that may take more items at a time",
+        caution="latency of one item counts",
     ),
     Remedy(
         bound="sync",
@@ -938,6 +967,39 @@ TABLE: tuple[Remedy, ...] = (
         rules=("trace-graph-level",),
         do={"any": "boundby profile -- $program"},
         is_search=True,
+    ),
+    *(
+        Remedy(
+            bound=bound,
+            id="on-cpu",
+            title="Run it all on the CPU",
+            do={"torch": "boundby measure devices FILE.py:FUNCTION  # from which size on the GPU pays"},
+            text="Where the device has little to do and the host waits for it again and again, the CPU may be faster"
+            " alone: it needs no launch, no copy and no wait.",
+            needs="work that is small for a CPU, and code that also runs there",
+            caution="sizes will grow: from some size on the GPU pays",
+            scenario="no_sync+no_launch_overhead+infinite_gpu+copies_free",
+        )
+        for bound in ("cuda_api", "sync")
+    ),
+    *(
+        Remedy(
+            bound=bound,
+            id="one-batch",
+            title="Work on $items items as one batch",
+            do={
+                "torch": "out = model(torch.stack(items))  # in place of $items calls with one item each",
+                "jax": "out = jax.vmap(model)(items)  # in place of $items calls with one item each",
+                "python": "out = model(np.stack(items))  # in place of $items calls with one item each",
+                "cpp": "step<<<dim3(blocks, $items), threads>>>(items);  // blockIdx.y chooses the item",
+                "directives": "#pragma acc parallel loop collapse(2)  // over all $items items and their elements",
+            },
+            text="A loop over items launches the same kernels for each of them, and often waits for each. One batch"
+            " launches them once and waits once, and small kernels take hardly any longer for all items than for one.",
+            needs="items of one size that do not depend on each other, and memory for all of them",
+            caution="they are layers, or steps in time: each needs the one before",
+        )
+        for bound in ("cuda_api", "sync")
     ),
 )
 

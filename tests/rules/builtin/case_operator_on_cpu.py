@@ -24,4 +24,4 @@ def without_ranges() -> Source:
     return without(on_the_cpu(), "ranges")
 
 
-CASES = RuleCases(positive=on_the_cpu, negative=on_the_device, missing=without_ranges, also=("host-work",))
+CASES = RuleCases(positive=on_the_cpu, negative=on_the_device, missing=without_ranges)

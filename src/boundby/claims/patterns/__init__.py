@@ -33,6 +33,7 @@ _BLANKS = {
     "mask": "",
     "jax_mask": "",
     "larger": "4",
+    "items": "N",
     "gpu": "1",
     "work": "other work",
     "job": "boundby job REPORT",

@@ -166,6 +166,19 @@ def is_step(name: str) -> bool:
     return _STEP.search(name) is not None or is_label(name)
 
 
+# Rounds of which each needs the result of the one before: parts of a model, steps in time.
+_IN_TURN = expression(
+    r"layer|block|feature|stage|encoder|decoder|module|level|step|iter|epoch|batch|token|decode|stack|time|turn|rep"
+    r"|(?<![a-z])(?:h|t|run|trial)(?![a-z])",
+    re.IGNORECASE,
+)
+
+
+def is_item(name: str) -> bool:
+    """True if a folded name is numbered, and does not say that it needs the one before: ``item *``, ``crop *``."""
+    return "*" in name and not is_label(name) and _IN_TURN.search(name) is None
+
+
 # A number at the end of a word; names are told by regular expressions that ask for one and not for which.
 _NUMBER = expression(r"[0-9]+(?![A-Za-z0-9])")
 # The same, but none that is part of a word: `c10::` stays.
