@@ -14,7 +14,7 @@ from boundby.evidence.collectives import is_exchange
 from boundby.evidence.device_work import SHORT_KERNEL_NS, device_work, kernel_name
 from boundby.evidence.feeders import SATURATED
 from boundby.evidence.host_idleness import is_in_operators
-from boundby.evidence.items import items
+from boundby.evidence.item_rounds import items
 from boundby.evidence.kernel_limits import kernel_word, limits, shape
 from boundby.evidence.wait_chains import wait_chain
 from boundby.model.causes import BOUND_LABEL, Cause
