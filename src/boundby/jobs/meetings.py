@@ -31,8 +31,8 @@ HOSTS_TOGETHER_SHARE = SMALL
 _NOISE_NS = 2_000
 #: Of the collectives of a group so many may end on one rank before the last has begun: else they are none.
 IMPOSSIBLE_SHARE = 0.02
-#: So many collectives, at the least, tell a clock's drift.
-LEAST_FOR_DRIFT = 8
+#: So many collectives, at the least, tell a clock's drift: three in each half.
+LEAST_FOR_DRIFT = 6
 #: So many collectives of a group, at the most, tell who meets whom.
 _MOST_LOOKED_AT = 1_000
 _ROUNDS = 4
@@ -447,9 +447,8 @@ def _plausible(members: list[_MeetingLane]) -> bool:
 
 
 def _spread(members: list[_MeetingLane]) -> float:
-    """How far ends lie apart, the median of the worst rank, once a constant (and drift) is taken off, and how large
-    that is on clocks that are set; infinite for those that can be no group: other kinds, another order, or ends that
-    nothing brings together."""
+    """How far ends lie apart, the median of the worst rank, once a constant (and drift) is taken off; infinite for
+    those that can be no group: other kinds, another order, or ends that nothing brings together."""
     leader = _longest(members)
     places = [lane.place_in(leader) for lane in members]
     shared = min(place + len(lane.rows) for place, lane in zip(places, members, strict=True)) - max(places)
@@ -472,8 +471,11 @@ def _spread(members: list[_MeetingLane]) -> float:
     if all(lane.is_host for lane in members):
         together = max(together, HOSTS_TOGETHER_SHARE * float(np.median(np.diff(leader.end))))
     impossible = ((end - shift).min(axis=0) + together < (start - shift).max(axis=0)).mean()
-    off = float(np.abs(np.median(shift, axis=1)).max()) if all(lane.is_set for lane in members) else 0.0
-    return left + off if left < together and impossible <= IMPOSSIBLE_SHARE else np.inf
+    if all(lane.is_set for lane in members):  # clocks that are set can only have drifted since
+        together = min(
+            together, float(TOGETHER_NS + MOST_DRIFT * np.ptp(end[0]) - np.abs(np.median(shift, axis=1)).max())
+        )
+    return left if left < together and impossible <= IMPOSSIBLE_SHARE else np.inf
 
 
 def _longest(members: list[_MeetingLane]) -> _MeetingLane:
