@@ -586,12 +586,13 @@ LEAST_WORTH, LEAST_RANDOM_WORTH = 0.04, 0.06
 
 
 def draw(seed: int, plants: int, *, large: bool = False) -> Job:
-    """A job with so many plants, each of which would cost at least `LEAST_WORTH` alone."""
+    """A job with so many plants, each of which would cost at least `LEAST_WORTH` alone, and can be told by a trace."""
     for turn in range(100):
         chance = random.Random(f"job {seed} {turn}")
         job = _draw_shape(chance, seed * 100 + turn, large)
         job = replace(job, plants=tuple(_draw_plants(chance, job, plants)))
-        if len(job.plants) < plants:
+        slow = {plant.where for plant in job.plants} - {None}
+        if len(job.plants) < plants or len(slow) == job.ranks == 2:  # of two slow ranks nobody can say what is usual
             continue
         healthy = length_ns(simulate(job.without(*job.plants))) if plants else 0
         alone = [job.without(*(other for other in job.plants if other != plant)) for plant in job.plants]
@@ -653,8 +654,11 @@ def _draw_plants(chance: random.Random, job: Job, count: int) -> Iterator[Plant]
         kinds.append("slow_link")
     places = chance.sample(range(job.ranks), min(count, job.ranks))
     chosen = chance.sample(kinds, min(count, len(kinds)))
-    if {"uneven_batch", "sequence_lengths"} & set(chosen) and len({CAUSE_OF[kind] for kind in chosen}) < len(chosen):
+    is_one_cause = len({CAUSE_OF[kind] for kind in chosen}) < len(chosen)
+    if {"uneven_batch", "sequence_lengths"} & set(chosen) and is_one_cause:
         return  # ten percent more cannot be told from chance where steps differ by thirty
+    if "slow_machine" in chosen and is_one_cause and len({job.host(rank) for rank in places}) < len(places):
+        return  # one rank has one excess, whatever made it
     for kind, rank in zip(chosen, places, strict=False):
         if kind == "uneven_stage":
             yield Plant(kind, chance.randrange(job.pipeline), chance.uniform(0.25, 0.8))

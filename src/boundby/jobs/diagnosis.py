@@ -348,7 +348,7 @@ class _Search:
         self.least_ns = LEAST_SHARE * job.length_ns
         self.factor = np.ones_like(job.time)  # what has been removed so far
         self.transfer: Float | None = None
-        self.evened: BoolArray | None = None  # keys that are even within steps, too
+        self.evened = np.zeros(len(job.cause), bool)  # keys that are even within steps, too
         self.by_cause = np.stack([(job.cause == cause) for cause in range(len(CAUSES))], axis=1).astype(np.float64)
         self.has_peers = np.zeros(len(job.summaries), bool)
         self._look()
@@ -471,8 +471,11 @@ class _Search:
             chance.append(turns)
         if job.steps > 1:
             chance = self._micro_batches(chance)
-        if self.evened is not None:  # that may have hidden a rank or a stage
+        if self.evened.any():  # that may have hidden a rank or a stage
             culprits += [*self._ranks(frozenset(one for each in culprits for one in each.ranks)), *self._stages()]
+            turns = self._random()
+            if turns is not None and turns.saving_ns >= LEAST_RANDOM_SHARE * self._length():
+                chance.append(turns)
         # Where ranks take turns in this, that it befell one more often is chance, too.
         for place, turn in enumerate(chance):
             same = [one for one in culprits if one.kind == "exceptions" and one.cause == turn.cause]
@@ -497,7 +500,7 @@ class _Search:
 
     def _lengths(self, factors: Sequence[Float]) -> Float:
         """As `_length`, for each of these factors."""
-        if self.evened is not None:
+        if self.evened.any():
             return np.array([self.job.even_length(factor, self.transfer, self.evened) for factor in factors])
         return self.job.lengths(factors, [self.transfer] * len(factors))
 
@@ -769,12 +772,12 @@ class _Search:
         clipped = self.factor * np.where(odd, np.minimum(usual, 1), 1)
         found = []
         for instead in (clipped, even):  # exceptions first: where they explain it, the rest is ordinary
-            by_key = np.maximum(job.time * (self.factor - instead), 0).sum(axis=(0, 1))
+            by_key = np.where(self.evened, 0, np.maximum(job.time * (self.factor - instead), 0).sum(axis=(0, 1)))
             cause = int(np.argmax(by_key @ self.by_cause))
             if cause in _LASTING:
                 return None
             only = np.where(job.cause == cause, instead, self.factor)
-            saving = now - float(job.lengths([only], [self.transfer])[0])
+            saving = now - self._length(only)
             keys = np.flatnonzero(job.cause == cause)
             if len(keys):
                 region = job.regions[int(job.region[int(keys[np.argmax(by_key[keys])])])]

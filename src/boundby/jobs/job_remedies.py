@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from boundby.jobs.diagnosis import Chance, Culprit, Job
 from boundby.model.causes import Cause
-from boundby.model.scale import NEARLY_ALL
+from boundby.model.scale import HALF, NEARLY_ALL
 
 _BY_CAUSE = {
     Cause.HOST_BLOCKED: "feed",
@@ -69,14 +69,17 @@ def lengths_differ(job: Job) -> bool:
 
 
 def folded(culprits: Sequence[Culprit], hosts: Sequence[str]) -> list[Culprit]:
-    """``culprits`` with all ranks of one machine as that machine, and ranks that are slow alike, and of which the job
-    gains only by all together (each has the same share of that), as one."""
+    """``culprits`` with all ranks of one machine as that machine, where none is far slower than the others, and ranks
+    that are slow alike, and of which the job gains only by all together (each has the same share of that), as one."""
     left, found = list(culprits), []
     for host in sorted({*hosts} - {""}) if len(set(hosts)) > 1 else ():
         of_host = {rank for rank, name in enumerate(hosts) if name == host}
         for cause in sorted({one.cause for one in left}):
             same = [one for one in left if (one.kind, one.cause) == ("rank", cause) and set(one.ranks) <= of_host]
-            if len(of_host) > 1 and len(same) == len(of_host):
+            is_alike = min((one.excess_ns for one in same), default=0) >= HALF * max(
+                (one.excess_ns for one in same), default=0
+            )
+            if len(of_host) > 1 and len(same) == len(of_host) and is_alike:
                 found.append(replace(_as_one(same), kind="machine"))
                 left = [one for one in left if one not in same]
     alike: dict[tuple[object, ...], list[Culprit]] = {}

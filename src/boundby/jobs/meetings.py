@@ -7,7 +7,7 @@ sampled one), the offset that brings most ends together decides.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from functools import cached_property
 from typing import NamedTuple
@@ -35,6 +35,8 @@ IMPOSSIBLE_SHARE = 0.02
 LEAST_FOR_DRIFT = 6
 #: So many collectives of a group, at the most, tell who meets whom.
 _MOST_LOOKED_AT = 1_000
+#: So many ends of what two sets of ranks pass on, at the most, tell how far their clocks are apart.
+_MOST_BRIDGED = 300
 _ROUNDS = 4
 #: Ranks of one job share at least so many of the collectives of the one that has fewer.
 MATCHED_SHARE = HALF
@@ -157,6 +159,12 @@ class Aligned(Struct, frozen=True):
     notes: tuple[str, ...]
     begin_together: bool = False  # all ranks stand in one report, from MPI_Init on
 
+    @property
+    def together(self) -> list[int]:
+        """Per rank the first of those whose clocks are set with its own, since they meet, at once or by others."""
+        groups = (self.matched.groups[one] for one in set(self.matched.group.tolist()))
+        return joined(len(self.clocks), groups)
+
 
 class _MeetingLane:
     """One rank's collectives of one group: rows in order. ``kind``: indexes into ``kinds``, the same list for all."""
@@ -169,14 +177,12 @@ class _MeetingLane:
         self.base_ns = summary.base_ns
         self.is_host = bool((table.stream[rows] == UNKNOWN).all())
         self.start, self.end = table.start_ns[rows], table.end_ns[rows]
-        self.of, self.is_set = summary.name, False
+        self.of, self.clock = summary.name, UNKNOWN
 
-    def on(self, clock: Clock) -> _MeetingLane:
-        """The same on the job's clock, where that is known."""
-        if not clock.matched:
-            return self
-        lane = copy(self)
-        lane.start, lane.end, lane.base_ns, lane.is_set = clock.at(self.start), clock.at(self.end), 0, True
+    def on(self, aligned: Aligned) -> _MeetingLane:
+        """The same on the job's clock, as far as that is known: lanes with the same ``clock`` are on one."""
+        lane, at = copy(self), aligned.clocks[self.rank].at
+        lane.start, lane.end, lane.base_ns, lane.clock = at(self.start), at(self.end), 0, aligned.together[self.rank]
         return lane
 
     def is_like(self, other: _MeetingLane) -> bool:
@@ -234,16 +240,16 @@ def align(summaries: Sequence[RankSummary]) -> Aligned:
         if not _into(blocks, notes, name, expected, members, len(summaries)):
             passing += members
     # Where nothing tells who meets whom, ends do: on the clocks that those groups set whose ranks are told.
-    clocks = _settle(summaries, blocks, notes).clocks if told and len(told) < len(lanes) else ()
+    settled = _settle(summaries, blocks, notes) if told and len(told) < len(lanes) else None
     for name, expected, members in lanes:
         if not expected:
-            on_clocks = [lane.on(clocks[lane.rank]) for lane in members] if clocks else members
+            on_clocks = [lane.on(settled) for lane in members] if settled is not None else members
             if not _into(blocks, notes, name, expected, on_clocks, len(summaries)):
                 passing += members
     settled = _settle(summaries, blocks, notes)
     if not passing:
         return settled
-    pairs = _pairs([lane.on(settled.clocks[lane.rank]) for lane in passing], settled.clocks)
+    pairs = _pairs(_bridged([lane.on(settled) for lane in passing]), len(summaries))
     if not pairs and not len(settled.matched):
         pairs = [
             _match(lanes, tuple(lane.rank for lane in lanes), len(lanes))
@@ -278,12 +284,59 @@ def _into(
     return True
 
 
+def joined(count: int, groups: Iterable[tuple[int, ...]]) -> list[int]:
+    """Per rank the first of those that groups join it to, by others or at once."""
+    first = list(range(count))
+
+    def root(rank: int) -> int:
+        while first[rank] != rank:
+            rank = first[rank]
+        return rank
+
+    for members in sorted(groups):
+        for rank in members[1:]:
+            low, high = sorted((root(rank), root(members[0])))
+            first[high] = low
+    return [root(rank) for rank in range(count)]
+
+
 def is_passing(kind: str) -> bool:
     """Whether it passes work on from one rank to another, rather than being the same on all."""
     return kind.lower().replace("_", "") in _PASSING
 
 
-def _pairs(lanes: Sequence[_MeetingLane], clocks: Sequence[Clock]) -> list[_Block]:
+def _bridged(lanes: Sequence[_MeetingLane]) -> list[_MeetingLane]:
+    """What ranks pass on, on one clock as far as that can be told: ranks that meet in nothing else pass on what ends
+    together on the right clocks, and on no others."""
+    parts: dict[int, list[_MeetingLane]] = defaultdict(list)
+    for lane in lanes:
+        parts[lane.clock].append(lane)
+    waiting = sorted(parts.values(), key=lambda part: (-sum(len(lane.rows) for lane in part), part[0].rank))
+    found = waiting.pop(0)
+    while waiting:
+        offsets = [_densest(_differences(found, part)) for part in waiting]
+        best = max(range(len(waiting)), key=lambda place: (offsets[place][2], offsets[place][1], -place))
+        offset, _, is_likely = offsets[best]
+        if not is_likely:
+            break
+        for lane in waiting.pop(best):
+            moved = copy(lane)
+            moved.start, moved.end = lane.start + round(offset), lane.end + round(offset)
+            moved.clock = found[0].clock
+            found.append(moved)
+    return [*found, *(lane for part in waiting for lane in part)]
+
+
+def _differences(lanes: Sequence[_MeetingLane], others: Sequence[_MeetingLane]) -> Float:
+    """By how much any end of the first lies after any of the others, in the middle of the time of both."""
+    ends = [np.concatenate([lane.end for lane in some]) for some in (lanes, others)]
+    middle = float(np.median(np.concatenate(ends)))
+    one, other = (end[np.argsort(np.abs(end - middle), kind="stable")[:_MOST_BRIDGED]] for end in ends)
+    apart: Float = np.subtract.outer(one, other).ravel().astype(np.float64)
+    return apart
+
+
+def _pairs(lanes: Sequence[_MeetingLane], ranks: int) -> list[_Block]:
     """What two ranks pass on, where nothing says who to whom: ends that lie nearest to each other, on clocks already
     set."""
     rank = np.concatenate([np.full(len(lane.rows), lane.rank) for lane in lanes])
@@ -291,7 +344,7 @@ def _pairs(lanes: Sequence[_MeetingLane], clocks: Sequence[Clock]) -> list[_Bloc
     kind = [lane.names[kind] for lane in lanes for kind in lane.kind.tolist()]
     start = np.concatenate([lane.start for lane in lanes])
     end = np.concatenate([lane.end for lane in lanes])
-    known = np.array([clock.matched > 0 for clock in clocks])
+    clock = np.repeat([lane.clock for lane in lanes], [len(lane.rows) for lane in lanes])
     order = np.lexsort((rank, end))
     taken = np.zeros(len(order), bool)
     near: list[tuple[int, int, int]] = []
@@ -300,11 +353,11 @@ def _pairs(lanes: Sequence[_MeetingLane], clocks: Sequence[Clock]) -> list[_Bloc
             apart = int(end[other] - end[one])
             if apart > TOGETHER_NS:
                 break
-            meets = start[other] < end[one] and start[one] < end[other] and known[rank[one]] and known[rank[other]]
+            meets = start[other] < end[one] and start[one] < end[other] and clock[one] == clock[other]
             if meets and rank[one] != rank[other] and _can_pair(kind[one], kind[other]):
                 near.append((apart, one, other))
     if not any(lane.is_host for lane in lanes):
-        near = _between_stages(near, rank, end, len(clocks))
+        near = _between_stages(near, rank, end, ranks)
     found: dict[tuple[int, ...], list[list[int]]] = defaultdict(list)
     for _, one, other in sorted(near):
         if not taken[one] and not taken[other]:
@@ -471,7 +524,9 @@ def _spread(members: list[_MeetingLane]) -> float:
     if all(lane.is_host for lane in members):
         together = max(together, HOSTS_TOGETHER_SHARE * float(np.median(np.diff(leader.end))))
     impossible = ((end - shift).min(axis=0) + together < (start - shift).max(axis=0)).mean()
-    if all(lane.is_set for lane in members):  # clocks that are set can only have drifted since
+    if leader.clock != UNKNOWN and all(
+        lane.clock == leader.clock for lane in members
+    ):  # clocks that are set can only have drifted since
         together = min(
             together, float(TOGETHER_NS + MOST_DRIFT * np.ptp(end[0]) - np.abs(np.median(shift, axis=1)).max())
         )
@@ -536,28 +591,35 @@ def _match(lanes: list[_MeetingLane], group: tuple[int, ...], expected: int) -> 
 
 
 def _nearest(lane: _MeetingLane, leader: _MeetingLane) -> Int64Array:
-    """For each collective of a rank the leader's that it is, by the offset that brings most ends of one kind together
-    (of equals the smallest by the files' own clocks); -1: none, and none at all where chance could do as well."""
+    """For each collective of a rank the leader's that it is, by the offset that brings most ends of one kind together;
+    -1: none, and none at all where chance could do as well."""
     nothing = np.full(len(lane.rows), -1, np.int64)
     same = lane.kind[:, None] == leader.kind[None, :]
     told = lane.base_ns - leader.base_ns if lane.base_ns and leader.base_ns else 0
     apart = (lane.end[:, None] - leader.end[None, :] + told).astype(np.float64)
-    candidates = np.sort(apart[same])
-    if not len(candidates):
+    if not same.any():
         return nothing
-    votes = np.searchsorted(candidates, candidates + TOGETHER_NS, side="right") - np.arange(len(candidates))
-    best = np.flatnonzero(votes == votes.max())
-    begin = best[np.argmin(np.abs(candidates[best]))]
-    number = int(votes[begin])
-    by_chance = len(candidates) * TOGETHER_NS / max(float(np.ptp(candidates)), 1.0)
+    offset, number, is_likely = _densest(apart[same])
     is_certain = number >= MATCHED_SHARE * min(same.shape)
-    is_likely = bool(told) and number > 1 + by_chance + 6 * by_chance**0.5
-    if number < 2 or not (is_certain or is_likely):
+    if number < 2 or not (is_certain or (bool(told) and is_likely)):
         return nothing
-    off = np.where(same, np.abs(apart - float(np.median(candidates[begin : begin + number]))), np.inf)
+    off = np.where(same, np.abs(apart - offset), np.inf)
     place, back = np.argmin(off, axis=1), np.argmin(off, axis=0)
     rows = np.arange(len(place))
     return np.where((off[rows, place] <= 5 * TOGETHER_NS) & (back[place] == rows), place, -1)
+
+
+def _densest(apart: Float) -> tuple[float, int, bool]:
+    """Where most differences of ends lie together (of equals the closest, then those by which the files' own clocks err
+    least), how many, and whether that is more than chance would bring together."""
+    ordered = np.sort(apart)
+    votes = np.searchsorted(ordered, ordered + TOGETHER_NS, side="right") - np.arange(len(ordered))
+    number = int(votes.max())
+    begin = np.flatnonzero(votes == number)
+    wide = (ordered[begin + number - 1] - ordered[begin]) // _NOISE_NS
+    best = int(begin[np.lexsort((np.abs(ordered[begin]), wide))[0]])
+    by_chance = len(ordered) * TOGETHER_NS / max(float(np.ptp(ordered)), 1.0)
+    return float(np.median(ordered[best : best + number])), number, number > 1 + by_chance + 6 * by_chance**0.5
 
 
 def _settle(

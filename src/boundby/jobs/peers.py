@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from boundby.jobs.meetings import Aligned, is_passing
+from boundby.jobs.meetings import Aligned, is_passing, joined
 from boundby.jobs.rank_summary import RankSummary
 from boundby.model.arrays import Int64Array
 from boundby.model.scale import HALF, NEARLY_ALL
@@ -28,8 +28,8 @@ def stages_of(summaries: Sequence[RankSummary], aligned: Aligned) -> tuple[tuple
         members = matched.groups[number]
         passes = len(members) == 2 and is_passing(kind) and (count > 2 or summaries[0].world_size == 2)
         (passing if passes else groups).add(members)
-    pipeline = _joined(count, passing)
-    alike = _joined(count, (one for one in groups if len({pipeline[rank] for rank in one}) == len(one)))
+    pipeline = joined(count, passing)
+    alike = joined(count, (one for one in groups if len({pipeline[rank] for rank in one}) == len(one)))
     stages = [tuple(members) for members in _members(alike)]
     kernels = [one.kinds_of_kernels for one in summaries]
     if passing and all(len(members) == 1 for members in stages):
@@ -77,19 +77,3 @@ def _likeness(one: Int64Array, other: Int64Array) -> float:
     shared = int(np.minimum(one[at, 1], other[place, 1]).sum()) if len(both) else 0
     every = int(one[:, 1].sum() + other[:, 1].sum()) - shared
     return shared / every if every else 1.0
-
-
-def _joined(count: int, groups: Iterable[tuple[int, ...]]) -> list[int]:
-    """Per rank the first of those that groups join it to, by others or at once."""
-    first = list(range(count))
-
-    def root(rank: int) -> int:
-        while first[rank] != rank:
-            rank = first[rank]
-        return rank
-
-    for members in sorted(groups):
-        for rank in members[1:]:
-            low, high = sorted((root(rank), root(members[0])))
-            first[high] = low
-    return [root(rank) for rank in range(count)]
