@@ -509,7 +509,7 @@ class _Search:
         slow = self._slow_ranks(known)
         removed = {rank: part for rank, (_, part) in slow.items()}
         time = self.time
-        matter = self._that_matter(list(slow), removed)
+        matter = self._that_matter(self._machines(removed), removed)
         return [
             self._told(slow[rank][0], (rank,), (time[rank] * (1 - removed[rank]))[None], saving)
             for rank, saving in matter
@@ -597,7 +597,7 @@ class _Search:
         size = alone.sum(axis=(1, 2))
         order = [rank for rank in np.argsort(-size, kind="stable").tolist() if size[rank] > self.least_ns / 2]
         removed = {rank: np.where(self.is_alone[rank], 0.0, np.ones_like(self.time[rank])) for rank in order}
-        found = self._that_matter(order[:_AT_ONCE], removed)
+        found = self._that_matter([(rank,) for rank in order[:_AT_ONCE]], removed)
         return [self._told("extra", (rank,), alone[rank][None], saving) for rank, saving in found]
 
     def _like_peers(self, rank: int, always: npt.NDArray[np.bool_], exceptions: npt.NDArray[np.bool_]) -> Float:
@@ -627,30 +627,49 @@ class _Search:
             factor[rank] *= change
         return factor
 
-    def _that_matter(self, ranks: Sequence[int], removed: dict[int, Float]) -> list[tuple[int, int]]:
+    def _that_matter(self, suspects: Sequence[tuple[int, ...]], removed: dict[int, Float]) -> list[tuple[int, int]]:
         """The ranks without whose excess the job is shorter, and by how much each on top of those before it. Two that
-        are equally slow matter only together."""
-        if not ranks:
+        are equally slow matter only together. ``suspects``: ranks, those of one machine at once."""
+        if not suspects:
             return []
-        upto = [self._with({rank: removed[rank] for rank in ranks[: number + 1]}) for number in range(len(ranks))]
-        lengths = self._lengths(upto)
+
+        def without(some: Sequence[tuple[int, ...]]) -> Float:
+            return self._with({rank: removed[rank] for one in some for rank in one})
+
+        lengths = self._lengths([without(suspects[: number + 1]) for number in range(len(suspects))]).tolist()
         now, pending, accused = self._length(), [], []
-        for rank, length in zip(ranks, lengths.tolist(), strict=True):
-            pending.append(rank)
+        for one, length in zip(suspects, lengths, strict=True):
+            pending.append(one)
             if now - length >= self.least_ns:
-                accused.append((pending, now - length))
+                accused.append((pending, now - length, length))
                 now, pending = length, []
+        every = [one for together, _, _ in accused for one in together]
         found = []
-        for together, saving in accused:
+        for together, saving, length in accused:
             kept = list(together)
             if len(kept) > 1:
-                every = {rank: removed[rank] for group, _ in accused for rank in group}
-                without = [self._with({one: part for one, part in every.items() if one != rank}) for rank in together]
-                back = self._lengths(without) - lengths[ranks.index(together[-1])]
-                kept = [rank for rank, loss in zip(together, back.tolist(), strict=True) if loss >= self.least_ns / 2]
-            found += [(rank, round(saving / len(kept))) for rank in kept]
+                back = self._lengths([without([other for other in every if other != one]) for one in together]) - length
+                kept = [one for one, loss in zip(together, back.tolist(), strict=True) if loss >= self.least_ns / 2]
+            named = [rank for one in kept for rank in one]
+            found += [(rank, round(saving / len(named))) for rank in named]
         self.factor = self._with({rank: removed[rank] for rank, _ in found})
         return found
+
+    def _machines(self, removed: dict[int, Float]) -> list[tuple[int, ...]]:
+        """The ranks of which parts are ``removed``, in their order; those of one machine stand together where all of
+        them have about as much of one cause removed."""
+        excess = {rank: (self.time[rank] * (1 - part)).sum(axis=0) @ self.by_cause for rank, part in removed.items()}
+        of_host: dict[str, list[int]] = {}
+        for rank, one in enumerate(self.job.summaries):
+            of_host.setdefault(one.host, []).append(rank)
+        found: dict[int, tuple[int, ...]] = {rank: (rank,) for rank in removed}
+        for host, ranks in of_host.items():
+            if host and set(ranks) <= set(removed):
+                most = np.array([excess[rank].max() for rank in ranks])
+                is_one_cause = len({int(excess[rank].argmax()) for rank in ranks}) == 1
+                if is_one_cause and most.min() >= HALF * most.max():
+                    found |= dict.fromkeys(ranks, tuple(ranks))
+        return list(dict.fromkeys(found.values()))
 
     def _told(self, kind: str, ranks: tuple[int, ...], excess: Float, saving: int, stage: int = -1) -> Culprit:
         """Which cause and region the excess (members, steps, keys) lies in."""
