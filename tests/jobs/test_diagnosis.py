@@ -239,7 +239,7 @@ def test_ranks_that_are_slow_alike_are_told_as_one() -> None:
     assert accused(found) == [("rank", (1, 4, 6), "gpu_compute")]
     assert found.stragglers[0].saving_ns > 0.15 * found.length_ns
     assert found.verdict.because.startswith("3 ranks come late")
-    assert "Rank 1, rank 4, rank 6 each take" in to_terminal.render(document(found))
+    assert "Ranks 1, 4 and 6 each take" in to_terminal.render(document(found))
 
 
 def test_a_rank_and_a_link_that_hide_each_other_are_both_told() -> None:

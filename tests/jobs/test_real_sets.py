@@ -38,7 +38,8 @@ def test_two_ranks_of_many_say_what_cannot_be_told() -> None:
     assert any("126 ranks" in reason for reason in found.verdict.reasons)
     # By the rows: rank 1 begins the three collectives that both hold 4.9, 3.3 and 22.3 ms after rank 0.
     assert [rank.last for rank in found.ranks] == [0, 3]
-    assert found.ranks[1].caused_wait_ns == pytest.approx(30_500_000, rel=0.01)
+    # Rank 0 has other work beside nearly all of that, but for the first, in which nobody is waited for.
+    assert found.ranks[1].caused_wait_ns == pytest.approx(1_280_000, rel=0.01) == found.ranks[0].wait_ns
     assert max(rank.clock.residual_ns for rank in found.ranks) < 50_000
 
 

@@ -175,12 +175,15 @@ def name_of(job: JobReport, place: int) -> str:
 
 def names_of(job: JobReport, places: Sequence[int]) -> str:
     """Several ranks in few words."""
+    if len(places) < 2:
+        return "".join(name_of(job, place) for place in places)
+    known = [rank for rank in (job.ranks[place].rank for place in places) if rank is not None]
+    is_told = len(known) == len(places)
     if len(places) <= 4:
-        return ", ".join(name_of(job, place) for place in places)
-    numbers = [job.ranks[place].rank for place in places]
+        every = list(map(str, known)) if is_told else [name_of(job, place) for place in places]
+        return f"{'ranks ' if is_told else ''}{', '.join(every[:-1])} and {every[-1]}"
     first, last = name_of(job, places[0]), name_of(job, places[-1])
-    known = [number for number in numbers if number is not None]
-    if len(known) < len(numbers):
+    if not is_told:
         return f"{first} to {last} ({len(places)} of them)"
     if known == list(range(known[0], known[0] + len(known))):
         return f"ranks {known[0]} to {known[-1]}"
@@ -190,6 +193,7 @@ def names_of(job: JobReport, places: Sequence[int]) -> str:
 def told(job: JobReport, one: Straggler) -> str:
     """One thing that holds the job up, in a sentence."""
     what = _noun(one.cause) + (f" in {region_name(one.region)}" if one.region else "")
+    most = _noun(one.cause) + (f", above all in {region_name(one.region)}" if one.region else "")
     share = f" ({units.percent(one.saving_ns / job.length_ns, 1)})" if job.length_ns else ""
     gain = f"{units.duration(one.saving_ns)}{share} shorter"
     often = f"in {one.steps} of {job.steps} steps" if job.steps > 1 else "over the run"
@@ -198,14 +202,14 @@ def told(job: JobReport, one: Straggler) -> str:
     many = len(one.ranks) > 1
     their, them = ("their", "them") if many or one.kind == "random" else ("its", "it")
     if one.kind == "machine":
-        subject += ", all ranks of one machine,"
+        subject += " (all ranks of one machine)"
     last = one.remedy == "move_layers" and one.stage == max(rank.stage for rank in job.ranks)
     why = " The last stage usually has the output layer and the loss besides its layers." if last else ""
     call = clean(one.waited_in or "")
     waits = f" The others wait for {them} in {call}: {units.duration(one.waited_ns)}." if call else ""
     slower = (
         f"{subject} {'each take' if many else 'takes'} {excess} longer than {their} peers,"
-        f" {units.percent(one.cause_share)} of it {what}, {often}.{waits}"
+        f" {often}: {units.percent(one.cause_share)} of that is {most}.{waits}"
     )
     sentences = {
         "random": f"Ranks take turns at being late: their {what} is not the same"
@@ -224,7 +228,9 @@ def nobody(job: JobReport) -> str:
     if job.verdict.bound == "unknown":
         return "None of the ranks here, as far as these reports show: what others hold up cannot be seen."
     most = job.most_waited_for()
-    waits = sum(rank.wait_ns for rank in job.ranks) / max(sum(rank.window_ns for rank in job.ranks), 1)
+    waits = sum(rank.wait_ns for rank in job.ranks) / max(
+        sum(one.window_ns - one.start_wait_ns for one in job.ranks), 1
+    )
     if most is not None and most[1] > _MOSTLY and waits > _LEAST_WAITS:
         who, share = name_of(job, most[0]), units.percent(most[1])
         why = "One step is too few to say whether that is so in every step."
@@ -265,7 +271,9 @@ def shown(job: JobReport, look: JobLook = STANDING_OUT) -> tuple[list[int], str]
 
 
 def _share(rank: RankReport, ns: int) -> float:
-    return ns / rank.window_ns if rank.window_ns else 0.0
+    """Of its time since it began with the others."""
+    whole = rank.window_ns - rank.start_wait_ns
+    return ns / whole if whole > 0 else 0.0
 
 
 class _Line(Struct, frozen=True):
@@ -325,7 +333,7 @@ _RANKS = (
     ),
 )
 _WHAT_IF = (
-    Column("what if", lambda one: scenario(one)),
+    Column("with", lambda one: scenario(one)),
     Column("job takes", lambda one: units.duration(one.predicted_ns), right=True),
     Column("shorter by", lambda one: units.percent(_saved(one)), right=True),
 )

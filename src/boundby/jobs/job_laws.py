@@ -22,3 +22,6 @@ def broken(report: JobReport) -> Iterator[str]:
         told = sum(rank.own.values()) + rank.transfer_ns + rank.wait_ns + rank.start_wait_ns
         if abs(told - rank.window_ns) > _ROUNDED_NS:
             yield f"{rank.name} takes {units.duration(told)} in a window of {units.duration(rank.window_ns)}"
+    caused, waited = sum(rank.caused_wait_ns for rank in report.ranks), sum(rank.wait_ns for rank in report.ranks)
+    if caused > waited + _ROUNDED_NS:
+        yield f"ranks wait {units.duration(waited)}, of which {units.duration(caused)} for those who came last"

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import PurePath
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -15,11 +16,11 @@ from boundby.jobs.diagnosis import FEW_STEPS, Chance, Culprit, Diagnosis, Job, d
 from boundby.jobs.gather import Gathered
 from boundby.jobs.job_laws import broken
 from boundby.jobs.job_remedies import folded, remedy_of
-from boundby.jobs.meetings import Aligned, Clock, align
+from boundby.jobs.meetings import Aligned, Clock, Matched, align
 from boundby.jobs.rank_lines import line_of
 from boundby.jobs.rank_summary import UNKNOWN, RankGroup, RankSummary
 from boundby.model import units
-from boundby.model.arrays import Int64Array, factorize, group_sums
+from boundby.model.arrays import BoolArray, Int64Array, factorize, group_sums
 from boundby.model.causes import CAUSE_KEYS, CAUSES, LETTER, SHORT_LABEL, Cause
 from boundby.model.errors import InputError
 from boundby.model.scale import HALF, NEGLIGIBLE, SLIGHT, SMALL
@@ -77,14 +78,15 @@ def merge(summaries: Sequence[RankSummary], path: str, unused: Sequence[Gathered
     of_program, kept = kept, in_rounds(kept, aligned.matched)
     diagnosis, job = diagnose(kept, aligned)
     diagnosis = replace(diagnosis, culprits=tuple(folded(diagnosis.culprits, [one.host for one in kept])))
-    ranks = _ranks(kept, aligned, diagnosis, job)
+    waits = _waits(kept, aligned)
+    ranks = _ranks(kept, aligned, diagnosis, job, waits)
     world = max((one.world_size for one in kept if one.world_size <= MOST_RANKS), default=UNKNOWN)
     here = {one.rank for one in kept}
     missing = tuple(sorted(set(range(max(world, 0))) - here)) if UNKNOWN not in here else ()
     notes = [*aligned.notes, *_notes(kept, aligned, diagnosis, missing)]
     if kept is not of_program:
         notes.append("The program names no steps: those told here are rounds of the collectives that all ranks share.")
-    waited = _waited_in(kept, aligned)
+    waited = _waited_in(kept, aligned.matched, waits)
     is_mpi = any(one.begins_mpi is not None for one in summaries)
     stragglers = tuple(_straggler(one, job, is_mpi, *_longest(waited, one.ranks)) for one in diagnosis.culprits)
     stragglers += tuple(_random(one, job, is_mpi) for one in diagnosis.chance)
@@ -102,7 +104,7 @@ def merge(summaries: Sequence[RankSummary], path: str, unused: Sequence[Gathered
         stragglers=tuple(sorted(stragglers, key=lambda one: (-one.saving_ns, one.kind, one.ranks))),
         extras=tuple(_straggler(one, job, is_mpi, *_longest(waited, one.ranks)) for one in diagnosis.extras),
         ranks=ranks,
-        pairs=_pairs(aligned, len(kept)),
+        pairs=_pairs(aligned.matched, waits, len(kept)),
         what_if=tuple(
             JobWhatIf(
                 scenario=one.scenario,
@@ -193,21 +195,43 @@ def _ended(summaries: Sequence[RankSummary]) -> tuple[Ended, ...]:
     )
 
 
-def _waited_in(summaries: Sequence[RankSummary], aligned: Aligned) -> dict[int, dict[str, int]]:
-    """For each rank that others wait for: how long they do, by the call or collective that they are in."""
-    matched, found = aligned.matched, dict[int, dict[str, int]]()
-    if not len(matched):
-        return found
+class _Waits(NamedTuple):
+    """Per part of all collectives: how long its rank had nothing to do but what was transferred, and but wait for
+    others; how much of that is for who came last, and who that is. In the first collective of each rank nobody is
+    waited for: ranks begin at different times."""
+
+    transfer_ns: Int64Array
+    waited_ns: Int64Array
+    is_start: BoolArray
+    blamed_ns: Int64Array
+    last: Int64Array
+
+
+def _waits(summaries: Sequence[RankSummary], aligned: Aligned) -> _Waits:
+    matched = aligned.matched
+    first_row = np.append(0, np.cumsum([len(one.meetings) for one in summaries])).astype(np.int64)
+    shown = np.concatenate([np.empty(0, np.int64), *_exposed(summaries)])[first_row[matched.rank] + matched.row]
+    transfer = np.minimum(shown, matched.transfer_ns[matched.instance])
+    is_start = np.zeros(len(shown), bool)
+    if not aligned.begin_together:
+        every = [matched.parts_of(place) for place in range(len(summaries))]
+        is_start[[mine[np.argmin(matched.end_ns[mine])] for mine in every if len(mine)]] = True
     latest, late_by = matched.latest()
     last = matched.rank[latest][matched.instance]
-    waited = np.minimum(late_by[matched.instance], matched.length_ns - matched.transfer_ns[matched.instance])
-    waits = np.flatnonzero((matched.rank != last) & (waited > 0) & ~matched.is_left_early)
+    blamed = np.where(is_start | (matched.rank == last), 0, np.minimum(late_by[matched.instance], shown - transfer))
+    return _Waits(transfer, shown - transfer, is_start, np.maximum(blamed, 0), last)
+
+
+def _waited_in(summaries: Sequence[RankSummary], matched: Matched, waits: _Waits) -> dict[int, dict[str, int]]:
+    """For each rank that others wait for: how long they do, by the call or collective that they are in."""
+    found = dict[int, dict[str, int]]()
+    parts = np.flatnonzero(waits.blamed_ns > 0)
     call = np.concatenate([one.meetings.call for one in summaries])
     first_row = np.append(0, np.cumsum([len(one.meetings) for one in summaries])).astype(np.int64)
-    of_part = call[first_row[matched.rank[waits]] + matched.row[waits]]
-    distinct, which = factorize(last[waits], matched.rank[waits], of_part)
+    of_part = call[first_row[matched.rank[parts]] + matched.row[parts]]
+    distinct, which = factorize(waits.last[parts], matched.rank[parts], of_part)
     for (culprit, rank, number), ns in zip(
-        distinct.tolist(), group_sums(which, waited[waits], len(distinct)).tolist(), strict=True
+        distinct.tolist(), group_sums(which, waits.blamed_ns[parts], len(distinct)).tolist(), strict=True
     ):
         name, of_culprit = summaries[rank].kinds[number], found.setdefault(culprit, {})
         of_culprit[name] = of_culprit.get(name, 0) + ns
@@ -266,16 +290,12 @@ def choose(summaries: Sequence[RankSummary]) -> tuple[list[RankSummary], Aligned
 
 
 def _ranks(
-    summaries: Sequence[RankSummary], aligned: Aligned, diagnosis: Diagnosis, job: Job
+    summaries: Sequence[RankSummary], aligned: Aligned, diagnosis: Diagnosis, job: Job, waited: _Waits
 ) -> tuple[RankReport, ...]:
     matched = aligned.matched
     exposed = _exposed(summaries)
-    caused = np.zeros(len(summaries), np.int64)
-    last = np.zeros(len(summaries), np.int64)
-    latest, late_by = matched.latest()
-    if len(matched):
-        np.add.at(caused, matched.rank[latest], late_by * (matched.size - 1))
-        np.add.at(last, matched.rank[latest], 1)
+    caused = group_sums(waited.last, waited.blamed_ns, len(summaries))
+    last = np.bincount(matched.rank[matched.latest()[0]], minlength=len(summaries))
     stage_of = {rank: place for place, members in enumerate(diagnosis.stages) for rank in members}
     waits = _step_waits(summaries, job)
     step = job.usual_step()
@@ -287,13 +307,9 @@ def _ranks(
     reports = []
     for place, summary in enumerate(summaries):
         mine = matched.parts_of(place)
-        shown = exposed[place][matched.row[mine]]
-        transfer = np.minimum(shown, matched.transfer_ns[matched.instance[mine]])
-        waited = shown - transfer
-        first = int(np.argmin(matched.end_ns[mine])) if len(mine) else -1
+        transfer, start = waited.transfer_ns[mine], waited.is_start[mine]
         alone = np.ones(len(summary.meetings), bool)
         alone[matched.row[mine]] = False
-        start_wait = int(waited[first]) if len(mine) and not aligned.begin_together else 0
         reports.append(
             RankReport(
                 name=summary.name,
@@ -303,8 +319,8 @@ def _ranks(
                 window_ns=summary.window_ns[1] - summary.window_ns[0],
                 own=dict(zip(CAUSE_KEYS, summary.own_ns.tolist(), strict=True)),
                 transfer_ns=int(transfer.sum()) + int(exposed[place][alone].sum()),
-                wait_ns=max(int(waited.sum()) - start_wait, 0),
-                start_wait_ns=start_wait,
+                wait_ns=int(waited.waited_ns[mine][~start].sum()),
+                start_wait_ns=int(waited.waited_ns[mine][start].sum()),
                 caused_wait_ns=int(caused[place]),
                 last=int(last[place]),
                 collectives=len(mine),
@@ -416,19 +432,9 @@ def _random(chance: Chance, job: Job, is_mpi: bool) -> Straggler:
     )
 
 
-def _pairs(aligned: Aligned, count: int) -> tuple[Pair, ...]:
-    """Who waited for whom: the rest of each participant's time is the fault of who came last, as long as that came
-    after the second last."""
-    matched = aligned.matched
-    if not len(matched):
-        return ()
-    latest, late_by = matched.latest()
-    culprit = matched.rank[latest][matched.instance]
-    waited = np.minimum(late_by[matched.instance], matched.length_ns - matched.transfer_ns[matched.instance])
-    others = matched.rank != culprit
-    total = np.bincount(
-        matched.rank[others] * count + culprit[others], np.maximum(waited[others], 0), count * count
-    ).astype(np.int64)
+def _pairs(matched: Matched, waits: _Waits, count: int) -> tuple[Pair, ...]:
+    """Who waited for whom."""
+    total = group_sums(matched.rank * count + waits.last, waits.blamed_ns, count * count)
     order = np.argsort(-total, kind="stable")[:_MOST_PAIRS].tolist()
     return tuple(Pair(place // count, place % count, int(total[place])) for place in order if total[place] > 0)
 
@@ -578,7 +584,7 @@ def _notes(
     ]
     apart = max(skew) - min(skew)
     if apart > _LEAST_EXCESS_SHARE * diagnosis.length_ns:
-        notes.append(f"The ranks begin {units.duration(apart)} apart: not a straggler's doing, and left out.")
+        notes.append(f"The ranks begin {units.duration(apart)} apart. No wait for that is counted here.")
     if missing:
         shown = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
         notes.append(f"No report was given of {units.plural(len(missing), 'rank')}: {shown}.")

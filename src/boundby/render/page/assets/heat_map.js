@@ -14,7 +14,7 @@
   }
   canvas.width = steps * 12; canvas.height = ranks * high; canvas.style.height = `${ranks * high}px`;
   function draw() {
-    const paint = canvas.getContext("2d");
+    const paint = canvas.getContext("2d"), isDark = getComputedStyle(document.documentElement).colorScheme === "dark";
     paint.clearRect(0, 0, canvas.width, canvas.height);
     const values = data[kind === "cause" ? "own" : kind].flat().sort((a, b) => a - b);
     const low = values[Math.floor(values.length * 0.02)] || 0, top = values[Math.floor(values.length * 0.98)] || 1;
@@ -24,7 +24,8 @@
           paint.fillStyle = data.colors[data.cause[rank][step]] || "transparent";
         } else {
           const part = Math.min(Math.max((data[kind][rank][step] - low) / Math.max(top - low, 1), 0), 1);
-          paint.fillStyle = kind === "own" ? `hsl(28 85% ${95 - 60 * part}%)` : `hsl(210 70% ${95 - 60 * part}%)`;
+          const light = isDark ? 14 + 50 * part : 95 - 60 * part;
+          paint.fillStyle = kind === "own" ? `hsl(28 85% ${light}%)` : `hsl(210 70% ${light}%)`;
         }
         paint.fillRect(step * 12, rank * high, 12, high);
       }
@@ -38,5 +39,6 @@
     const cause = data.labels[data.cause[rank][step]];
     said.textContent = `${data.names[rank]}, step ${step + 1}: own ${page.duration(data.own[rank][step])}, waiting and transfer ${page.duration(data.wait[rank][step])}` + (cause ? `; beyond its peers: ${cause}` : "");
   });
+  page.redraws.push(draw);
   draw();
 })();
