@@ -16,7 +16,7 @@ from boundby.claims import patterns
 from boundby.claims.counted import COUNTED, INPUT
 from boundby.claims.doubt import SYNC_EVENTS
 from boundby.claims.laws import Wholes
-from boundby.claims.signs import card
+from boundby.claims.signs import card, card_of_host
 from boundby.claims.subject import BOUGHT, FOUND, NOTHING, UNNUMBERED, Subject, Told, rules, weight
 from boundby.claims.summary import span_of_work
 from boundby.evidence.code_lines import line_of_calls
@@ -66,7 +66,10 @@ def responses(subject: Subject) -> tuple[tuple[Card, ...], tuple[FirstResponse, 
     else:
         made = tuple(_without_pattern(subject)) if verdict.bound == "unknown" else ()
     notes = () if is_part else tuple(_notes(subject))
-    return tuple(replace(card(bound, subject.part), notes=notes) for bound in known), made
+    part, is_of_host = subject.part, not subject.context.timeline.devices
+    if isinstance(part, RegionReport) and is_of_host:
+        return tuple(card_of_host(bound, part) for bound in known), made
+    return tuple(replace(card(bound, part), notes=notes) for bound in known), made
 
 
 def _of_patterns(subject: Subject, bounds: Sequence[str]) -> list[Answer]:
@@ -275,7 +278,9 @@ def of_threads(
         best = [_plain(item) for item in mine if thread.tid in _told_of(context, item)]
         if not best and thread.verdict.bound in patterns.KEYS:
             best = list(_unnumbered(context, thread.verdict.mixed_of or (thread.verdict.bound,)))
-        made.append(replace(thread, first_responses=tuple(best[:MOST_OF_THREAD] or _capture(context))))
+        bounds = [bound for bound in thread.verdict.mixed_of or (thread.verdict.bound,) if bound in patterns.KEYS]
+        cards = tuple(card_of_host(bound, thread) for bound in bounds)
+        made.append(replace(thread, cards=cards, first_responses=tuple(best[:MOST_OF_THREAD] or _capture(context))))
     return tuple(made)
 
 

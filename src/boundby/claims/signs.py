@@ -14,14 +14,13 @@ from boundby.claims.checklist import (
     LOW_UTILIZATION,
     MANY_CALLS_PER_MS,
     MANY_SYNCS_PER_MS,
-    MUCH_CALLING,
     NEAR_ZERO,
 )
 from boundby.claims.limits import MUCH_USED
 from boundby.model.causes import BUSY_CAUSES, NOUN, Cause
-from boundby.model.scale import HALF, NOTABLE
+from boundby.model.scale import HALF, NOTABLE, QUARTER
 from boundby.model.units import NOT_CAPTURED, change, count, percent
-from boundby.results.report import Card, DeviceCounters, DeviceReport, RegionReport, Sign
+from boundby.results.report import Card, DeviceCounters, DeviceReport, RegionReport, Sign, ThreadReport
 
 Part = DeviceReport | RegionReport
 #: At least and at most: the same, where it is known.
@@ -57,13 +56,15 @@ class SignOf(Struct, frozen=True):
         found = self.measure(part)
         if found is None:
             return Sign(self.name, NOT_CAPTURED, None, self.usual)
-        least, most = found
+        return self.at(*found, self.told(part) if self.told else "")
+
+    def at(self, least: float, most: float, told: str = "") -> Sign:
+        """The sign of what was measured. ``told``: in words."""
         is_met = True if self.low <= least and most <= self.high else None
         if most < self.low or least > self.high:
             is_met = False
-        value = self.told(part) if self.told else self.tell(most)
         between = "" if self.tell(least) == self.tell(most) else f"{self.tell(least).removesuffix(' %')} to "
-        return Sign(self.name, f"{between}{value}", is_met, self.usual)
+        return Sign(self.name, f"{between}{told or self.tell(most)}", is_met, self.usual)
 
 
 def card(pattern: str, part: Part) -> Card:
@@ -71,6 +72,12 @@ def card(pattern: str, part: Part) -> Card:
     signs = tuple(row.of(part) for row in SIGNS[pattern] if not row.is_optional or row.measure(part) is not None)
     missing = [sign for sign in signs if sign.is_met is False]
     return Card(pattern, signs, _stands(pattern, part, missing) if missing else "")
+
+
+def card_of_host(pattern: str, part: RegionReport | ThreadReport) -> Card:
+    """The same in a trace without GPU work: only what the host does is a sign there."""
+    share = sum(part.time[cause.key] for cause in _OWN) / max(sum(part.time.values()), 1)
+    return Card(pattern, tuple(row.at(share, share) for row in SIGNS[pattern] if row.measure is _own_work))
 
 
 def _stands(pattern: str, part: Part, missing: list[Sign]) -> str:
@@ -118,23 +125,17 @@ def _host_ns(part: Part) -> int:
 
 def _own_work(part: Part) -> Between | None:
     """What the launching thread does itself: it neither waits for the device, on its core or off it, nor sleeps. Where
-    nothing tells sleep from work, at least what the device idles for it."""
+    sleep is not told from work, at least what the device idles for it."""
     if part.host_active_ns is None:
         return None
     most = min(part.host_active_ns / _host_ns(part), 1.0)
-    return (min(_share(*_OWN)(part)[0], most) if part.cpu_utilization is None else most), most
+    is_told = part.cpu_utilization is not None or not part.time[Cause.UNATTRIBUTED.key]
+    return most if is_told else min(_share(*_OWN)(part)[0], most), most
 
 
-def _calling(part: Part) -> float:
-    return min(max(part.api.in_window[1] - part.sync.blocked_ns, 0) / _host_ns(part), 1.0)
-
-
-def _calls(part: Part) -> Between | None:
-    return None if part.api.per_ms is None else _known(_calling(part))
-
-
-def _calls_told(part: Part) -> str:
-    return f"{percent(_calling(part))}, {part.api.per_ms or 0.0:.3g} calls per ms"
+def _launches_told(part: Part) -> str:
+    rate = "" if part.api.per_ms is None else f", {part.api.per_ms:.3g} calls per ms"
+    return f"{percent(_share(Cause.CUDA_API)(part)[0])}{rate}"
 
 
 def _short(part: Part) -> Between | None:
@@ -196,7 +197,7 @@ SIGNS: Mapping[str, tuple[SignOf, ...]] = {
     ),
     "cuda_api": (
         _own(low=BUSY_CPU),
-        SignOf("host in CUDA calls", _calls, MUCH_CALLING, told=_calls_told),
+        SignOf("idle for launches and dispatch", _share(Cause.CUDA_API), QUARTER, told=_launches_told),
         _gpu_busy(high=LOW_UTILIZATION),
         SignOf("idle time in gaps up to 100 us", _short, HALF, is_optional=True),
         _FEW_COPIES,

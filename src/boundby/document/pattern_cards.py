@@ -54,6 +54,7 @@ class Shown(Struct, frozen=True):
     set_against_ns: int  # what savings are shares of
     because: str  # of a region; a device's stands above
     then: str  # what is left without the bound, and what bounds that
+    has_gpu: bool = True  # else nothing is known of what comes then
     in_full: bool = True  # with the code, the needs and the commands of its responses
 
 
@@ -65,7 +66,7 @@ def sections(report: Report) -> tuple[Section, ...]:
 def by_subject(report: Report, *, is_of_regions: bool = False) -> list[tuple[Section, ...]]:
     """The cards of each device (thread, where there is no GPU work; ``is_of_regions``: of none), then of each region
     that matters."""
-    told: set[str] = set()
+    told = set() if report.devices else {*patterns.KEYS}  # without a GPU their words say nothing
     accounts = () if is_of_regions else map(_of_account, view.accounts(report)[:MOST_DEVICES])
     of_regions = (_of_region(region, report) for region in regions(report))
     return [tuple(_sections(shown, told, f"pattern-{number}")) for number, shown in enumerate((*accounts, *of_regions))]
@@ -92,6 +93,7 @@ def _of_account(account: ShownAccount) -> Shown:
         set_against_ns=account.set_against_ns,
         because="",
         then="" if account.is_paced else then,
+        has_gpu=account.device is not None,
     )
 
 
@@ -112,6 +114,7 @@ def _of_region(region: RegionReport, report: Report) -> Shown:
         set_against_ns=whole_ns,
         because=sentences.because(verdict),
         then=then,
+        has_gpu=bool(report.devices),
         in_full=report.analysis.region_glob is not None,
     )
 
@@ -159,6 +162,8 @@ def _after(card: Card, shown: Shown) -> Iterator[object]:
     if shown.responses:
         yield Heading("First responses", is_small=True)
         yield from _responses(shown)
+    if not shown.has_gpu:
+        return
     page, next_bound = patterns.pattern(card.pattern), shown.verdict.bound_next
     yield Heading(patterns.THEN_PART, is_small=True)
     yield Paragraph(shown.then)

@@ -169,6 +169,7 @@ def accounts(report: Report) -> tuple[ShownAccount, ...]:
             set_against_ns=whole_ns,
             meanings=HOST_MEANING,
             note=sentences.blocked_on(thread.blocked_on),
+            cards=thread.cards,
             responses=thread.first_responses,
             lead=lead,
         )

@@ -173,9 +173,14 @@ def _entries(block: Entries, face: Face) -> list[Text]:
 
 
 def _bars(bars: Sequence[Bar], face: Face) -> list[Text]:
-    room = face.width - 8 - 11
+    name = min(max([8, *(cell_len(bar.word) + 1 for bar in bars)]), face.width // 3)
+    room = face.width - name - 11
     return [
-        face.line(pad(bar.word, 8), face.bar(bar.parts, max(round(room * bar.scale), 1)), f" {bar.value}")
+        face.line(
+            pad(face.fit(bar.word, name - 1), name),
+            face.bar(bar.parts, max(round(room * bar.scale), 1)),
+            f" {bar.value}",
+        )
         for bar in bars
     ]
 

@@ -782,6 +782,7 @@ class ThreadReport(Struct, frozen=True, kw_only=True):
     verdict: Annotated[Verdict, Flat(), ColumnMark(after="name")]
     time: Annotated[Times, ColumnMark(""), "The account: nanoseconds by cause; they sum to total_ns."]
     blocked_on: BlockedOn
+    cards: Cards = ()
     first_responses: FirstResponses = ()
 
 

@@ -26,7 +26,7 @@ from boundby.simulate.nsys_export import (
 )
 from boundby.trace.tables import NO_STREAM
 
-SLEEP_FRAME, AWAIT_FRAME = "<built-in function sleep>", "<built-in method wait of threading.Condition object at 0x7f3a>"
+SLEEP_FRAME, AWAIT_FRAME = "<built-in function {}>", "<built-in method wait of threading.Condition object at 0x7f3a>"
 WORK_FRAME, BASE_FRAME = "program.py({}): work", "program.py(1): <module>"
 _DIRECTION = {code: name for name, code in COPY_KINDS.items()}
 _MEMORY = {code: name.capitalize() for name, code in MEMORY_KINDS.items()}
@@ -150,7 +150,8 @@ def _frames(run: Run, process: int) -> list[dict[str, Any]]:
         frames = [(BASE_FRAME, starts[0], max(ends))]
         for number, (step, start, end) in enumerate(zip(thread.steps, starts, ends, strict=False)):
             if step.do not in CALLS and end > start:
-                name = {Do.SLEEP: SLEEP_FRAME, Do.AWAIT: AWAIT_FRAME}.get(step.do, WORK_FRAME.format(number + 2))
+                frame = {Do.SLEEP: SLEEP_FRAME.format(step.text), Do.AWAIT: AWAIT_FRAME}
+                name = frame.get(step.do, WORK_FRAME.format(number + 2))
                 frames.append((name, start, end))
         place = {"ph": "X", "cat": "python_function", "pid": pid, "tid": pid + thread.number}
         found += [{**place, "name": name, **_times(low, high), "args": {}, "of": pid} for name, low, high in frames]
