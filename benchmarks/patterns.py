@@ -35,7 +35,7 @@ KINDS = {"nsys": "nsys export", "kineto": "PyTorch profiler"}
 #: What programs of PyTorch do in each step, on the CPU alone.
 ON_CPU = {
     "cpu": ("rows normalized one by one in Python", "for row in x: total += float((row / (row.norm() + 1)).sum())"),
-    "host_blocked": ("a batch read slowly before each step", "time.sleep(0.02); y = x @ x.T"),
+    "host_blocked": ("a batch read slowly before each step", "time.sleep(0.05); y = x[0] + 1"),
 }
 _SCRIPT = """
 import sys, time, torch
