@@ -4,7 +4,8 @@ On a GPU the first way measures how long it takes to enqueue the work, not to do
 
     python examples/three_timings.py
     boundby measure examples/three_timings.py:product --method all --figure timings.png
-    boundby measure stages examples/three_timings.py:pipeline --figure pipeline.png
+    boundby measure examples/three_timings.py:products --method all --size 16 --size 256 --size 4096
+    boundby measure stages examples/three_timings.py:pipeline --ways --figure pipeline.png
 """
 
 from __future__ import annotations
@@ -31,6 +32,14 @@ def _wait() -> None:
 def product() -> tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, torch.Tensor]]:
     """A matrix product, as a target."""
     return torch.matmul, (torch.randn(SIDE, SIDE, device=_where()), torch.randn(SIDE, SIDE, device=_where()))
+
+
+def products() -> tuple[Callable[..., torch.Tensor], Callable[[int], tuple[torch.Tensor, torch.Tensor]]]:
+    """The same at any size: from which one on do a wrong clock, no warm-up, or a copy that is timed show?"""
+    return torch.matmul, lambda size: (
+        torch.randn(size, size, device=_where()),
+        torch.randn(size, size, device=_where()),
+    )
 
 
 def by_hand(calls: int = 50) -> dict[str, float]:
@@ -67,16 +76,14 @@ def pipeline() -> tuple[Callable[..., torch.Tensor], tuple[torch.Tensor]]:
     return one_frame, (torch.randn(SIDE, SIDE, device=_where()),)
 
 
-def main(passes: int = 30) -> measure.StagesResult:
+def main(passes: int = 30) -> measure.StagesComparison:
     for name, seconds in by_hand().items():
         print(f"{name:12} {1e6 * seconds:8.1f} us a call")
     one_frame, (frame,) = pipeline()
-    record = measure.stages()
-    for _ in range(passes):
-        one_frame(record, frame)
-    result = record.result()
-    print(result)
-    return result
+    ways = measure.pipeline_ways(one_frame, frame, passes=passes)
+    print(ways.a)  # as it runs: its stages, and a picture of one pass
+    print(ways)
+    return ways
 
 
 if __name__ == "__main__":

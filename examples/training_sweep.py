@@ -17,6 +17,9 @@ from boundby import measure
 POINTS, TURNS, NOISE = 512, 1.5, 0.025
 STEPS, WIDTH = 200, 64  # of the sweep that varies the other one
 
+Trained = tuple[nn.Module, torch.Tensor, torch.Tensor]
+Sweep = tuple[Callable[[torch.Tensor, torch.Tensor], Trained], tuple[torch.Tensor, torch.Tensor]]
+
 
 def spirals(points: int = POINTS) -> tuple[torch.Tensor, torch.Tensor]:
     """Two spirals in each other: what a narrow model cannot tell apart, and a wide one can."""
@@ -30,11 +33,10 @@ def spirals(points: int = POINTS) -> tuple[torch.Tensor, torch.Tensor]:
     return features, torch.arange(2).repeat_interleave(points // 2)
 
 
-def trained(width: int, steps: int, device: str) -> Callable[[], tuple[nn.Module, torch.Tensor, torch.Tensor]]:
-    """A training from scratch; each call does all of it anew, from the same start."""
-    features, labels = (part.to(device) for part in spirals())
+def trained(width: int, steps: int, device: str) -> Sweep:
+    """A training from scratch, and its data; each call does all of it anew, from the same start."""
 
-    def train() -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
+    def train(features: torch.Tensor, labels: torch.Tensor) -> Trained:
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(2, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 2))
         model = model.to(device)
@@ -45,22 +47,23 @@ def trained(width: int, steps: int, device: str) -> Callable[[], tuple[nn.Module
             optimizer.step()
         return model, features, labels
 
-    return train
+    features, labels = (part.to(device) for part in spirals())
+    return train, (features, labels)
 
 
-def accuracy(result: tuple[nn.Module, torch.Tensor, torch.Tensor]) -> float:
+def accuracy(result: Trained) -> float:
     """The part of the points that the trained model tells right."""
     model, features, labels = result
     with torch.no_grad():
         return float((model(features).argmax(1) == labels).float().mean())
 
 
-def widths(size: int, device: str) -> Callable[[], object]:
+def widths(size: int, device: str) -> Sweep:
     """``size``: the model's width."""
     return trained(size, STEPS, device)
 
 
-def lengths(size: int, device: str) -> Callable[[], object]:
+def lengths(size: int, device: str) -> Sweep:
     """``size``: the steps of training."""
     return trained(WIDTH, size, device)
 

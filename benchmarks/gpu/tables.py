@@ -160,7 +160,8 @@ def times(results: Results) -> Iterator[str]:
             ours, theirs, hand = one["ours_ns"], one["theirs_ns"], one["by_hand_ns"]
             by_hand = (duration(hand), percent(ours, hand)) if hand else ("", "")
             yield row(name, duration(ours), duration(theirs), by_hand[0], percent(ours, theirs), by_hand[1])
-    for key in ("time.methods", "time.devices", "time.throughput"):
+    shown = ("methods", "devices", "throughput", "mistakes", "ways", "batches", "distances", "training", "loss")
+    for key in (f"time.{name}" for name in shown):
         result = results.result(key)
         if result is not None:
             yield f"\n`{result['command']}`\n\n```\n{result['stdout'].rstrip()}\n```"

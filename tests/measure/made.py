@@ -14,6 +14,8 @@ from boundby.measure.results import (
     Latency,
     MeasuredOn,
     Methods,
+    MethodsBySize,
+    MethodsPoint,
     Mistake,
     Result,
     SizePoint,
@@ -87,14 +89,22 @@ def stages() -> StagesResult:
         "Model GPU",
         "CUDA events on the current stream",
         (
-            StageTimes("model1", (30_000,) * 5, (5_000_000,) * 5, (0, 1_000, 2_000, 3_000, 4_000)),
-            StageTimes("host", (3_000_000,) * 5, (1_000,) * 5, (4_900_000,) * 5),
+            StageTimes("model1", (30_000,) * 5, (5_000_000,) * 5, (0, 1_000, 2_000, 3_000, 4_000), (0,) * 5),
+            StageTimes("host", (3_000_000,) * 5, (1_000,) * 5, (4_900_000,) * 5, (31_000,) * 5),
         ),
         31_000_000,
         5,
         False,
         (38_000_000, 41_000_000),
     )
+
+
+def methods_by_size() -> MethodsBySize:
+    def at(size: int) -> MethodsPoint:
+        naive, right = replace(latency(scale=0.1), method="naive"), latency(scale=size / 10)
+        return MethodsPoint(size, Methods((naive, right), latency(scale=size / 5), naive))
+
+    return MethodsBySize((at(1), at(64)))
 
 
 def comparison() -> Comparison:
@@ -108,7 +118,9 @@ def every() -> dict[str, Result]:
         "methods": Methods(
             (replace(latency(scale=0.1), method="naive"), replace(latency(), method="synchronised"), latency())
         ),
+        "methods_by_size": methods_by_size(),
         "stages": stages(),
+        "stages_comparison": compare(stages(), replace(stages(), end_to_end_ns=50_000_000, synchronised=True)),
         "throughput": throughput(),
         "devices": devices(),
         "devices_cpu": replace(

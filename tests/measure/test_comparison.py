@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from boundby.measure import Latency, MeasureError, Methods, Options, compare, compare_in_turns, latencies
+from boundby.measure import (
+    Latency,
+    MeasureError,
+    Methods,
+    Options,
+    StagesResult,
+    compare,
+    compare_in_turns,
+    latencies,
+    stages,
+)
 from tests.measure import made
 from tests.measure.device_model import ModelDevice
 
@@ -64,9 +75,54 @@ def test_of_several_methods_the_last_counts() -> None:
     assert compare(Methods((made.latency(scale=9), made.latency())), made.latency()).ratio == 1
 
 
-def test_only_latencies_compare() -> None:
-    with pytest.raises(MeasureError, match="Only latencies can be compared, not Throughput"):
+def test_only_latencies_and_pipelines_compare() -> None:
+    with pytest.raises(MeasureError, match="Only two latencies or two pipelines can be compared, not Throughput"):
         compare(made.latency(), made.throughput())
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        ({"persistence_mode": False}, "persistence modes (True and False)"),
+        ({"sm_clock_mhz": 990.0}, "SM clocks, in MHz, (1410 and 990)"),
+        ({"throttling": ("hardware slowdown",)}, "throttling (none and hardware slowdown)"),
+        ({"performance_state": 2}, "performance states (0 and 2)"),
+        ({"sm_clock_mhz": 1400.0}, ""),  # they vary by so much from one moment to the next
+        ({"performance_state": None}, ""),
+    ],
+)
+def test_a_gpu_in_another_state_is_told(state: dict[str, Any], told: str) -> None:
+    as_it_was = replace(made.COOL, persistence_mode=True, performance_state=0)
+    one, other = (replace(made.latency(), after=after) for after in (as_it_was, replace(as_it_was, **state)))
+    found = [mistake.message for mistake in compare(one, other).mistakes if mistake.code == "not-alike"]
+    assert found == ([f"They were measured with different {told}."] if told else [])
+    assert "A: GPU after" in str(compare(one, other))
+
+
+def test_pipelines_compare_stage_by_stage() -> None:
+    def run(model_ns: int) -> StagesResult:
+        device = ModelDevice(jitter=0.02)
+        record = stages(device=device)
+        for _ in range(30):
+            with record("model"):
+                device.launch(model_ns)
+            with record("host"):
+                device.work(100_000)
+        return record.result()
+
+    found = compare(run(2_000_000), run(1_000_000))
+    model, host = found.stages
+    assert (model.name, model.clock, model.significant) == ("model", "device", True)
+    assert model.low <= model.ratio <= model.high
+    assert model.ratio == pytest.approx(0.5, rel=0.02)
+    assert (host.clock, host.significant) == ("host", False)
+    assert found.b.pass_ns / found.a.pass_ns == pytest.approx(0.5, rel=0.03)
+    other = replace(found.b, stages=tuple(replace(stage, name="x") for stage in found.b.stages))
+    with pytest.raises(MeasureError, match="no stage in common"):
+        compare(found.a, other)
+    lacks = compare(found.a, replace(found.b, stages=found.b.stages[:1]))
+    assert [stage.name for stage in lacks.stages] == ["model"]
+    assert "Only one of them has host" in str(lacks)
 
 
 def test_in_turns_a_drift_meets_both() -> None:

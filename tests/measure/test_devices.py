@@ -44,6 +44,22 @@ def test_where_the_gpu_begins_to_pay() -> None:
     assert not found.mistakes
 
 
+def test_copies_that_cannot_be_timed_are_not_held_against_the_gpu() -> None:
+    device = ModelDevice()
+
+    def make(size: int, where: str) -> Any:
+        def work() -> object:
+            device.launch(1_000) if where != "cpu" else time.sleep(0.001)
+            return size
+
+        return work
+
+    shown = " ".join(str(devices(make=make, gpu=device, sizes=[1, 2], **QUICK)).split())
+    assert "the GPU pays at every size from 1 on CPU" in shown
+    assert "Copies are not timed: what is timed has no inputs" in shown
+    assert "COPIES" not in shown
+
+
 def test_results_that_differ_are_told() -> None:
     device = ModelDevice()
 

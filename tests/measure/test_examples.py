@@ -50,7 +50,9 @@ def test_a_vision_model(capsys: pytest.CaptureFixture[str]) -> None:
 def test_three_timings_and_a_pipeline(capsys: pytest.CaptureFixture[str]) -> None:
     result = example("three_timings").main(passes=10)
     assert [stage.name for stage in result.stages] == ["detect", "choose on the host", "classify"]
-    assert capsys.readouterr().out.count("us a call") == 3
+    out = capsys.readouterr().out
+    assert out.count("us a call") == 3
+    assert "one pass at the median" in out
 
 
 def test_cpu_or_gpu() -> None:
@@ -73,6 +75,35 @@ def test_the_loss_is_the_same_in_every_step(capsys: pytest.CaptureFixture[str]) 
     assert [waits for _, _, waits, _ in told] == [9, 8, 6, 0]
     assert all(value == pytest.approx(told[0][1], rel=1e-5) for _, value, _, _ in told)
     assert "times as fast" in capsys.readouterr().out
+
+
+def test_mistakes_by_size_by_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    target = f"{FOLDER / 'three_timings.py'}:products"
+    sizes = ["--size", "16", "--size", "32"]
+    assert main(["measure", target, "--method", "all", *sizes, "--budget", "0.05", "-q"]) == 0
+    out = capsys.readouterr().out
+    assert "WHAT MISTAKES WOULD HAVE SAID" in out
+    assert "no warm-up: " in out
+    assert main(["measure", target, *sizes, "-q"]) == 2  # sizes go with all methods
+
+
+def test_a_pipeline_in_three_ways_by_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target, saved = f"{FOLDER / 'three_timings.py'}:pipeline", tmp_path / "a.json"
+    assert main(["measure", "stages", target, "--ways", "--passes", "8", "-q"]) == 0
+    assert "A: " in capsys.readouterr().out
+    assert main(["measure", "stages", target, "--passes", "8", "-q", "-o", str(saved)]) == 0
+    capsys.readouterr()
+    assert main(["measure", "stages", "--compare", str(saved), target, "--passes", "8", "-q"]) == 0
+    assert "B against A: " in capsys.readouterr().out
+    assert main(["measure", "compare", str(saved), str(saved), "-q"]) == 0
+    assert main(["measure", "stages", target, "--ways", "--synchronise", "-q"]) == 2
+
+
+def test_the_copies_of_a_training_are_its_data() -> None:
+    program = example("training_sweep")
+    train, inputs = program.widths(4, "cpu")
+    assert [len(part) for part in inputs] == [program.POINTS, program.POINTS]
+    assert 0 <= program.accuracy(train(*inputs)) <= 1
 
 
 def test_a_pipeline_by_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

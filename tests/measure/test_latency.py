@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from boundby.measure import DeviceError, Latency, MeasureError, TargetError, latency, methods
+from boundby.measure import DeviceError, Latency, MeasureError, TargetError, latency, methods, methods_by_size
 from boundby.measure.sampling import MIN_BLOCK_NS
 from tests.measure.device_model import ModelDevice, ModelModule, ModelTensor
 
@@ -375,3 +375,35 @@ def test_what_a_copy_inside_the_timed_part_costs() -> None:
     assert "copy inside" in str(found)
     assert "adds 30." in str(found)
     assert methods(kernels(device), device=device).with_copy is None
+
+
+def test_where_each_mistake_shows() -> None:
+    device = ModelDevice()
+
+    def work(x: ModelTensor) -> ModelTensor:
+        device.launch(3_000 * len(x.data))
+        return ModelTensor(x.data, device.name)
+
+    found = methods_by_size(work, device.tensor(1, 4), sizes=[256, 1], device=device, budget_s=0.05)
+    small, large = (point.methods for point in found.points)
+    assert set(small.said) == set(large.said) == {"launches only", "loop, no wait", "no warm-up", "copies inside"}
+    assert small.said["launches only"] == pytest.approx(small.best.median_ns, rel=0.1)  # the launch is all of it
+    assert large.said["launches only"] < 0.02 * large.best.median_ns
+    assert large.loop is not None
+    assert large.loop.calls_per_sample > 10
+    assert large.said["loop, no wait"] < 0.02 * large.best.median_ns
+    shown = " ".join(str(found).split())
+    assert "launches only: off by more than 10 % at size 256." in shown
+    assert "copies inside: within 10 % at every size." in shown
+
+
+def test_a_loop_that_would_take_longer_than_the_budget_is_left_out() -> None:
+    device = ModelDevice()
+
+    def work() -> object:
+        device.launch(20_000_000)
+        return 1
+
+    found = methods(work, device=device, budget_s=0.2)
+    assert found.loop is None
+    assert "loop, no wait" not in found.said

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
 
-from boundby.measure import MeasureError, Stages, StagesResult, TargetError, stages
+from boundby.measure import MeasureError, Stages, StagesResult, TargetError, pipeline_ways, stages
 from boundby.measure import pipeline as run_pipeline
 from boundby.measure.results import StageTimes
 from tests.measure.device_model import ModelDevice
@@ -155,6 +156,50 @@ def test_slow_first_passes_are_warm_up_and_left_out() -> None:
     assert by_name(kept)["host"].begin_ns[0] == pytest.approx(20_000, rel=0.2)
     assert kept.end_to_end_ns == pytest.approx(18 * 5_000_000, rel=0.05)
     assert "after 2 passes of warm-up" in " ".join(str(kept).split())
+
+
+def test_the_three_ways_stand_side_by_side() -> None:
+    device = ModelDevice()
+
+    def one(stage: Stages) -> None:
+        with stage("model"):
+            device.launch(5_000_000, 20_000)
+        with stage("host"):
+            device.work(3_000_000)
+
+    ways = pipeline_ways(one, passes=20, device=device)
+    naive, right, waiting = (
+        by_name(ways.a)["model"].host_ns[5],
+        (by_name(ways.a)["model"].device_ns or ())[5],
+        by_name(ways.b)["model"].host_ns[5],
+    )
+    assert naive < 30_000
+    assert right == pytest.approx(5_000_000, rel=0.02)
+    assert waiting == pytest.approx(right, rel=0.02)
+    assert ways.b.pass_ns == pytest.approx(8_000_000, rel=0.02)  # and host and device take turns
+    assert "A HOST is the wall clock without waiting" in " ".join(str(ways).split())
+
+
+@pytest.mark.parametrize(
+    ("wait", "told"), [(False, "The GPU sets the pace: the host is 5.4 passes ahead"), (True, "overlap within a pass")]
+)
+def test_it_says_who_waits_for_whom(wait: bool, told: str) -> None:
+    shown = str(pipeline(ModelDevice(), wait=wait))
+    assert told in " ".join(shown.split())
+    lanes = dict(re.findall(r"^(host|GPU) +([.\d]{50})(?:  |$)", shown, re.MULTILINE))
+    assert lanes["host"].startswith("2222")
+    assert lanes["GPU"].index("1") < lanes["GPU"].index("3")
+
+
+def test_a_pipeline_that_the_host_binds_says_so() -> None:
+    device = ModelDevice()
+    record = stages(device=device)
+    for _ in range(20):
+        with record("host"):
+            device.work(5_000_000)
+        with record("model"):
+            device.launch(100_000)
+    assert "The host sets the pace" in str(record.result())
 
 
 def test_a_pipeline_gets_the_recorder() -> None:

@@ -18,7 +18,7 @@ from boundby.cli.shared_options import FILE, PLAIN, Command, json_option, output
 
 if TYPE_CHECKING:
     from boundby.measure.latencies import Measurable
-    from boundby.measure.results import Comparison, Latency, Result
+    from boundby.measure.results import Latency, Result
     from boundby.measure.target import Target
 
 METHODS = ("event", "synchronised", "naive", "all")
@@ -51,7 +51,7 @@ def measure() -> None:
     boundby measure --compare before.json bench.py:model
     boundby measure throughput bench.py:model --latency-limit 50
     boundby measure devices bench.py:model
-    boundby measure stages bench.py:pipeline
+    boundby measure stages bench.py:pipeline --ways
     """
 
 
@@ -131,6 +131,14 @@ def _moded(command: Command) -> Command:
 @click.argument("target", required=False)
 @click.option("--compare", "pair", nargs=2, metavar="A B", help="Compare two targets or saved results.")
 @click.option("--method", type=click.Choice(METHODS), help="How to time a GPU; all compares them side by side. [event]")
+@click.option(
+    "--size",
+    "sizes",
+    metavar="N",
+    type=click.IntRange(min=1),
+    multiple=True,
+    help="With --method all: a batch size to show the mistakes at; can be repeated.",
+)
 @click.option("--graph", is_flag=True, help="Capture a CUDA graph and time its replay.")
 @click.option("--flush-l2", is_flag=True, help="Empty the GPU's L2 cache before each call.")
 @click.option("--fresh-inputs", is_flag=True, help="Give each call its own copy of the inputs.")
@@ -149,6 +157,7 @@ def latency(
     target: str | None,
     pair: tuple[str, str] | None,
     method: str | None,
+    sizes: tuple[int, ...],
     graph: bool,
     flush_l2: bool,
     fresh_inputs: bool,
@@ -164,10 +173,13 @@ def latency(
 
     \b
     boundby measure latency bench.py:model --mode inference
+    boundby measure latency bench.py:model --method all --size 1 --size 16 --size 256
     boundby measure latency --compare before.json after.json
     """
     if (target is None) == (pair is None):
         raise click.UsageError("Give a TARGET, or --compare A B.")
+    if sizes and method != "all":
+        raise click.UsageError("--size goes with --method all; throughput and devices go through sizes, too.")
     chosen: dict[str, Any] = {
         "device": device,
         "mode": mode,
@@ -188,11 +200,15 @@ def latency(
         return
     from boundby.measure.latencies import latency as time_one
     from boundby.measure.latencies import methods as time_all
+    from boundby.measure.latencies import methods_by_size
 
     found = _target(target or "", device)
     options |= {"name": found.name, "kwargs": found.kwargs}
     result: Result
-    if method == "all":
+    if sizes:
+        found = _with_inputs(found)
+        result = methods_by_size(found.fn, *found.inputs, sizes=sizes, make_inputs=found.make_inputs, **options)
+    elif method == "all":
         result = time_all(found.fn, *found.inputs, **options)
     else:
         result = _with_first(time_one(found.fn, *found.inputs, **options, method=method), found)
@@ -321,7 +337,9 @@ def devices(
 
 
 @measure.command(epilog=outcome.EPILOG)
-@click.argument("target")
+@click.argument("target", required=False)
+@click.option("--compare", "pair", nargs=2, metavar="A B", help="Compare two targets or saved results, by stage.")
+@click.option("--ways", is_flag=True, help="Time it in three ways: the host's clock, events, waiting after each stage.")
 @click.option(
     "--passes", metavar="N", type=click.IntRange(min=1), default=30, help="How often to run the pipeline. [30]"
 )
@@ -329,25 +347,60 @@ def devices(
 @click.option("--no-warmup", is_flag=True, help="Count the first passes too, however slow they are.")
 @click.option("--device", metavar="cpu|cuda|cuda:N", help="Where to time. [cuda, if the program has started CUDA]")
 @_shown
-def stages(target: str, passes: int, synchronise: bool, no_warmup: bool, device: str | None, show: Show) -> None:
+def stages(
+    target: str | None,
+    pair: tuple[str, str] | None,
+    ways: bool,
+    passes: int,
+    synchronise: bool,
+    no_warmup: bool,
+    device: str | None,
+    show: Show,
+) -> None:
     """Time the stages of a pipeline, on host and device, without interrupting it.
 
     TARGET returns a callable and its inputs; the callable's first argument is the recorder, for the blocks that are
     stages: with stage("decode"): ...
-    """
-    from boundby.measure.results import TargetError
-    from boundby.measure.stage_times import pipeline
 
+    \b
+    boundby measure stages bench.py:pipeline --ways
+    boundby measure stages --compare before.json bench.py:pipeline
+    """
+    from boundby.measure.latencies import compare as judge
+    from boundby.measure.results import load
+    from boundby.measure.stage_times import pipeline, pipeline_ways
+
+    if (target is None) == (pair is None):
+        raise click.UsageError("Give a TARGET, or --compare A B.")
+    if ways and (synchronise or pair is not None):
+        raise click.UsageError("--ways times one TARGET, with and without waiting.")
     show.ready()
-    found = _target(target, device)
+    common: dict[str, Any] = {"passes": passes, "device": device, "warmup": not no_warmup}
+
+    def run(place: str) -> Result:
+        if _is_saved(place):
+            return load(place)
+        found = _pipeline(place, device)
+        return pipeline(found.fn, *found.inputs, synchronise=synchronise, **common)
+
+    if pair is not None:
+        show.result(judge(run(pair[0]), run(pair[1])))
+    elif ways:
+        found = _pipeline(target or "", device)
+        show.result(pipeline_ways(found.fn, *found.inputs, **common))
+    else:
+        show.result(run(target or ""))
+
+
+def _pipeline(place: str, device: str | None) -> Target:
+    from boundby.measure.results import TargetError
+
+    found = _target(place, device)
     if found.first_call_ns is not None:
         raise TargetError(
-            f"{target} gives no pipeline.", "Return a callable that takes the recorder first, and its inputs."
+            f"{place} gives no pipeline.", "Return a callable that takes the recorder first, and its inputs."
         )
-    result = pipeline(
-        found.fn, *found.inputs, passes=passes, device=device, synchronise=synchronise, warmup=not no_warmup
-    )
-    show.result(result)
+    return found
 
 
 def _target(place: str, device: str | None) -> Target:
@@ -360,12 +413,16 @@ def _target(place: str, device: str | None) -> Target:
 
 
 def _factory(place: str, device: str | None) -> Target:
+    return _with_inputs(_target(place, device))
+
+
+def _with_inputs(found: Target) -> Target:
+    """Raises TargetError: it gives no inputs that could be made larger."""
     from boundby.measure.results import TargetError
 
-    found = _target(place, device)
     if found.first_call_ns is not None or found.kwargs is not None:
         raise TargetError(
-            f"{place} gives no inputs that could be made larger.",
+            f"{found.name} gives no inputs that could be made larger.",
             "Return a callable and its inputs: return model, (x,); or a function from a size to inputs.",
         )
     return found
@@ -380,7 +437,7 @@ def _with_first(result: Latency, found: Target) -> Latency:
     return replace(result, first_call_ns=found.first_call_ns)
 
 
-def _compare(pair: Sequence[str], options: dict[str, Any]) -> Comparison:
+def _compare(pair: Sequence[str], options: dict[str, Any]) -> Result:
     """Two targets in turns, two saved results, or a new measurement against a saved one."""
     from boundby.measure.latencies import compare as judge
     from boundby.measure.latencies import compare_in_turns, measured

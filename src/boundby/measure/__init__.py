@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from boundby.measure.batch_sizes import throughput
 from boundby.measure.crossover import devices
-from boundby.measure.latencies import compare, compare_in_turns, latency, methods, waits
+from boundby.measure.latencies import compare, compare_in_turns, latency, methods, methods_by_size, waits
 from boundby.measure.results import (
     BatchPoint,
     Comparison,
@@ -28,8 +28,12 @@ from boundby.measure.results import (
     Latency,
     MeasureError,
     Methods,
+    MethodsBySize,
+    MethodsPoint,
     Mistake,
     SizePoint,
+    StageChange,
+    StagesComparison,
     StagesResult,
     StageTimes,
     TargetError,
@@ -37,7 +41,7 @@ from boundby.measure.results import (
     load,
     save,
 )
-from boundby.measure.stage_times import Stages, pipeline, stages
+from boundby.measure.stage_times import Stages, pipeline, pipeline_ways, stages
 from boundby.measure.target import Options
 
 __all__ = [
@@ -50,11 +54,15 @@ __all__ = [
     "Latency",
     "MeasureError",
     "Methods",
+    "MethodsBySize",
+    "MethodsPoint",
     "Mistake",
     "Options",
     "SizePoint",
+    "StageChange",
     "StageTimes",
     "Stages",
+    "StagesComparison",
     "StagesResult",
     "TargetError",
     "Throughput",
@@ -64,7 +72,9 @@ __all__ = [
     "latency",
     "load",
     "methods",
+    "methods_by_size",
     "pipeline",
+    "pipeline_ways",
     "save",
     "stages",
     "throughput",

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from boundby.annotate import nvtx_range
 from boundby.measure import device as devices
-from boundby.measure import values
+from boundby.measure import mistakes, values
 from boundby.measure.device import Device
 from boundby.measure.latencies import LatencyRun, machine, title_of
 from boundby.measure.results import (
@@ -121,7 +121,7 @@ class _BatchSearch(Struct, dict=True):
     machine: MeasuredOn = field(default_factory=machine)
 
     def run(self, start: int) -> Throughput:
-        self._began = self.device.now_ns()
+        self._began, before = self.device.now_ns(), self.device.state()
         self._double(start)
         if self.stopped_by in (MEMORY, LATENCY, ERROR):
             self._bisect()
@@ -137,6 +137,7 @@ class _BatchSearch(Struct, dict=True):
             self._refine()
         size = self._best().size
         best = self._final(size)
+        after = self.device.state()
         self._release()
         held = self.device.memory_in_use_bytes()
         return Throughput(
@@ -153,7 +154,8 @@ class _BatchSearch(Struct, dict=True):
             memory_returned_bytes=held - self.held_bytes if held is not None and self.held_bytes is not None else None,
             mode=self.options.mode,
             machine=self.machine,
-            mistakes=self.mistakes,
+            mistakes=(*self.mistakes, *mistakes.of_states(before, after)),
+            after=after,
         )
 
     def _final(self, size: int) -> BatchPoint:

@@ -15,7 +15,9 @@ from boundby.measure.results import (
     Latency,
     MeasureError,
     Methods,
+    MethodsBySize,
     Result,
+    StagesComparison,
     StagesResult,
     Throughput,
 )
@@ -60,7 +62,9 @@ def figure_of(result: Result) -> Any:
     drawn = {
         Latency: _latency,
         Methods: _methods,
+        MethodsBySize: _by_size,
         StagesResult: _stages,
+        StagesComparison: _stages_comparison,
         Throughput: _throughput,
         Devices: _devices,
         Comparison: _comparison,
@@ -157,6 +161,37 @@ def _methods(figure: Any, methods: Methods) -> None:
     axes.set_yticks(range(len(names)), names)
     axes.margins(x=0.3)
     _plain(axes, methods.latencies[-1].name, f"median per call, line to p99, mean and standard deviation ({unit})", "")
+
+
+def _by_size(figure: Any, found: MethodsBySize) -> None:
+    axes = figure.subplots()
+    sizes = [point.size for point in found.points]
+    for what in dict.fromkeys(what for point in found.points for what in point.methods.said):
+        said = [point.methods.said.get(what, np.nan) / point.methods.best.median_ns for point in found.points]
+        axes.plot(sizes, said, "o-", markersize=4, label=what)
+    axes.axhline(1, color=GREY, linewidth=1)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.legend(frameon=False)
+    _plain(axes, found.points[0].methods.best.name, "size", "what a mistake says, as so many times the right figure")
+
+
+def _stages_comparison(figure: Any, found: StagesComparison) -> None:
+    of_host, of_device = figure.subplots(1, 2)
+    every = {stage.name: None for one in (found.a, found.b) for stage in one.stages}
+    places = np.arange(len(every))
+    medians = [float(np.median(stage.host_ns)) for one in (found.a, found.b) for stage in one.stages]
+    scale, unit = _scale(*medians)
+    for axes, title, field in ((of_host, "on the host", "host_ns"), (of_device, "on the device", "device_ns")):
+        for number, (letter, one, color) in enumerate((("A", found.a, BLUE), ("B", found.b, ORANGE))):
+            told = {stage.name: getattr(stage, field) for stage in one.stages}
+            heights = [float(np.median(told[name])) / scale if told.get(name) else 0.0 for name in every]
+            label = f"{letter}: {duration(one.pass_ns)} a pass"
+            axes.barh(places + 0.4 * number - 0.2, heights, 0.38, color=color, label=label)
+        axes.set_yticks(places, list(every))
+        axes.invert_yaxis()
+        _plain(axes, title, f"median per stage ({unit})", "")
+    of_host.legend(frameon=False)
 
 
 def _stages(figure: Any, stages: StagesResult) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from boundby.annotate import nvtx_range
 from boundby.measure import device as device_module
-from boundby.measure import values
+from boundby.measure import mistakes, values
 from boundby.measure.device import Device, HostDevice, loaded
 from boundby.measure.latencies import failure, machine, measured, title_of
 from boundby.measure.results import SYNCHRONISED, Devices, Latency, MeasureError, Mistake, SizePoint, TargetError
@@ -89,7 +89,9 @@ def devices(
         functions = (build("cpu"), build(other.name) if other else None) if build else (fn, _on(fn, other))
         cases = _of_inputs(functions, make_inputs or functools.partial(values.resized, inputs), other)
     with nvtx_range(f"devices {title}"):
+        before = other.state() if other else None
         points = tuple(sweep.points(cases, sorted(set(sizes)) if sizes else _sizes()))
+        after = other.state() if other else None
     return Devices(
         name=title,
         cpu_name=HostDevice().label,
@@ -103,8 +105,9 @@ def devices(
         stopped_by=sweep.stopped_by,
         mode=mode,
         machine=machine(),
-        mistakes=tuple(sweep.mistakes(points)),
+        mistakes=(*sweep.mistakes(points), *mistakes.of_states(before, after)),
         quality=None if quality is None else title_of(quality),
+        after=after,
     )
 
 

@@ -8,8 +8,8 @@ import gc
 import math
 import os
 import platform
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar, overload
 
 from msgspec.structs import replace
 
@@ -42,8 +42,14 @@ from boundby.measure.results import (
     MeasuredOn,
     MeasureError,
     Methods,
+    MethodsBySize,
+    MethodsPoint,
     Mistake,
     Result,
+    StageChange,
+    StagesComparison,
+    StagesResult,
+    StageTimes,
     TargetError,
     next_step,
 )
@@ -51,6 +57,7 @@ from boundby.measure.sampling import Sampler, TimedCall
 from boundby.measure.target import Options
 from boundby.model import statistics, units
 from boundby.model.errors import UserError
+from boundby.model.scale import HABIT, NOTABLE
 
 T = TypeVar("T")
 
@@ -416,7 +423,43 @@ def methods(fn: Callable[..., object], *inputs: Any, **options: Any) -> Methods:
         if method != first.method
     ]
     latencies = tuple(sorted((*others, first), key=lambda result: METHODS.index(result.method)))
-    return Methods(latencies, _with_copy(fn, inputs, replace(rest, method=latencies[-1].method), latencies[-1]))
+    copied = _with_copy(fn, inputs, replace(rest, method=latencies[-1].method), latencies[-1])
+    # A home-made loop of as many calls as the budget has room for: it is warmed up, too, and its work is waited for.
+    calls = min(LOOP, int(chosen.budget_s * 1e9 / LOOP_RUNS / latencies[-1].median_ns))
+    is_one_by_one = chosen.flush_l2 or chosen.fresh_inputs or chosen.mode == TRAINING
+    if is_one_by_one or calls < HABIT:
+        return Methods(latencies, copied)
+    return Methods(latencies, copied, measured(fn, inputs, replace(rest, method=NAIVE, calls_per_sample=calls)))
+
+
+#: Calls of a home-made loop, and how often at least it runs.
+LOOP, LOOP_RUNS = 100, 5
+
+
+def methods_by_size(
+    fn: Callable[..., object],
+    *inputs: Any,
+    sizes: Sequence[int],
+    make_inputs: Callable[[int], Any] | None = None,
+    **options: Any,
+) -> MethodsBySize:
+    """``methods`` at several sizes of the inputs' first dimension (or what ``make_inputs`` makes of a size).
+
+    Raises:
+        MeasureError: there is nothing to make sizes from.
+    """
+    if make_inputs is None and values.batch_size(inputs) is None:
+        raise MeasureError(
+            "No input has a first dimension that could grow.",
+            "Give inputs that begin with one, or make_inputs, a function from a size to inputs.",
+        )
+    made = [(size, (make_inputs or functools.partial(values.resized, inputs))(size)) for size in sorted(set(sizes))]
+    return MethodsBySize(
+        tuple(
+            MethodsPoint(size, methods(fn, *(given if isinstance(given, tuple) else (given,)), **options))
+            for size, given in made
+        )
+    )
 
 
 def _with_copy(fn: Callable[..., object], inputs: tuple[Any, ...], options: Options, plain: Latency) -> Latency | None:
@@ -445,7 +488,13 @@ _ROUND_NS = 100_000_000
 Measurable = tuple[Callable[..., object], tuple[Any, ...], Options]
 
 
-def compare(a: Result, b: Result, *, confidence: float = 0.95) -> Comparison:
+@overload
+def compare(a: StagesResult, b: StagesResult, *, confidence: float = ...) -> StagesComparison: ...
+@overload
+def compare(a: Latency | Methods, b: Latency | Methods, *, confidence: float = ...) -> Comparison: ...
+@overload
+def compare(a: Result, b: Result, *, confidence: float = ...) -> Comparison | StagesComparison: ...
+def compare(a: Result, b: Result, *, confidence: float = 0.95) -> Comparison | StagesComparison:
     """Two latencies, measured or loaded: the ratio of their medians, its interval, and whether they differ.
 
     They differ significantly if both agree: the Mann-Whitney U test (two-sided, p below 1 - ``confidence``), which asks
@@ -453,10 +502,53 @@ def compare(a: Result, b: Result, *, confidence: float = 0.95) -> Comparison:
     does not take neighbouring samples for independent. Both see the spread within a measurement, and not what changes
     from one process to the next.
 
+    Two pipelines are compared stage by stage.
+
     Raises:
-        MeasureError: they are no latencies.
+        MeasureError: they are neither.
     """
+    if isinstance(a, StagesResult) and isinstance(b, StagesResult):
+        return _stages_compared(a, b, confidence)
     return _compared(_latency(a), _latency(b), confidence, 0)
+
+
+def _stages_compared(a: StagesResult, b: StagesResult, confidence: float) -> StagesComparison:
+    of_a = {stage.name: stage for stage in a.stages}
+    pairs = [(of_a[stage.name], stage) for stage in b.stages if stage.name in of_a]
+    changes = []
+    for one, other in pairs:
+        times = [[float(ns) for ns in stage.device_ns or ()] for stage in (one, other)]
+        on_device = all(each and statistics.median(each) > 0 for each in times)
+        if not on_device:
+            times = [[float(ns) for ns in stage.host_ns] for stage in (one, other)]
+        told = _ratio(times[0], times[1], confidence)
+        changes.append(StageChange(one.name, "device" if on_device else "host", told[0], told[1], told[2], told[4]))
+    if not pairs:
+        raise MeasureError("The two pipelines have no stage in common.", "Give stages that do the same the same name.")
+    apart = [name for name in dict.fromkeys((*of_a, *(stage.name for stage in b.stages))) if name not in _names(pairs)]
+    found = list(_unlike(a, b))
+    if apart:
+        found.append(
+            Mistake("not-alike", f"Only one of them has {', '.join(apart)}.", "Its time is in the whole only.")
+        )
+    return StagesComparison(a, b, tuple(changes), confidence, tuple(found))
+
+
+def _names(pairs: Sequence[tuple[StageTimes, StageTimes]]) -> list[str]:
+    return [one.name for one, _ in pairs]
+
+
+def _ratio(
+    first: Sequence[float], second: Sequence[float], confidence: float
+) -> tuple[float, float, float, float | None, bool | None]:
+    """The ratio of medians, its interval's ends, the test's p, and whether both say that they differ."""
+    middle = statistics.median(first)
+    ratio = statistics.median(second) / middle if middle else math.inf
+    blocks = (math.isqrt(len(first)), math.isqrt(len(second)))
+    low, high = statistics.median_ratio_interval(first, second, confidence, blocks, RESAMPLES) or (0.0, math.inf)
+    enough = min(len(first), len(second)) >= statistics.MIN_FOR_TEST
+    p_value = statistics.mann_whitney(first, second)[1] if enough else None
+    return ratio, low, high, p_value, None if p_value is None else p_value < 1 - confidence and not low <= 1 <= high
 
 
 def compare_in_turns(a: Measurable, b: Measurable, *, confidence: float = 0.95, rounds: int = ROUNDS) -> Comparison:
@@ -484,24 +576,22 @@ def _latency(result: Result) -> Latency:
         return result.latencies[-1]
     if isinstance(result, Latency):
         return result
-    raise MeasureError(f"Only latencies can be compared, not {type(result).__name__}.", "Compare two latencies.")
+    raise MeasureError(
+        f"Only two latencies or two pipelines can be compared, not {type(result).__name__}.",
+        "Compare what boundby measure latency or boundby measure stages saved.",
+    )
 
 
 def _compared(a: Latency, b: Latency, confidence: float, rounds: int) -> Comparison:
-    first, second = a.samples_ns, b.samples_ns
-    blocks = (math.isqrt(len(first)), math.isqrt(len(second)))
-    low, high = statistics.median_ratio_interval(first, second, confidence, blocks, RESAMPLES) or (0.0, math.inf)
-    enough = min(len(first), len(second)) >= statistics.MIN_FOR_TEST
-    test = statistics.mann_whitney(first, second) if enough else None
-    significant = None if test is None else test[1] < 1 - confidence and not low <= 1 <= high
+    ratio, low, high, p_value, significant = _ratio(a.samples_ns, b.samples_ns, confidence)
     comparison = Comparison(
         a=a,
         b=b,
-        ratio=b.median_ns / a.median_ns,
+        ratio=ratio,
         ratio_low=low,
         ratio_high=high,
         confidence=confidence,
-        p_value=None if test is None else test[1],
+        p_value=p_value,
         significant=significant,
         interleaved_rounds=rounds,
     )
@@ -523,17 +613,51 @@ def _mistakes(comparison: Comparison) -> Iterator[Mistake]:
             f"The two do not differ significantly: the difference of {difference} is within the samples' own spread.",
             "Do not report it as a gain or a loss. More samples may tell (a larger budget).",
         )
-    alike = (
-        ("devices", f"{a.device_name} and {b.device_name}", a.device_name != b.device_name),
-        ("methods", f"{a.method} and {b.method}", a.method != b.method),
-        ("machines", f"{a.machine.processor} and {b.machine.processor}", a.machine.processor != b.machine.processor),
-        ("modes", f"{a.mode or 'as found'} and {b.mode or 'as found'}", a.mode != b.mode),
-        ("versions of torch", f"{a.machine.torch} and {b.machine.torch}", a.machine.torch != b.machine.torch),
-    )
-    for what, which, differ in alike:
-        if differ:
+    yield from _unlike(a, b)
+
+
+def _unlike(a: Latency | StagesResult, b: Latency | StagesResult) -> Iterator[Mistake]:
+    """Circumstances that are not the same: the machine, how it was measured, and the GPU's state."""
+    for what, one, other in _circumstances(a, b):
+        is_far = isinstance(one, float) and isinstance(other, float) and abs(other - one) > NOTABLE * one
+        if one != other and (is_far or not isinstance(one, float)):
+            shown = [f"{value:g}" if isinstance(value, float) else value for value in (one, other)]
             yield Mistake(
                 "not-alike",
-                f"They were measured with different {what} ({which}).",
+                f"They were measured with different {what} ({shown[0]} and {shown[1]}).",
                 "Is that what you meant to compare?",
             )
+
+
+def _circumstances(
+    a: Latency | StagesResult, b: Latency | StagesResult
+) -> Iterator[tuple[str, str | float, str | float]]:
+    """(what, of a, of b), of all that both tell."""
+    yield "devices", a.device_name, b.device_name
+    if isinstance(a, StagesResult) or isinstance(b, StagesResult):
+        yield "clocks", a.clock, b.clock
+    else:
+        yield "methods", a.method, b.method
+        yield "modes", a.mode or "as found", b.mode or "as found"
+    if a.machine is not None and b.machine is not None:
+        yield "machines", a.machine.processor, b.machine.processor
+        yield "versions of torch", str(a.machine.torch), str(b.machine.torch)
+    one, other = a.after, b.after
+    if one is None or other is None:
+        return
+    held = [", ".join(state.throttling or ()) or "none" for state in (one, other)]
+    yield "throttling", held[0], held[1]
+    for what, field in STATE_FIGURES.items():
+        values = (getattr(one, field), getattr(other, field))
+        if None not in values:
+            yield what, *values
+
+
+#: Of a GPU's state: what it is called where two differ in it.
+STATE_FIGURES: Mapping[str, str] = {
+    "SM clocks, in MHz,": "sm_clock_mhz",
+    "memory clocks, in MHz,": "memory_clock_mhz",
+    "power limits, in W,": "power_limit_w",
+    "performance states": "performance_state",
+    "persistence modes": "persistence_mode",
+}

@@ -156,7 +156,7 @@ def of_samples(latency: Latency) -> Iterator[Mistake]:
             f"{percent(latency.spread_fraction)} of the median.",
             "Stop other programs, fix clocks and threads, or measure for longer.",
         )
-    yield from _of_states(latency.before, latency.after)
+    yield from of_states(latency.before, latency.after)
 
 
 def of_compiler(recompiled: int, limit: int) -> Iterator[Mistake]:
@@ -170,7 +170,8 @@ def of_compiler(recompiled: int, limit: int) -> Iterator[Mistake]:
         )
 
 
-def _of_states(before: DeviceState | None, after: DeviceState | None) -> Iterator[Mistake]:
+def of_states(before: DeviceState | None, after: DeviceState | None) -> Iterator[Mistake]:
+    """What the GPU's state says against the figures."""
     reasons = sorted({reason for state in (before, after) if state for reason in state.throttling or ()})
     if reasons:
         yield Mistake(

@@ -219,6 +219,7 @@ class Methods(_Kept, Struct, frozen=True):
 
     latencies: tuple[Latency, ...]
     with_copy: Latency | None = None  # the last method once more, the inputs' copy to the device inside the timed part
+    loop: Latency | None = None  # many calls by the naive method, as if the last one's return were its end
 
     @property
     def copy_ns(self) -> float | None:
@@ -226,8 +227,45 @@ class Methods(_Kept, Struct, frozen=True):
         return None if self.with_copy is None else self.with_copy.median_ns - self.latencies[-1].median_ns
 
     @property
+    def best(self) -> Latency:
+        """By the method to believe."""
+        return self.latencies[-1]
+
+    @property
     def mistakes(self) -> tuple[Mistake, ...]:
-        return self.latencies[-1].mistakes
+        return self.best.mistakes
+
+    @property
+    def said(self) -> Mapping[str, float]:
+        """What each of the usual mistakes says of a call, in nanoseconds: those that can be made here."""
+        naive = next((one for one in self.latencies if one.method == NAIVE), None)
+        first = self.best.first_call_ns if self.best.warmup_calls else 0
+        found = {
+            "launches only": naive.median_ns if naive else None,
+            "loop, no wait": self.loop.median_ns if self.loop else None,
+            "no warm-up": first or None,
+            "copies inside": self.with_copy.median_ns if self.with_copy else None,
+        }
+        return {what: float(ns) for what, ns in found.items() if ns is not None}
+
+
+class MethodsPoint(Struct, frozen=True):
+    """One size."""
+
+    size: int
+    methods: Methods
+
+
+class MethodsBySize(_Kept, Struct, frozen=True):
+    """The same function by several methods at several sizes: where each mistake shows."""
+
+    kind: ClassVar[str] = "methods-by-size"
+
+    points: tuple[MethodsPoint, ...]
+
+    @property
+    def mistakes(self) -> tuple[Mistake, ...]:
+        return self.points[-1].methods.mistakes
 
 
 class StageTimes(Struct, frozen=True):
@@ -255,6 +293,13 @@ class StagesResult(_Kept, Struct, frozen=True):
     synchronised_estimate_ns: tuple[int, int] | None  # [low, high] of end_to_end_ns had it done so
     warmup_passes: int = 0  # the first ones, unlike the rest: left out of all figures
     mistakes: tuple[Mistake, ...] = ()
+    machine: MeasuredOn | None = None
+    after: DeviceState | None = None
+
+    @property
+    def pass_ns(self) -> float:
+        """From end to end, of each pass."""
+        return self.end_to_end_ns / max(1, self.passes)
 
 
 class BatchPoint(Struct, frozen=True):
@@ -294,6 +339,7 @@ class Throughput(_Kept, Struct, frozen=True):
     mode: str | None
     machine: MeasuredOn
     mistakes: tuple[Mistake, ...] = ()
+    after: DeviceState | None = None
 
 
 class SizePoint(Struct, frozen=True):
@@ -328,6 +374,7 @@ class Devices(_Kept, Struct, frozen=True):
     machine: MeasuredOn
     mistakes: tuple[Mistake, ...] = ()
     quality: str | None = None  # what the figure of quality is called
+    after: DeviceState | None = None
 
 
 class Comparison(_Kept, Struct, frozen=True):
@@ -347,8 +394,31 @@ class Comparison(_Kept, Struct, frozen=True):
     mistakes: tuple[Mistake, ...] = field(default=())
 
 
-Result = Latency | Methods | StagesResult | Throughput | Devices | Comparison
-KINDS = (Latency, Methods, StagesResult, Throughput, Devices, Comparison)
+class StageChange(Struct, frozen=True):
+    """A stage of both pipelines. ``ratio`` is B's median by A's."""
+
+    name: str
+    clock: str  # "device", or "host" where one of the two has no times of the device
+    ratio: float
+    low: float  # its confidence interval
+    high: float
+    significant: bool | None  # None: too few passes to tell
+
+
+class StagesComparison(_Kept, Struct, frozen=True):
+    """Two pipelines, or one in two ways, against each other: stage by stage, and from end to end."""
+
+    kind: ClassVar[str] = "stages-comparison"
+
+    a: StagesResult
+    b: StagesResult
+    stages: tuple[StageChange, ...]  # those that both have
+    confidence: float
+    mistakes: tuple[Mistake, ...] = ()
+
+
+KINDS = (Latency, Methods, MethodsBySize, StagesResult, Throughput, Devices, Comparison, StagesComparison)
+Result = Latency | Methods | MethodsBySize | StagesResult | Throughput | Devices | Comparison | StagesComparison
 
 
 def loads(text: str, where: str = "The text") -> Result:

@@ -19,12 +19,16 @@ from boundby.measure.results import (
     DeviceState,
     Latency,
     Methods,
+    MethodsBySize,
     Mistake,
     Result,
+    StageChange,
+    StagesComparison,
     StagesResult,
     Throughput,
 )
 from boundby.model import units
+from boundby.model.scale import NOTABLE
 from boundby.model.units import duration, duration_range, percent, plural, size
 
 ColorSystem = Literal["standard", "256", "truecolor"]
@@ -160,22 +164,60 @@ def _state(state: DeviceState) -> str:
 
 
 def _methods(methods: Methods) -> Iterator[Line]:
-    best = methods.latencies[-1]
+    best = methods.best
     yield from _latency(best)
     if len(methods.latencies) == 1:
         return
     table = grid("METHOD", ">MEDIAN", ">INTERVAL", ">P99", ">SAMPLES", f">/ {best.method.upper()}", "")
+
+    def row(name: str, one: Latency, note: str) -> None:
+        table.add_row(name, *_row(one), f"{one.median_ns / best.median_ns:.3f}", note)
+
     for one in methods.latencies:
-        note = "does not wait: wrong" if one.method == NAIVE else ""
-        table.add_row(one.method, *_row(one), f"{one.median_ns / best.median_ns:.3f}", note)
-    copied = methods.with_copy
-    if copied is not None and methods.copy_ns is not None:
+        row(one.method, one, "does not wait: wrong" if one.method == NAIVE else "")
+        if one.method == NAIVE and methods.loop is not None:
+            row(f"loop of {methods.loop.calls_per_sample}", methods.loop, "does not wait after the last: wrong")
+    if methods.with_copy is not None and methods.copy_ns is not None:
         note = f"the inputs' copy to the device adds {duration(max(methods.copy_ns, 0))}"
-        ratio = f"{copied.median_ns / best.median_ns:.3f}"
-        table.add_row(f"{copied.method}, copy inside", *_row(copied), ratio, note)
+        row(f"{methods.with_copy.method}, copy inside", methods.with_copy, note)
     yield Text()
     yield Text("METHODS", STRONG)
     yield table
+
+
+def _by_size(found: MethodsBySize) -> Iterator[Line]:
+    best = [point.methods.best for point in found.points]
+    yield _head(best[0].name, f"{duration(best[0].median_ns)} to {duration(best[-1].median_ns)} (medians)")
+    yield Text(f"{best[0].device_name} ({best[0].device}), {best[0].clock}{_how(best[0])}", DIM)
+    if best[0].device == "cpu":
+        yield Text(CPU_ONLY, DIM)
+    said = [point.methods.said for point in found.points]
+    every = list(dict.fromkeys(what for one in said for what in one))
+    table = grid(">SIZE", f">{best[0].method.upper()}", *(f">{what.upper()}" for what in every))
+    for point, right, told in zip(found.points, best, said, strict=True):
+        cells = [f"{told[what] / right.median_ns:.3g}x" if what in told else "" for what in every]
+        table.add_row(f"{point.size:,}", duration(right.median_ns), *cells)
+    yield Text()
+    yield Text("WHAT MISTAKES WOULD HAVE SAID, as so many times the right figure", STRONG)
+    yield table
+    yield Text()
+    for what in every:
+        wrong = [
+            point.size
+            for point, right, told in zip(found.points, best, said, strict=True)
+            if what in told and abs(told[what] / right.median_ns - 1) > NOTABLE
+        ]
+        yield Text(f"{what}: {_wrong_at(wrong, [point.size for point in found.points])}.")
+
+
+def _wrong_at(wrong: Sequence[int], sizes: Sequence[int]) -> str:
+    """``off by more than 10 % at size 1 and 16``."""
+    off = f"off by more than {percent(NOTABLE)}"
+    if not wrong:
+        return f"within {percent(NOTABLE)} at every size"
+    if len(wrong) == len(sizes):
+        return f"{off} at every size"
+    return f"{off} at size {', '.join(f'{size:,}' for size in wrong)}"
 
 
 def _row(one: Latency) -> tuple[str, str, str, str]:
@@ -185,8 +227,7 @@ def _row(one: Latency) -> tuple[str, str, str, str]:
 
 
 def _stages(stages: StagesResult) -> Iterator[Line]:
-    passes = max(1, stages.passes)
-    yield _head("pipeline", f"{duration(stages.end_to_end_ns / passes)} a pass")
+    yield _head("pipeline", f"{duration(stages.pass_ns)} a pass")
     how = ", the host waiting for the device after every stage" if stages.synchronised else ""
     total = f"{stages.passes:,} passes in {duration(stages.end_to_end_ns)}"
     if stages.warmup_passes:
@@ -196,24 +237,27 @@ def _stages(stages: StagesResult) -> Iterator[Line]:
         yield Text(CPU_ONLY, DIM)
     yield Text()
     on_device = any(stage.device_ns is not None for stage in stages.stages)
-    table = grid("STAGE", ">TIMES", ">HOST", *((">DEVICE", ">BEHIND") if on_device else ()), ">HOST TOTAL")
-    for stage in stages.stages:
-        device = (median_duration(stage.device_ns), median_duration(stage.wait_ns)) if on_device else ()
-        table.add_row(
-            stage.name, f"{len(stage.host_ns):,}", median_duration(stage.host_ns), *device, duration(sum(stage.host_ns))
-        )
+    columns = ">DEVICE", ">MEAN", ">BEHIND"
+    table = grid("", "STAGE", ">TIMES", ">HOST", ">MEAN", *(columns if on_device else ()))
+    for stage, mark in zip(stages.stages, marks_of(stages), strict=True):
+        device = (*_middle(stage.device_ns), median_duration(stage.wait_ns)) if on_device else ()
+        table.add_row(mark, stage.name, f"{len(stage.host_ns):,}", *_middle(stage.host_ns), *device)
     yield table
     yield Text()
+    yield from _one_pass(stages)
     yield Text(
-        "Medians. "
+        "HOST and DEVICE are medians. "
         + (
             "DEVICE is between the stage's two events on the stream, waiting for the host included; BEHIND is how "
-            "long the stream took to come to the stage after the host had."
+            "long after the host the GPU comes to the stage."
             if on_device
             else "HOST is the wall clock's."
         ),
         DIM,
     )
+    yield from _pace(stages)
+    if stages.after is not None:
+        yield Text(f"GPU after: {_state(stages.after)}", DIM)
     if stages.synchronised_estimate_ns is not None:
         low, high = stages.synchronised_estimate_ns
         more = change_range(low, high, stages.end_to_end_ns)
@@ -221,6 +265,115 @@ def _stages(stages: StagesResult) -> Iterator[Line]:
             f"Waiting for the device after every stage would have taken about {duration_range(low, high)} in all, "
             f"{more} (estimated from these times; synchronise=True measures it)."
         )
+
+
+def _middle(values: Sequence[int] | None) -> tuple[str, str]:
+    """Median and mean."""
+    return (median_duration(values), duration(plain.mean(values))) if values else ("", "")
+
+
+def marks_of(stages: StagesResult) -> list[str]:
+    """What stands for each stage in the picture of a pass; nothing for those inside another one."""
+    marks = iter(MARKS)
+    return ["" if "/" in stage.name else next(marks, MARKS[-1]) for stage in stages.stages]
+
+
+MARKS = "123456789abcdefghijklmnopqrstuvwxyz"
+#: Characters of a lane in the picture of a pass.
+LANE = 50
+
+
+def _one_pass(stages: StagesResult) -> Iterator[Line]:
+    """When each stage runs on the host, and what the GPU works on meanwhile."""
+    shown = [(stage, mark) for stage, mark in zip(stages.stages, marks_of(stages), strict=True) if mark]
+    if not all(stage.begin_ns for stage, _ in shown):
+        return  # a result of before beginnings were kept
+    host = [(plain.median(stage.begin_ns), plain.median(stage.host_ns), mark) for stage, mark in shown]
+    device = [
+        (begin + plain.median(stage.wait_ns), plain.median(stage.device_ns), mark)
+        for (stage, mark), (begin, *_) in zip(shown, host, strict=True)
+        if stage.wait_ns and stage.device_ns
+    ]
+    earlier = int(min((begin for begin, *_ in device), default=0) / max(stages.pass_ns, 1))
+    device = [(begin - earlier * stages.pass_ns, length, mark) for begin, length, mark in device]
+    most = max([stages.pass_ns, *(begin + length for begin, length, _ in (*host, *device))])
+    for name, lane in (("host", host), ("GPU", device)):
+        if lane:
+            note = f"  work of {plural(earlier, 'pass', 'passes')} before" if earlier and name == "GPU" else ""
+            yield Text(f"{name:<5}{_lane(lane, most)}{note}")
+    yield Text(f"     one pass at the median, {duration(most)} wide", DIM)
+    yield Text()
+
+
+def _lane(parts: Sequence[tuple[float, float, str]], most: float) -> str:
+    """``111..2222``: a dot where nothing runs."""
+    cells = ["."] * LANE
+    for begin, length, mark in parts:
+        first, last = (round(LANE * end / most) for end in (begin, begin + length))
+        cells[first : max(last, first + (length > 0))] = mark * (max(last, first + (length > 0)) - first)
+    return "".join(cells[:LANE])
+
+
+def _pace(stages: StagesResult) -> Iterator[Line]:
+    """What BEHIND says: who waits for whom."""
+    behind = [plain.median(stage.wait_ns) for stage in stages.stages if stage.wait_ns]
+    if not behind or stages.synchronised:
+        return
+    passes = min(behind) / max(stages.pass_ns, 1)
+    if passes >= 1:
+        yield Text(f"The GPU sets the pace: the host is {passes:.1f} passes ahead of it, and would go on so.")
+    elif max(behind) < NOTABLE * stages.pass_ns:
+        yield Text("The host sets the pace: the GPU comes to each stage as soon as the host does, with no work left.")
+    else:
+        yield Text(f"Host and GPU overlap within a pass: the GPU is up to {duration(max(behind))} behind.")
+
+
+def _stages_comparison(found: StagesComparison) -> Iterator[Line]:
+    a, b = found.a, found.b
+    if any(stage.significant for stage in found.stages) or a.synchronised != b.synchronised:
+        change = units.change(b.pass_ns / a.pass_ns - 1)
+        told = f"a pass takes {duration(b.pass_ns)} instead of {duration(a.pass_ns)} ({change})"
+    else:
+        told = "no stage differs significantly"
+    yield _head("B against A", told)
+    for letter, one in (("A", a), ("B", b)):
+        how = "the host waits for the device after every stage" if one.synchronised else "as it runs"
+        yield Text(
+            f"{letter}: {one.device_name} ({one.device}), {one.clock}; {plural(one.passes, 'pass', 'passes')}, {how}",
+            DIM,
+        )
+    if a.device == b.device == "cpu":
+        yield Text(CPU_ONLY, DIM)
+    yield Text()
+    names = dict.fromkeys(stage.name for one in (a, b) for stage in one.stages)
+    of = [{stage.name: stage for stage in one.stages} for one in (a, b)]
+    changes = {stage.name: stage for stage in found.stages}
+    on_device = any(stage.device_ns is not None for one in (a, b) for stage in one.stages)
+    device = (">A DEVICE", ">B DEVICE") if on_device else ()
+    table = grid("STAGE", ">A HOST", ">B HOST", *device, ">B / A", ">INTERVAL", "")
+    for name in names:
+        both = [stages.get(name) for stages in of]
+        host = [median_duration(stage.host_ns) if stage else "" for stage in both]
+        gpu = [median_duration(stage.device_ns) if stage else "" for stage in both] if on_device else []
+        changed = changes.get(name)
+        table.add_row(name, *host, *gpu, *(_changed(changed) if changed else ("", "", "")))
+    yield table
+    yield Text()
+    yield Text(
+        f"Medians. B / A is of the device's times where both have some, with its {percent(found.confidence)} interval.",
+        DIM,
+    )
+    if b.synchronised and not a.synchronised and on_device:
+        yield Text(
+            "A HOST is the wall clock without waiting: the time to hand the work over. B HOST is the wall clock with a "
+            "wait after each stage: each stage's time is right, and the pass is longer. A DEVICE, by events, is the "
+            "stage's work on the device, with what it waits for the host in it, and costs nothing."
+        )
+
+
+def _changed(stage: StageChange) -> tuple[str, str, str]:
+    note = {True: "", False: "not significant", None: "too few passes"}[stage.significant]
+    return f"{stage.ratio:.3f}", f"{stage.low:.3f}-{stage.high:.3f}", f"{note}{' (host)' * (stage.clock == 'host')}"
 
 
 def _throughput(found: Throughput) -> Iterator[Line]:
@@ -248,6 +401,8 @@ def _throughput(found: Throughput) -> Iterator[Line]:
     yield table
     if found.memory_returned_bytes:
         yield Text(f"{size(found.memory_returned_bytes)} more is in use on {found.device} than after the first size.")
+    if found.after is not None:
+        yield Text(f"GPU after: {_state(found.after)}", DIM)
 
 
 def _devices(found: Devices) -> Iterator[Line]:
@@ -263,13 +418,14 @@ def _devices(found: Devices) -> Iterator[Line]:
             table.add_row(f"{point.size:,}", duration(point.cpu_ns), *judged)
         yield table
         return
+    is_copied = _is_copied(found)
     table = grid(
         ">SIZE",
         ">CPU",
         ">GPU",
-        ">WITH COPIES",
+        *((">WITH COPIES",) if is_copied else ()),
         ">GPU GAIN",
-        ">WITH COPIES",
+        *((">WITH COPIES",) if is_copied else ()),
         found.quality.upper() if found.quality else "RESULTS",
     )
     for point in found.points:
@@ -283,18 +439,30 @@ def _devices(found: Devices) -> Iterator[Line]:
             f"{point.size:,}",
             duration(point.cpu_ns),
             duration(gpu),
-            duration(copies),
+            *((duration(copies),) if is_copied else ()),
             f"{point.cpu_ns / gpu:.2f}x" if gpu else "",
-            f"{point.cpu_ns / copies:.2f}x" if copies else "",
+            *((f"{point.cpu_ns / copies:.2f}x" if copies else "",) if is_copied else ()),
             same,
         )
     yield table
+    if not is_copied:
+        yield Text(
+            "Copies are not timed: what is timed has no inputs. Return it and them, fn, (x,), to see their cost.", DIM
+        )
+    if found.after is not None:
+        yield Text(f"GPU after: {_state(found.after)}", DIM)
+
+
+def _is_copied(found: Devices) -> bool:
+    return any(point.gpu_with_copies_ns is not None for point in found.points)
 
 
 def _pays(found: Devices) -> str:
     if found.gpu is None:
         return "times on the CPU"
     inside = _from_size(found, found.break_even)
+    if not _is_copied(found):
+        return f"the GPU pays {inside}"
     outside = _from_size(found, found.break_even_with_copies)
     return f"the GPU pays {inside}; with copies of inputs and result {outside}"
 
@@ -329,6 +497,12 @@ def _comparison(comparison: Comparison) -> Iterator[Line]:
         median, interval, *rest = _row(one)
         table.add_row(letter, median, interval, duration(one.mean_ns), *rest, one.name)
     yield table
+    states = [
+        (f"{letter}: GPU after", _state(one.after)) for letter, one in (("A", a), ("B", b)) if one.after is not None
+    ]
+    if states:
+        yield Text()
+        yield pairs_grid(states)
     if a.mistakes or b.mistakes:
         yield Text()
         yield Text(f"NOTE FOR EACH ({DOCS} explains each)", STRONG)
@@ -349,6 +523,8 @@ def _verdict(comparison: Comparison) -> str:
 _SHOWN: dict[type, Callable[[Any], Iterator[Line]]] = {
     Latency: _latency,
     Methods: _methods,
+    MethodsBySize: _by_size,
+    StagesComparison: _stages_comparison,
     StagesResult: _stages,
     Throughput: _throughput,
     Devices: _devices,

@@ -9,13 +9,27 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from boundby.annotate import nvtx_range
 from boundby.measure import device as device_module
+from boundby.measure import mistakes
 from boundby.measure.device import Device, HostDevice, was_started
-from boundby.measure.results import EVENT, METHOD_MEANING, WALL, MeasureError, StagesResult, StageTimes, TargetError
+from boundby.measure.latencies import compare, machine
+from boundby.measure.results import (
+    EVENT,
+    METHOD_MEANING,
+    WALL,
+    DeviceState,
+    MeasureError,
+    StagesComparison,
+    StagesResult,
+    StageTimes,
+    TargetError,
+)
 from boundby.measure.sampling import steady_from
 from boundby.model.errors import UserError
+from boundby.model.scale import HABIT
 
 
 def stages(*, device: str | Device | None = None, synchronise: bool = False) -> Stages:
@@ -70,6 +84,7 @@ class Stages:
         self._entries: list[_Entry] = []
         self._open: list[_Entry] = []
         self._base: Any = None
+        self._before: DeviceState | None = None
         self._base_ns = 0
 
     def __call__(self, name: str) -> _TimedStage:
@@ -90,8 +105,11 @@ class Stages:
                 "No stage was entered.", "Put the parts of the pipeline into blocks: with stages('model1')."
             )
         self._device.synchronize()
+        after = self._device.state()
         resolved = [self._resolved(entry) for entry in self._entries]
-        return _result(resolved, self._device, synchronised=self._synchronise, warmup=warmup)
+        told = _result(resolved, self._device, synchronised=self._synchronise, warmup=warmup)
+        found = tuple(mistakes.of_states(self._before, after))
+        return replace(told, after=after, machine=machine(), mistakes=found)
 
     def enter(self, name: str) -> _Entry:
         device = self._device or self._start()
@@ -119,6 +137,7 @@ class Stages:
             self._device = device_module.choose("cuda") if was_started() else HostDevice()
         else:
             self._device = device_module.choose(self._wanted)
+        self._before = self._device.state()
         # The first stage begins on an idle device: then this event and this reading of the clock are one moment.
         self._device.synchronize()
         if self._device.is_asynchronous:
@@ -180,6 +199,23 @@ def pipeline(
             f"The pipeline raises {text}.", 'Its first argument is the recorder: with stage("name"): ...'
         ) from error
     return record.result(warmup=warmup)
+
+
+def pipeline_ways(
+    fn: Callable[..., object],
+    *inputs: Any,
+    passes: int = 30,
+    device: str | Device | None = None,
+    warmup: bool = True,
+) -> StagesComparison:
+    """The three ways to time a pipeline, beside each other: ``pipeline`` as it runs (A), by the host's clock and by the
+    device's events, and with the host waiting for the device after each stage (B). In turns, the middle run of each
+    counts: what disturbs one run decides nothing."""
+    runs: dict[bool, list[StagesResult]] = {False: [], True: []}
+    for wait in (False, True) * HABIT:
+        runs[wait].append(pipeline(fn, *inputs, passes=passes, device=device, synchronise=wait, warmup=warmup))
+    as_it_is, waiting = (sorted(runs[wait], key=lambda run: run.pass_ns)[HABIT // 2] for wait in (False, True))
+    return compare(as_it_is, waiting)
 
 
 def _warm_passes(entries: Sequence[_Resolved], starts: Sequence[int]) -> int:

@@ -19,13 +19,14 @@ from types import FrameType
 from typing import Any
 
 from boundby.measure.values import is_tensor, leaves
+from boundby.trace.vocabulary.python import is_boundby
 
 #: What becomes no operator on the CPU and waits on a GPU.
 _READS = ("cpu", "tolist")
 #: Checks every value on the CPU only: on a GPU it reads the largest one, where it is not told the number of classes.
 _CHECKED_HERE = "one_hot"
-#: Packages whose own lines name no place: a user's line called them. Optimizers count steps in tensors on the host.
-_LIBRARIES, _OPTIMIZERS = ("torch", "boundby"), "torch.optim."
+#: torch's own lines name no place: a user's line called them. Optimizers count steps in tensors on the host.
+_LIBRARY, _OPTIMIZERS = "torch", "torch.optim."
 
 
 @contextlib.contextmanager
@@ -116,7 +117,7 @@ def _site() -> str | None:
         module = str(frame.f_globals.get("__name__", ""))
         if module.startswith(_OPTIMIZERS):
             return None
-        if module.partition(".")[0] not in _LIBRARIES:
+        if module.partition(".")[0] != _LIBRARY and not is_boundby(frame.f_code.co_filename):
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return None
