@@ -126,6 +126,10 @@ def test_a_step_of_which_the_begin_is_missing_hides_no_culprit(job: Job) -> None
         5_100_015,  # a slow rank beside a stage that does more
         6_100_020,  # uneven batches and a rank's pauses, of which each hides the other
         6_100_028,  # nodes of graphs that pass work on, and happen to be as many on two ranks
+        6_300_018,  # stages whose clocks nothing but what they pass on can set
+        6_300_095,  # a machine of eight ranks, each of which is worth little alone
+        6_400_110,  # pauses of two ranks, each of which makes the other's usual
+        6_400_134,  # a rank of a slow machine that pauses, too
         6_100_045,  # clocks that drift while few collectives tell who meets whom
     ],
 )

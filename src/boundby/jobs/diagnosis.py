@@ -409,13 +409,14 @@ class _Search:
         for members in self.job.stages:
             rows = list(members)
             least = EXCEPTION_SHARE * self.job.step_ns
-            spread = _MAD * np.median(np.abs(excess[rows]), axis=(0, 1))
+            # Of two ranks each differs from the other in the steps of both: the calmer measure tells what is usual.
+            ordinary = _MAD * np.median(np.abs(beyond[rows]), axis=(0, 1))
+            spread = np.minimum(_MAD * np.median(np.abs(excess[rows]), axis=(0, 1)), ordinary)
             found[rows] = excess[rows] > np.maximum(EXCEPTION_SPREADS * spread, least)
             # In one step all may have one: of the size of those that they have apart.
             apart = [excess[rows][:, :, cause][found[rows][:, :, cause]] for cause in range(len(CAUSES))]
             size = np.array([np.median(one) / 2 if len(one) > 1 else np.inf for one in apart])
-            spread = _MAD * np.median(np.abs(beyond[rows]), axis=(0, 1))
-            found[rows] |= beyond[rows] > np.maximum(np.maximum(EXCEPTION_SPREADS * spread, least), size)
+            found[rows] |= beyond[rows] > np.maximum(np.maximum(EXCEPTION_SPREADS * ordinary, least), size)
         found &= found.mean(axis=1, keepdims=True) <= MOSTLY
         for members in self.job.stages:
             self._usual_without(list(members), found[list(members)][:, :, self.job.cause])
@@ -440,7 +441,7 @@ class _Search:
             if left_ns <= 0:  # nothing is left that anybody could hold up
                 break
             self.least_ns = LEAST_SHARE * left_ns
-            known = frozenset(one for each in culprits for one in each.ranks if each.kind != "link")
+            known = frozenset((one, each.kind) for each in culprits for one in each.ranks)
             added = self._extras()
             found = [*self._ranks(known), *self._stages(), *self._links()]
             if not found and not added:
@@ -472,7 +473,8 @@ class _Search:
         if job.steps > 1:
             chance = self._micro_batches(chance)
         if self.evened.any():  # that may have hidden a rank or a stage
-            culprits += [*self._ranks(frozenset(one for each in culprits for one in each.ranks)), *self._stages()]
+            known = frozenset((one, each.kind) for each in culprits for one in each.ranks)
+            culprits += [*self._ranks(known), *self._stages()]
             turns = self._random()
             if turns is not None and turns.saving_ns >= LEAST_RANDOM_SHARE * self._length():
                 chance.append(turns)
@@ -504,8 +506,9 @@ class _Search:
             return np.array([self.job.even_length(factor, self.transfer, self.evened) for factor in factors])
         return self.job.lengths(factors, [self.transfer] * len(factors))
 
-    def _ranks(self, known: frozenset[int] = frozenset()) -> list[Culprit]:
-        """Ranks that do more than their peers, step for step or in exceptions, and that the job would gain by."""
+    def _ranks(self, known: frozenset[tuple[int, str]]) -> list[Culprit]:
+        """Ranks that do more than their peers, step for step or in exceptions, and that the job would gain by.
+        ``known``: who has been named, as what."""
         slow = self._slow_ranks(known)
         removed = {rank: part for rank, (_, part) in slow.items()}
         time = self.time
@@ -515,7 +518,7 @@ class _Search:
             for rank, saving in matter
         ]
 
-    def _slow_ranks(self, known: frozenset[int]) -> dict[int, tuple[str, Float]]:
+    def _slow_ranks(self, known: frozenset[tuple[int, str]]) -> dict[int, tuple[str, Float]]:
         """Ranks that do more than their peers, most first: how (kind), and the factors without."""
         self._look()
         job, excess = self.job, self.excess_of_cause
@@ -536,8 +539,11 @@ class _Search:
         is_slow = differs & (mean * job.steps > self.least_ns / 2)
         exceptions = np.where(self.is_exception, np.maximum(excess, 0), 0).sum(axis=1)
         has_them = (exceptions > self.least_ns / 2) & (exceptions >= ONE_RANKS_SHARE * exceptions.sum(axis=0))
+        is_slow[[rank for rank, kind in known if kind == "rank"]] = False
+        has_them[[rank for rank, kind in known if kind == "exceptions"]] = False
+        has_them &= ~is_slow.any(axis=1, keepdims=True)  # first what it always does
         candidates = []
-        for rank in sorted(set(np.flatnonzero((is_slow | has_them).any(axis=1)).tolist()) - known):
+        for rank in np.flatnonzero((is_slow | has_them).any(axis=1)).tolist():
             size = (mean * job.steps * is_slow + exceptions * has_them)[rank].sum()
             candidates.append((float(size), rank))
         candidates.sort(key=lambda one: (-one[0], one[1]))
@@ -554,7 +560,7 @@ class _Search:
             slow[rank] = kind, self._like_peers(rank, always, has_them[rank])
         return slow
 
-    def _together(self, known: frozenset[int]) -> list[Culprit]:
+    def _together(self, known: frozenset[tuple[int, str]]) -> list[Culprit]:
         """Ranks and links that hide each other: one gone, the other takes as long, and only both are worth it."""
         ranks, links = self._slow_ranks(known), self._slow_links()
         ranks = dict(list(ranks.items())[:_AT_ONCE])
