@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from boundby import api
@@ -85,3 +86,19 @@ def test_what_is_asked_for_is_told_in_full() -> None:
     assert "The host decides something" in shown
     assert "Needs:" in shown
     assert "Context." in str(report)  # the screen
+
+
+def test_of_two_causes_each_card_has_its_own_responses() -> None:
+    report = api.analyze(SAMPLE)
+    (device,) = report.devices
+    other = replace(device.first_responses[0], id="cpu.overlap", title="Overlap")
+    mixed = replace(
+        device,
+        verdict=replace(device.verdict, bound="mixed", mixed_of=("sync", "cpu")),
+        cards=(*device.cards, replace(device.cards[0], pattern="cpu")),
+        first_responses=(*device.first_responses, other),
+    )
+    first, second = pattern_cards.by_subject(replace(report, devices=(mixed,)))[0]
+    drawn = [to_terminal.render(Document("", (), (one,))) for one in (first, second)]
+    assert [("Read values back" in text, "Overlap:" in text) for text in drawn] == [(True, False), (False, True)]
+    assert [text.count("Without syncs") for text in drawn] == [1, 0]

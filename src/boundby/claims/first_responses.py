@@ -69,7 +69,8 @@ def responses(subject: Subject) -> tuple[tuple[Card, ...], tuple[FirstResponse, 
     part, is_of_host = subject.part, not subject.context.timeline.devices
     if isinstance(part, RegionReport) and is_of_host:
         return tuple(card_of_host(bound, part) for bound in known), made
-    return tuple(replace(card(bound, part), notes=notes) for bound in known), made
+    cards = tuple(card(bound, part) for bound in known)
+    return (replace(cards[0], notes=notes), *cards[1:]) if cards else (), made
 
 
 def _of_patterns(subject: Subject, bounds: Sequence[str]) -> list[Answer]:

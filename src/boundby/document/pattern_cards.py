@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from boundby.claims import patterns
 from boundby.document import sentences, view
@@ -29,12 +30,12 @@ from boundby.document.blocks import (
 )
 from boundby.document.view import ShownAccount
 from boundby.model.causes import NOUN, SHORT_LABEL
-from boundby.model.scale import SLIGHT
+from boundby.model.scale import LIST, SLIGHT
 from boundby.results.report import Card, FirstResponse, RegionReport, Report, Verdict
 
 #: GitHub takes comments of up to 65,536 characters; what one device has here takes some 1,700.
 MOST_DEVICES = 12
-#: A region that is all of its device's time but this, with the same verdict, has nothing of its own to tell.
+#: A region that is all of what holds it but this, with the same verdict, has nothing of its own to tell.
 NOTHING_ELSE = SLIGHT
 _MARKS = {True: "✓", False: "✗", None: "?"}
 _SIGNS = (
@@ -73,14 +74,23 @@ def by_subject(report: Report, *, is_of_regions: bool = False) -> list[tuple[Sec
 
 
 def regions(report: Report) -> list[RegionReport]:
-    """Those with a card; of a region that is all of a device, its device has it."""
+    """Those with a card; where none was asked for, without those that are all of what holds them, which has it, and no
+    more than a reader takes in."""
+    every = [region for region in report.regions if region.cards]
+    if report.analysis.region_glob is not None:
+        return every
     bounds = {device.verdict.bound for device in report.devices}
-    is_asked = report.analysis.region_glob is not None
-    return [
-        region
-        for region in report.regions
-        if region.cards and (is_asked or region.share < 1 - NOTHING_ELSE or {region.verdict.bound} != bounds)
-    ]
+    around: list[tuple[tuple[str, ...], float, set[str]]] = [((), 1.0, bounds)]
+    kept = []
+    for region in every:  # what holds a region stands before it
+        while region.path[: len(around[-1][0])] != around[-1][0]:
+            around.pop()
+        _, share, outer = around[-1]
+        if region.share < (1 - NOTHING_ELSE) * share or {region.verdict.bound} != outer:
+            kept.append(region)
+            around.append((region.path, region.share, {region.verdict.bound}))
+    most = sorted(kept, key=lambda region: (-region.share, region.path))[:LIST]
+    return [region for region in kept if region in most]
 
 
 def _of_account(account: ShownAccount) -> Shown:
@@ -120,12 +130,16 @@ def _of_region(region: RegionReport, report: Report) -> Shown:
 
 
 def _sections(shown: Shown, told: set[str], ident: str) -> Iterator[Section]:
-    """One card a section, what is done first with the last of them. ``told``: patterns that need no words any more."""
-    for place, card in enumerate(shown.cards):
-        is_last = place == len(shown.cards) - 1
-        parts = [*_pattern(card, told), Paragraph(shown.because), *_signs(card)]
-        parts += [*(_after(card, shown) if is_last else ()), *_not_there(card, told)]
+    """One card a section. ``told``: patterns that need no words any more."""
+    rest = shown
+    for card in shown.cards:
+        others = {f"{other.pattern}." for other in shown.cards if other is not card}
+        own = tuple(one for one in rest.responses if not one.id.startswith((*others,)))
+        parts = [*_pattern(card, told), Paragraph(rest.because), *_signs(card)]
+        parts += [*_after(card, replace(rest, responses=own)), *_not_there(card, told)]
         told.add(card.pattern)
+        left = tuple(one for one in rest.responses if one not in own)  # those of no pattern stand on the first card
+        rest = replace(shown, responses=left, because="", then="")
         title = f"Pattern: {patterns.pattern(card.pattern).title} ({shown.name})"
         yield Section(title, tuple(parts), f"{ident}-{card.pattern}", shown.name, is_folded=True)
     if shown.responses and not shown.cards:
