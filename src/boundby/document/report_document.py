@@ -54,7 +54,7 @@ def sections(report: Report, min_share: float | None = None) -> tuple[Section, .
     """All of them; those of which the report holds nothing are left out."""
     accounts = view.accounts(report)[:MOST_DEVICES]
     kernels, calls = view.tops(report)
-    no_predictions = sentences.no_predictions(report)
+    no_predictions, peaks = sentences.no_predictions(report), measurements.work_title(report)
     return (
         *pattern_cards.sections(report),
         *_folded(
@@ -72,9 +72,10 @@ def sections(report: Report, min_share: float | None = None) -> tuple[Section, .
             short="What if",
         ),
         *_folded(
-            f"Work and peaks: {measurements.work_title(report)}",
+            "Work and peaks",
             _table(measurements.WORK_COLUMNS, (row.cells(_ending(row.path)) for row in measurements.work_rows(report))),
-            id="work",
+            Paragraph(f"{peaks}." if peaks else "", "faint"),
+            id="peaks",
         ),
         *_counters(report),
         *(
@@ -120,7 +121,8 @@ def warnings(report: Report) -> Iterator[Paragraph]:
 
 
 def _folded(title: str, *blocks: object, id: str) -> Iterator[Section]:
-    return (replace(part, is_folded=True) for part in section(title, *blocks, id=id))
+    short = title.partition(": ")[0]
+    return (replace(part, is_folded=True) for part in section(title, *blocks, id=id, short=short))
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:

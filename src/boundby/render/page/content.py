@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from boundby import __about__
-from boundby.document import measurements, pattern_cards, sentences, view
+from boundby.document import measurements, pattern_cards, report_document, sentences, view
 from boundby.document.blocks import Segment, clean, region_name, segments
 from boundby.document.sentences import captured_by, not_captured
 from boundby.document.view import Row, select, window_total
@@ -25,6 +25,8 @@ from boundby.structure.steps import SLOWER
 
 BEST_FINDINGS = A_FEW_LINES
 MOST_GAPS_LISTED = 25
+#: Sections that the page has as all formats do.
+SUMS = ("tops", "peaks", "passes", "payloads")
 LONG_PATH = 48
 
 #: (device id, scenario) -> the cause that would bound next, None: nothing worth 1 % of what is left.
@@ -61,8 +63,7 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
         "captured": [label for key, label in _CAPTURED.items() if getattr(report.trace.captured, key, False)],
         "missing": not_captured(report),
         "captured_by": captured_by(report),
-        "work_title": measurements.work_title(report),
-        "work_rows": measurements.work_rows(report),
+        "sums": [part for part in report_document.sections(report) if part.id in SUMS],
         "counted": [
             (
                 title,
@@ -79,7 +80,6 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
             for title in measurements.memory_titles(device)
             if device.memory
         ],
-        "passes": measurements.backward_passes(report),
         "causes": list(CAUSE_INFO.values()),
         "info": info,
         "meanings": meanings(report),
@@ -90,9 +90,6 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
         "region_cards": cards[len(accounts[: pattern_cards.MOST_DEVICES]) :],
         "place": "page",
         **to_html.KINDS,
-        "top_kernels": view.tops(report)[0],
-        "top_calls": view.tops(report)[1],
-        "region_sums": view.region_sums(report),
         "rule_texts": _rule_texts(report),
         "legend": [row for row in CAUSE_INFO.values() if any(account.time.get(row.key) for account in accounts)],
         "plot_data": plot_data,
