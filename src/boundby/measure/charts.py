@@ -173,7 +173,7 @@ def _by_size(figure: Any, found: MethodsBySize) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.legend(frameon=False)
-    _plain(axes, found.points[0].methods.best.name, "size", "what a mistake says, as so many times the right figure")
+    _plain(axes, found.points[0].methods.best.name, "size", "so many times the right figure")
 
 
 def _stages_comparison(figure: Any, found: StagesComparison) -> None:

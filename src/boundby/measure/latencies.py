@@ -513,29 +513,25 @@ def compare(a: Result, b: Result, *, confidence: float = 0.95) -> Comparison | S
 
 
 def _stages_compared(a: StagesResult, b: StagesResult, confidence: float) -> StagesComparison:
-    of_a = {stage.name: stage for stage in a.stages}
-    pairs = [(of_a[stage.name], stage) for stage in b.stages if stage.name in of_a]
-    changes = []
-    for one, other in pairs:
-        times = [[float(ns) for ns in stage.device_ns or ()] for stage in (one, other)]
-        on_device = all(each and statistics.median(each) > 0 for each in times)
-        if not on_device:
-            times = [[float(ns) for ns in stage.host_ns] for stage in (one, other)]
-        told = _ratio(times[0], times[1], confidence)
-        changes.append(StageChange(one.name, "device" if on_device else "host", told[0], told[1], told[2], told[4]))
-    if not pairs:
+    of_a, of_b = ({stage.name: stage for stage in one.stages} for one in (a, b))
+    changes = tuple(_stage_change(of_a[name], of_b[name], confidence) for name in of_b if name in of_a)
+    if not changes:
         raise MeasureError("The two pipelines have no stage in common.", "Give stages that do the same the same name.")
-    apart = [name for name in dict.fromkeys((*of_a, *(stage.name for stage in b.stages))) if name not in _names(pairs)]
     found = list(_unlike(a, b))
-    if apart:
-        found.append(
-            Mistake("not-alike", f"Only one of them has {', '.join(apart)}.", "Its time is in the whole only.")
-        )
-    return StagesComparison(a, b, tuple(changes), confidence, tuple(found))
+    if apart := [name for name in (*of_a, *of_b) if not (name in of_a and name in of_b)]:
+        told = f"Only one of them has {', '.join(apart)}."
+        found.append(Mistake("not-alike", told, "Its time is in the whole only."))
+    return StagesComparison(a, b, changes, confidence, tuple(found))
 
 
-def _names(pairs: Sequence[tuple[StageTimes, StageTimes]]) -> list[str]:
-    return [one.name for one, _ in pairs]
+def _stage_change(one: StageTimes, other: StageTimes, confidence: float) -> StageChange:
+    """By the device's times where both spend any there, else by the host's."""
+    times = [[float(ns) for ns in stage.device_ns or (0,)] for stage in (one, other)]
+    on_device = min(map(statistics.median, times)) > 0
+    if not on_device:
+        times = [[float(ns) for ns in stage.host_ns] for stage in (one, other)]
+    ratio, low, high, _, significant = _ratio(times[0], times[1], confidence)
+    return StageChange(one.name, "device" if on_device else "host", ratio, low, high, significant)
 
 
 def _ratio(

@@ -7,6 +7,7 @@ import statistics as plain
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -191,23 +192,22 @@ def _by_size(found: MethodsBySize) -> Iterator[Line]:
     yield Text(f"{best[0].device_name} ({best[0].device}), {best[0].clock}{_how(best[0])}", DIM)
     if best[0].device == "cpu":
         yield Text(CPU_ONLY, DIM)
-    said = [point.methods.said for point in found.points]
-    every = list(dict.fromkeys(what for one in said for what in one))
+    every = list(dict.fromkeys(what for point in found.points for what in point.methods.said))
     table = grid(">SIZE", f">{best[0].method.upper()}", *(f">{what.upper()}" for what in every))
-    for point, right, told in zip(found.points, best, said, strict=True):
-        cells = [f"{told[what] / right.median_ns:.3g}x" if what in told else "" for what in every]
-        table.add_row(f"{point.size:,}", duration(right.median_ns), *cells)
+    for point in found.points:
+        right, said = point.methods.best.median_ns, point.methods.said
+        cells = [f"{said[what] / right:.3g}x" if what in said else "" for what in every]
+        table.add_row(f"{point.size:,}", duration(right), *cells)
     yield Text()
     yield Text("WHAT MISTAKES WOULD HAVE SAID, as so many times the right figure", STRONG)
     yield table
     yield Text()
     for what in every:
-        wrong = [
-            point.size
-            for point, right, told in zip(found.points, best, said, strict=True)
-            if what in told and abs(told[what] / right.median_ns - 1) > NOTABLE
-        ]
-        yield Text(f"{what}: {_wrong_at(wrong, [point.size for point in found.points])}.")
+        ratios = {
+            point.size: point.methods.said.get(what, np.nan) / point.methods.best.median_ns for point in found.points
+        }
+        wrong = [size for size, ratio in ratios.items() if abs(ratio - 1) > NOTABLE]
+        yield Text(f"{what}: {_wrong_at(wrong, list(ratios))}.")
 
 
 def _wrong_at(wrong: Sequence[int], sizes: Sequence[int]) -> str:
@@ -345,30 +345,32 @@ def _stages_comparison(found: StagesComparison) -> Iterator[Line]:
     if a.device == b.device == "cpu":
         yield Text(CPU_ONLY, DIM)
     yield Text()
-    names = dict.fromkeys(stage.name for one in (a, b) for stage in one.stages)
-    of = [{stage.name: stage for stage in one.stages} for one in (a, b)]
-    changes = {stage.name: stage for stage in found.stages}
-    on_device = any(stage.device_ns is not None for one in (a, b) for stage in one.stages)
-    device = (">A DEVICE", ">B DEVICE") if on_device else ()
-    table = grid("STAGE", ">A HOST", ">B HOST", *device, ">B / A", ">INTERVAL", "")
-    for name in names:
-        both = [stages.get(name) for stages in of]
-        host = [median_duration(stage.host_ns) if stage else "" for stage in both]
-        gpu = [median_duration(stage.device_ns) if stage else "" for stage in both] if on_device else []
-        changed = changes.get(name)
-        table.add_row(name, *host, *gpu, *(_changed(changed) if changed else ("", "", "")))
-    yield table
+    yield _stages_beside(found)
     yield Text()
     yield Text(
         f"Medians. B / A is of the device's times where both have some, with its {percent(found.confidence)} interval.",
         DIM,
     )
-    if b.synchronised and not a.synchronised and on_device:
+    if b.synchronised and not a.synchronised:
         yield Text(
             "A HOST is the wall clock without waiting: the time to hand the work over. B HOST is the wall clock with a "
             "wait after each stage: each stage's time is right, and the pass is longer. A DEVICE, by events, is the "
             "stage's work on the device, with what it waits for the host in it, and costs nothing."
         )
+
+
+def _stages_beside(found: StagesComparison) -> Table:
+    of = [{stage.name: stage for stage in one.stages} for one in (found.a, found.b)]
+    on_device = any(stage.device_ns is not None for stages in of for stage in stages.values())
+    device = (">A DEVICE", ">B DEVICE") if on_device else ()
+    table = grid("STAGE", ">A HOST", ">B HOST", *device, ">B / A", ">INTERVAL", "")
+    changes = {stage.name: _changed(stage) for stage in found.stages}
+    for name in dict.fromkeys((*of[0], *of[1])):
+        both = [stages.get(name) for stages in of]
+        clocks = ("host_ns", "device_ns") if on_device else ("host_ns",)
+        times = [median_duration(getattr(stage, clock, None)) for clock in clocks for stage in both]
+        table.add_row(name, *times, *changes.get(name, ()))
+    return table
 
 
 def _changed(stage: StageChange) -> tuple[str, str, str]:

@@ -19,14 +19,14 @@ from types import FrameType
 from typing import Any
 
 from boundby.measure.values import is_tensor, leaves
-from boundby.trace.vocabulary.python import is_boundby
+from boundby.trace.vocabulary.python import Frame
 
 #: What becomes no operator on the CPU and waits on a GPU.
 _READS = ("cpu", "tolist")
 #: Checks every value on the CPU only: on a GPU it reads the largest one, where it is not told the number of classes.
 _CHECKED_HERE = "one_hot"
-#: torch's own lines name no place: a user's line called them. Optimizers count steps in tensors on the host.
-_LIBRARY, _OPTIMIZERS = "torch", "torch.optim."
+#: Optimizers count their steps in tensors on the host.
+_OPTIMIZERS = "torch.optim."
 
 
 @contextlib.contextmanager
@@ -51,20 +51,21 @@ def _modes(torch: Any, sites: list[str]) -> Iterator[Any]:
     dispatch: Any = importlib.import_module("torch.utils._python_dispatch")
     overrides: Any = importlib.import_module("torch.overrides")
     reading = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
-    here = torch.utils.weak.WeakTensorKeyDictionary()  # tensors that would be on the host anyway
+    weak: Any = importlib.import_module("torch.utils.weak")
+    here = weak.WeakTensorKeyDictionary()  # tensors that would be on the host anyway
     quiet = [False]
 
     def note() -> None:
         if not quiet[0] and (site := _site()):
             sites.append(site)
 
-    class Operators(dispatch.TorchDispatchMode):  # type: ignore[misc]
+    class WatchedOperators(dispatch.TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if (reading.intersection(func.tags) and _reads(func, args)) or _writes_by_mask(func, args):
                 note()
             return func(*args, **(kwargs or {}))
 
-    class Calls(overrides.TorchFunctionMode):  # type: ignore[misc]
+    class WatchedCalls(overrides.TorchFunctionMode):  # type: ignore[misc]
         def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
             named = kwargs or {}
             given = [leaf for leaf in leaves((args, named)) if is_tensor(leaf)]
@@ -86,8 +87,8 @@ def _modes(torch: Any, sites: list[str]) -> Iterator[Any]:
                 here.pop(result, None)
             return result
 
-    yield Operators()
-    yield Calls()
+    yield WatchedOperators()
+    yield WatchedCalls()
 
 
 def _classes(args: tuple[Any, ...], named: dict[str, Any]) -> int:
@@ -114,10 +115,10 @@ def _site() -> str | None:
     """The innermost line of the program itself; None for what an optimizer reads of itself."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        module = str(frame.f_globals.get("__name__", ""))
-        if module.startswith(_OPTIMIZERS):
+        if str(frame.f_globals.get("__name__", "")).startswith(_OPTIMIZERS):
             return None
-        if module.partition(".")[0] != _LIBRARY and not is_boundby(frame.f_code.co_filename):
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        code = frame.f_code
+        if Frame(code.co_name, code.co_filename, frame.f_lineno).distance == 0:
+            return f"{code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return None
