@@ -67,7 +67,7 @@ def judged(kept: Path, report: Report | None = None) -> Proof | None:
 def record(folder: Path, name: str) -> None:
     """One program under nsys."""
     program = (sys.executable, "-m", "benchmarks.prove_programs", name, "--steps", str(RECORDED))
-    boundby = (sys.executable, "-m", "boundby", "profile", "--force", "--format", "none")
+    boundby = (sys.executable, "-m", "boundby", "profile", "--force", "--torch-ops", "--format", "none")
     subprocess.run((*boundby, "-o", str(folder / f"{name}.profile"), "--", *program), check=True)
 
 

@@ -37,7 +37,8 @@ class ModelledDevice:
 
     def __init__(self) -> None:
         self._given: queue.SimpleQueue[tuple[int, bool] | Mark] = queue.SimpleQueue()
-        self._delayed_ns = self._delay_ns = 0
+        self._delay_ns = 0
+        self._delays_ns: list[float] = []
         threading.Thread(target=self._work, daemon=True).start()
 
     def launch(self, ms: float) -> None:
@@ -58,9 +59,9 @@ class ModelledDevice:
     def synchronize(self) -> None:
         self.mark().wait()
 
-    def delayed_ns(self) -> float:
-        delayed, self._delayed_ns = self._delayed_ns, 0
-        return float(delayed)
+    def delays_ns(self) -> list[float]:
+        delays, self._delays_ns = self._delays_ns, []
+        return delays
 
     def when_ns(self, mark: Mark) -> float:
         return float(mark.ns)
@@ -75,7 +76,7 @@ class ModelledDevice:
             begin = time.perf_counter_ns()
             time.sleep(ns / 1e9)
             if is_delay:
-                self._delayed_ns += time.perf_counter_ns() - begin
+                self._delays_ns.append(time.perf_counter_ns() - begin)
 
 
 def register(device: ModelledDevice) -> None:

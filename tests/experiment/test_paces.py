@@ -33,9 +33,8 @@ def _told(stretches: list[list[float]], step: tuple[float, ...] = (0, 0, 0, 0), 
     return {
         "stretches": stretches,
         "stretch_steps": [[step] * (len(stretch) - 1) for stretch in stretches],
-        "device_delay_ns": 0,
-        "device_delays": 0,
-        "fetched": [0, 0, 0, 0, 0],
+        "device_delays_ns": [],
+        "batches": [],
         **more,
     }
 
@@ -83,7 +82,7 @@ def test_batches_that_arrive_together_are_one_observation() -> None:
 
 
 def test_the_delay_that_happened_counts() -> None:
-    told = _told([[0.0, 1.0e6, 2.0e6]], (300_000, 0, 7, 0), fetched=[4, 8_400_000, 400_000, 80_000, 2_000_000])
+    told = _told([[0.0, 1.0e6, 2.0e6]], (300_000, 0, 7, 0), batches=[(2_100_000, 100_000, 20_000, 500_000)] * 4)
     block = read_block(told, Condition((HOST, INPUT), 0.25), 2)
     assert block is not None
     assert block.delay_ns == {HOST: 300_000, INPUT: 250_000}

@@ -93,5 +93,5 @@ def test_cuda_is_delayed_by_spins_that_are_timed() -> None:
     assert device.name == "a GPU"
     assert device.when_ns(marks[1]) - device.when_ns(marks[0]) == 1e6
     assert spins[-1] == 500_000  # calibrated: 2,000,000 cycles in two of these milliseconds
-    assert device.delayed_ns() == 2e6
-    assert device.delayed_ns() == 0
+    assert device.delays_ns() == [2e6]
+    assert device.delays_ns() == []

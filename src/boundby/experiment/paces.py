@@ -141,13 +141,14 @@ def read_block(told: Mapping[str, Any], condition: Condition, each: int) -> Bloc
         return None
     spans = [np.diff(np.asarray(ends, dtype=np.float64)) for ends in told["stretches"]]
     pace, host_delay, wait, host_core_wait, asleep = (float(mean) for mean in turns[middle(turns[:, 0])].mean(axis=0))
-    batches, fetch, fetch_core_wait, between, input_delay = told["fetched"]
+    batches = np.asarray(told["batches"] or np.zeros((1, 4)), dtype=np.float64)
+    fetch, fetch_core_wait, core_wait_before, input_delay = batches[middle(batches.sum(axis=1))].mean(axis=0)
     delays = {
         HOST: host_delay,
-        INPUT: input_delay / batches / each if batches else 0.0,
-        DEVICE: told["device_delay_ns"] / max(told["device_delays"], 1),
+        INPUT: float(input_delay) / each,
+        DEVICE: middle_mean(told["device_delays_ns"] or [0.0]),
     }
-    core_waits = {HOST: host_core_wait, INPUT: (fetch_core_wait + between) / batches / each if batches else 0.0}
+    core_waits = {HOST: host_core_wait, INPUT: float(fetch_core_wait + core_wait_before) / each}
     return Block(
         condition,
         pace,
@@ -157,7 +158,7 @@ def read_block(told: Mapping[str, Any], condition: Condition, each: int) -> Bloc
         core_waits,
         wait,
         asleep,
-        (fetch - fetch_core_wait) / batches if batches else None,
+        float(fetch - fetch_core_wait) if told["batches"] else None,
     )
 
 

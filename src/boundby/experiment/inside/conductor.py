@@ -231,7 +231,6 @@ class Conductor:
             "times": self._seen,
             "feed": feed,
             "feed_is_apart": {source: thread != own for source, own in self._threads.items()},
-            "fetched": list(self.ledger.fetched()),
             "device": None if self.device is None else self.device.name,
             "places": sorted(self._places),
             "losses": [_number(loss) for loss in self.losses],
@@ -263,7 +262,7 @@ class Conductor:
         delays = {part: round(share * self._step_ns) for part, share in wanted["shares"].items()}
         self._set_delays(delays)
         self._block = _RunBlock(
-            int(self._plan["drop"]), int(self._plan["count"]), self.ledger.fetched(), delays.get("device", 0)
+            int(self._plan["drop"]), int(self._plan["count"]), self.ledger.counts(), delays.get("device", 0)
         )
         self._last_ns = time.perf_counter_ns()
         self._state = COUNTING
@@ -275,7 +274,7 @@ class Conductor:
         if self.device is not None:
             self.device.synchronize()
         self.remedy, self.kept.are_given = "", False
-        told = block.told(self.device, self.ledger.fetched())
+        told = block.told(self.device, self.ledger)
         if self._at == 0 and told["steps"]:  # nothing is delayed, and a device's own pace shows
             self._step_ns = sum(ends[-1] - ends[0] for ends in told["stretches"]) / told["steps"]
         self.ledger.say("block", number=self._at, **told)
@@ -294,7 +293,6 @@ class Conductor:
         """Behind work of the step where that can be told: a device that idles meanwhile would hide its delay."""
         if self.device is not None and self._block is not None:
             self.device.delay(self._block.device_delay_ns)
-            self._block.device_delays += 1
 
     def _fail(self, error: Exception) -> None:
         self._state = OVER
@@ -320,10 +318,10 @@ class Conductor:
 class _RunBlock:
     """Steps under one condition: stretches of them that nothing disturbed."""
 
-    def __init__(self, drop: int, count: int, fetched: Any, device_delay_ns: int) -> None:
+    def __init__(self, drop: int, count: int, fetched: dict[str, int], device_delay_ns: int) -> None:
         self.device_delay_ns = device_delay_ns
         self.delayed = self.waited = Moment()
-        self.device_delays = self.uncounted = 0
+        self.uncounted = 0
         self._drop, self._count = drop, count
         self._skipped = 0
         self._fetched = fetched
@@ -359,20 +357,19 @@ class _RunBlock:
                 self._stretches.append([now_ns if device is None else device.mark()])
         self._begin, self.delayed, self.waited = end, Moment(), Moment()
 
-    def told(self, device: Any, fetched: Any) -> dict[str, Any]:
+    def told(self, device: Any, ledger: Ledger) -> dict[str, Any]:
         """What was measured. The device has done all its work."""
         stretches = self._stretches
-        delayed = 0.0
+        delays: list[float] = []
         if device is not None:
             stretches = [[device.when_ns(mark) for mark in stretch] for stretch in stretches]
-            delayed = device.delayed_ns()
+            delays = list(device.delays_ns())
         return {
             "stretches": [ends for ends in stretches if len(ends) > 1],
             "stretch_steps": [steps for steps in self._steps if steps],
             "steps": self._counted,
-            "device_delays": self.device_delays,
-            "device_delay_ns": delayed,
-            "fetched": list(fetched.since(self._fetched)),
+            "device_delays_ns": delays,
+            "batches": ledger.batches_since(self._fetched),
         }
 
 

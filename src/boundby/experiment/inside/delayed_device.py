@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 NS_PER_MS = 1e6
@@ -22,8 +23,8 @@ class DelayedDevice(Protocol):
     def delay(self, ns: int) -> None:
         """Put a delay of this length into the work of the step: now, or behind what is given next; 0: none."""
 
-    def delayed_ns(self) -> float:
-        """How long such delays took since this was last asked (all is done)."""
+    def delays_ns(self) -> Sequence[float]:
+        """How long each such delay took since this was last asked (all is done)."""
 
     def mark(self) -> Any:
         """Remember when what was given so far is done."""
@@ -68,10 +69,9 @@ class SpinningCuda:
             self._torch.cuda._sleep(int(ns * self._cycles_per_ns))
             self._spans.append((begin, self.mark()))
 
-    def delayed_ns(self) -> float:
-        total: float = sum(begin.elapsed_time(end) for begin, end in self._spans) * NS_PER_MS
-        self._spans.clear()
-        return total
+    def delays_ns(self) -> Sequence[float]:
+        spans, self._spans = self._spans, []
+        return [begin.elapsed_time(end) * NS_PER_MS for begin, end in spans]
 
     def mark(self) -> Any:
         event = self._torch.cuda.Event(enable_timing=True)

@@ -18,6 +18,7 @@ from typing import Any
 
 from .clocks import Moment, now, since, sleep
 from .conductor import Conductor
+from .ledger import Batch
 from .step_sources import LOADER
 
 #: How long a thread's loader sleeps between two looks whether the steps starve.
@@ -69,9 +70,10 @@ def _fetched(conductor: Conductor, begin: Moment) -> None:
     taken = end.minus(begin)
     loads_only = _in_worker() or conductor.is_apart(threading.get_ident())
     pid, last = getattr(_own, "last", (0, begin))
-    between = begin.minus(last) if loads_only and pid == os.getpid() else Moment()
+    before = begin.minus(last) if loads_only and pid == os.getpid() else Moment()
     delay = ledger.input_delay_ns
-    ledger.add(taken.ns, taken.core_wait_ns, between.core_wait_ns, sleep(delay).ns if delay > 0 else 0)
+    slept_ns = sleep(delay).ns if delay > 0 else 0
+    ledger.add(Batch(taken.ns, taken.core_wait_ns, before.core_wait_ns, slept_ns))
     _own.last = os.getpid(), now()
 
 

@@ -1,7 +1,7 @@
 """The folder through which the program's processes, and who runs the experiment, tell each other what is done.
 
 ``conditions`` is mapped into memory by all: what a batch is delayed by now. Workers (fork, spawn, forkserver) find it
-by name. ``fetched-PID`` is one process's own count of what it fetched. ``said`` gets a line of JSON for all else.
+by name. ``fetched-PID`` has the last batches that one process fetched. ``said`` gets a line of JSON for all else.
 """
 
 from __future__ import annotations
@@ -11,24 +11,22 @@ import json
 import mmap
 import os
 import struct
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 _DELAY = struct.Struct("q")
-_COUNTS = struct.Struct("qqqqq")
+_COUNT = struct.Struct("q")
+_BATCH = struct.Struct("qqqq")
+_MOST_BATCHES = 4096
 
 
-class Fetched(NamedTuple):
-    """Batches that were fetched, how long that took, waits for a core then and between two of them, their delays."""
+class Batch(NamedTuple):
+    """How long it took to fetch, waits for a core then and before it, and its delay."""
 
-    batches: int = 0
-    fetch_ns: int = 0
-    core_wait_ns: int = 0
-    between_ns: int = 0
-    delay_ns: int = 0
-
-    def since(self, before: Fetched) -> Fetched:
-        """What came after ``before``."""
-        return Fetched(*(now - then for now, then in zip(self, before, strict=True)))
+    fetch_ns: int
+    core_wait_ns: int
+    before_ns: int
+    delay_ns: int
 
 
 class Ledger:
@@ -48,24 +46,38 @@ class Ledger:
     def input_delay_ns(self, ns: int) -> None:
         _DELAY.pack_into(self._conditions, 0, ns)
 
-    def add(self, *of_a_batch: int) -> None:
+    def add(self, batch: Batch) -> None:
         """This process has fetched a batch."""
         pid = os.getpid()
         if self._own is None or self._own[0] != pid:  # the first time, or in a fork
-            self._own = pid, _mapped(os.path.join(self.folder, f"fetched-{pid}"), _COUNTS.size)  # noqa: PTH118
-        counts = _COUNTS.unpack_from(self._own[1])
-        _COUNTS.pack_into(self._own[1], 0, *(had + more for had, more in zip(counts, (1, *of_a_batch), strict=True)))
+            place = os.path.join(self.folder, f"fetched-{pid}")  # noqa: PTH118
+            self._own = pid, _mapped(place, _COUNT.size + _MOST_BATCHES * _BATCH.size)
+        file = self._own[1]
+        (count,) = _COUNT.unpack_from(file)
+        _BATCH.pack_into(file, _COUNT.size + count % _MOST_BATCHES * _BATCH.size, *batch)
+        _COUNT.pack_into(file, 0, count + 1)
 
-    def fetched(self) -> Fetched:
-        """All processes together."""
-        totals = [0] * len(Fetched._fields)
+    def counts(self) -> dict[str, int]:
+        """How many batches each process has fetched."""
+        return {name: _COUNT.unpack_from(data)[0] for name, data in self._fetched()}
+
+    def batches_since(self, before: Mapping[str, int]) -> list[Batch]:
+        """What all processes have fetched since they had those counts."""
+        found = []
+        for name, data in self._fetched():
+            (count,) = _COUNT.unpack_from(data)
+            for number in range(max(before.get(name, 0), count - _MOST_BATCHES), count):
+                place = _COUNT.size + number % _MOST_BATCHES * _BATCH.size
+                found.append(Batch(*_BATCH.unpack_from(data, place)))
+        return found
+
+    def _fetched(self) -> Iterator[tuple[str, bytes]]:
         for name in os.listdir(self.folder):  # noqa: PTH208
             if name.startswith("fetched-"):
                 with open(os.path.join(self.folder, name), "rb") as file:  # noqa: PTH118, PTH123
-                    data = file.read(_COUNTS.size)
-                if len(data) == _COUNTS.size:
-                    totals = [total + part for total, part in zip(totals, _COUNTS.unpack(data), strict=True)]
-        return Fetched(*totals)
+                    data = file.read()
+                if len(data) > _COUNT.size:
+                    yield name, data
 
     def claim(self) -> bool:
         """Whether this is the first process that has steps: only one conducts."""
