@@ -37,7 +37,7 @@ def document(proof: Proof) -> Document:
         (
             *section("What a millisecond saved there saves of a step", worth, *doubts, id="worth", short="Worth"),
             *section("What was tried", tried, id="tried"),
-            *section("What was measured", Table(_MEASURED, proof.conditions), id="measured"),
+            *section("What was measured, waits for a core left out", Table(_MEASURED, proof.conditions), id="measured"),
         ),
     )
 
@@ -65,7 +65,8 @@ def _promised(one: Removal) -> str:
 
 
 def _span(ns: Sequence[float]) -> str:
-    return " to ".join(f"{'-' if end < 0 else ''}{duration(abs(end))}" for end in ns)
+    ends = [f"{'-' if end < 0 else ''}{duration(abs(end))}" for end in ns]
+    return " to ".join(dict.fromkeys(ends))
 
 
 def _delayed(one: MeasuredCondition) -> str:

@@ -146,7 +146,7 @@ def _busy(part: str, paces: Paces, found: FoundParts, report: Report | None) -> 
 
 def _conditions(paces: Paces) -> Iterator[MeasuredCondition]:
     margin = paces.error_ns * student_quantile(paces.freedom)
-    level = paces.step_ns
+    level = middle_mean(paces.free_ns)
     yield MeasuredCondition(
         delayed=(), delay_ns=0, blocks=len(paces.base), step_ns=_rounded(level - margin, level, level + margin)
     )
@@ -205,7 +205,7 @@ def _removals(paces: Paces, report: Report | None) -> Iterator[Removal]:
     for one in paces.differences:
         if one.condition.remedy:
             measured = (round(-one.value_ns - one.margin_ns), round(-one.value_ns + one.margin_ns))
-            promised = promised_ns(report, one.condition.remedy, paces.step_ns)
+            promised = promised_ns(report, one.condition.remedy, middle_mean(paces.free_ns))
             yield Removal(id=one.condition.remedy, promised_ns=promised, measured_ns=measured)
 
 

@@ -26,7 +26,7 @@ class Estimate(Struct, frozen=True):
 
 
 class MeasuredCondition(Struct, frozen=True, kw_only=True):
-    """What was delayed in some blocks of steps, and how long a step took then."""
+    """What was delayed in some blocks of steps, and how long a step took then, waits for a core left out."""
 
     delayed: Annotated[tuple[str, ...], "The parts that were delayed; empty: none."]
     delay_ns: Annotated[NonNegative, "By how much each, nanoseconds a step, as it happened."]
@@ -51,9 +51,11 @@ class Removal(Struct, frozen=True, kw_only=True):
 
     id: Annotated[str, "The remedy or scenario."]
     promised_ns: Annotated[
-        tuple[float, float] | None, "What the report promised for it, nanoseconds a step; null: none."
+        tuple[float, float] | None, "What the report promised for it, nanoseconds of the same step; null: none."
     ]
-    measured_ns: Annotated[tuple[float, float], "What it saved, nanoseconds a step (95 %)."]
+    measured_ns: Annotated[
+        tuple[float, float], "What it saved, nanoseconds a step (95 %), as with a free core where that is known."
+    ]
     outputs: Annotated[str, LATER, "How the first losses compare with and without it."] = ""
 
 
