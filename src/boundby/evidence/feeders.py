@@ -163,6 +163,13 @@ def has_loader(context: RuleContext) -> bool:
     return any(map(_LOADER.search, named))
 
 
+@once
+def loader_processes(context: RuleContext) -> int:
+    """How many worker processes of PyTorch's loader are on record, whether they run or sleep."""
+    threads = context.trace.threads
+    return len({thread.process for thread in threads if thread.name.startswith("pt_data_worker")})
+
+
 def named_workers(found: Sequence[FeedingWorker]) -> str:
     """``1 worker process (pid 17) runs at 99 %``, ``4 worker processes run at 22 % on average and wait for a core for
     70 %``, threads after them; empty without any."""

@@ -7,7 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from boundby.evidence.context import CannotCheckError, RuleContext
-from boundby.evidence.feeders import SATURATED, FeedingWorker, files_read, named_workers, waiting_share, workers
+from boundby.evidence.feeders import (
+    SATURATED,
+    FeedingWorker,
+    files_read,
+    loader_processes,
+    named_workers,
+    waiting_share,
+    workers,
+)
 from boundby.evidence.host_idleness import (
     ON_PURPOSE,
     HostPieces,
@@ -131,11 +139,12 @@ def _remedy(context: RuleContext, place: Place, sleeping: float, others: list[Fe
     helpers = [one for one in others if not one.is_process and one.busy >= SATURATED]
     if helpers:  # one thread of the program hands every batch over
         return "host_blocked.workers", context.program.pick("", torch="batch = batch.to(torch.uint8)  # in the workers")
-    cores, number = context.trace.machine.cores, 2 * len(processes)
+    cores, now = context.trace.machine.cores, max(len(processes), loader_processes(context))
     is_full = waiting_share(processes) >= CORES_TAKEN or _are_cores_taken(context, processes)
-    number = max(len(processes) // 2, 1) if is_full else min(number, cores or number)
+    have_room = cores is None or 2 * sum(one.busy for one in processes) <= cores  # those that sleep take no core
+    number = max(now // 2, 1) if is_full else 2 * now if have_room else max(now, min(2 * now, cores or 0))
     loader = f"DataLoader(dataset, num_workers={number}, prefetch_factor=4, persistent_workers=True)"
-    return "host_blocked.workers", context.program.pick("", torch=f"{loader}  # now {plural(len(processes), 'worker')}")
+    return "host_blocked.workers", context.program.pick("", torch=f"{loader}  # now {plural(now, 'worker')}")
 
 
 def _are_cores_taken(context: RuleContext, runs: list[FeedingWorker]) -> bool:
