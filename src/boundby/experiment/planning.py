@@ -113,6 +113,7 @@ class BlockPlan(Struct, frozen=True):
             "step_ns": self.found.step_ns,
             "drop": self.drop,
             "count": self.count,
+            "each": self.found.feed.each if self.found.feed else 1,
             "blocks": [{"shares": self.shares(block), "remedy": block.remedy} for block in self.blocks],
         }
 

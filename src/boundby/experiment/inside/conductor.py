@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import atexit
 import os
+import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from .clocks import Moment, now, sleep
@@ -275,8 +276,9 @@ class Conductor:
             self.device.synchronize()
         self.remedy, self.kept.are_given = "", False
         told = block.told(self.device, self.ledger)
-        if self._at == 0 and told["steps"]:  # nothing is delayed, and a device's own pace shows
-            self._step_ns = sum(ends[-1] - ends[0] for ends in told["stretches"]) / told["steps"]
+        if self._at == 0:  # nothing is delayed, and a device's own pace shows; a burst of load shall set no delay
+            turns = list(_turns(told["stretches"], int(self._plan["each"])))
+            self._step_ns = statistics.median(turns) if turns else self._step_ns
         self.ledger.say("block", number=self._at, **told)
         self._next()
 
@@ -367,10 +369,16 @@ class _RunBlock:
         return {
             "stretches": [ends for ends in stretches if len(ends) > 1],
             "stretch_steps": [steps for steps in self._steps if steps],
-            "steps": self._counted,
             "device_delays_ns": delays,
             "batches": ledger.batches_since(self._fetched),
         }
+
+
+def _turns(stretches: list[list[Any]], each: int) -> Iterator[float]:
+    """Steps, as the mean of those whose batches arrive together."""
+    for ends in stretches:
+        for at in range(each, len(ends), each):
+            yield (ends[at] - ends[at - each]) / each
 
 
 def _number(value: Any) -> Any:
