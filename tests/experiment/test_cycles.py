@@ -85,6 +85,33 @@ def test_paces_that_no_cycles_explain_are_taken_for_less_exact() -> None:
     assert _fit({(HOST,): 5.0, (INPUT,): 3.0}, {HOST: 5.0, INPUT: 3.0}).misfit < 1
 
 
+def test_a_wait_for_a_core_is_a_delay_that_the_machine_made() -> None:
+    """While the host sleeps, others have their turn, and it then waits less: its delay of 1 ms costs 0.2."""
+    paces = [DelayedPace({HOST: 1e6}, 0.2e6, 0.02e6, 30, {HOST: 3.2e6}, {HOST: 4e6}) for _ in range(3)]
+    found = fit(8e6, 0.02e6, paces, {HOST: 4e6}, 1e6, {HOST: 4e6}, asleep_ns=0.0)
+    assert found.worth[HOST].low > 0.9
+    assert found.likely[HOST] > 0.95
+
+
+def test_a_bound_that_turns_with_the_load_is_not_sure() -> None:
+    """The loader's 4 ms set the pace where a core is free; as it ran, the host's waits made it take 6."""
+    paces = [
+        DelayedPace({HOST: 1e6}, 1e6, 0.02e6, 30, {HOST: 3e6}, {HOST: 3e6}),
+        DelayedPace({INPUT: 1e6}, 0.0, 0.02e6, 30, {HOST: 3e6}, {HOST: 3e6}),
+        DelayedPace({HOST: 1e6, INPUT: 1e6}, 1e6, 0.02e6, 30, {HOST: 3e6}, {HOST: 3e6}),
+    ]
+    found = fit(6e6, 0.02e6, paces, {HOST: 3e6, INPUT: 4e6}, 1e6, {HOST: 3e6})
+    assert found.worth[HOST].low < 0.1
+    assert found.worth[HOST].high > 0.9
+    assert max(found.likely.values()) < 0.95
+
+
+def test_a_thread_that_never_sleeps_waits_for_nothing_outside() -> None:
+    paces = [DelayedPace({HOST: 1e6}, 0.7e6, 0.4e6, 3)]
+    awake, asleep = (fit(4e6, 0.4e6, paces, {HOST: 4e6}, 1e6, asleep_ns=ns) for ns in (0.0, 3e6))
+    assert awake.likely[OUTSIDE] < asleep.likely[OUTSIDE]
+
+
 def test_the_same_measurement_gives_the_same_answer() -> None:
     busy = {HOST: 4.0, DEVICE: 3.9, INPUT: 1.0}
     assert _fit({(HOST,): 4.0, (DEVICE,): 3.9}, busy) == _fit({(HOST,): 4.0, (DEVICE,): 3.9}, busy)

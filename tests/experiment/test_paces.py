@@ -98,3 +98,26 @@ def test_a_step_that_was_held_up_counts_for_nothing() -> None:
 def test_quantiles_are_those_of_scipy(freedom: int) -> None:
     stats = pytest.importorskip("scipy.stats")
     assert student_quantile(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=1e-6)
+
+
+def test_waits_for_a_core_explain_why_blocks_differ() -> None:
+    """Others take the cores by turns: a step takes up to three times as long, and its delay is told to a hundredth."""
+    random = np.random.default_rng(0)
+    blocks = order([HOST_LATE], 3)
+    waits = [STEP_NS * random.uniform(0.0, 2.0) for _ in blocks]
+    paces = [STEP_NS + wait + (1_000_000 if block.delayed else 0) for block, wait in zip(blocks, waits, strict=True)]
+    measured = compare([_block(*one) for one in zip(blocks, paces, waits, strict=True)])
+    (difference,) = measured.differences
+    assert difference.value_ns == pytest.approx(1_000_000)
+    assert difference.margin_ns < 10_000
+    assert measured.free_ns == pytest.approx([STEP_NS] * len(measured.base))
+    assert measured.step_ns > 1.3 * STEP_NS
+
+
+def test_waits_that_something_else_hides_explain_nothing() -> None:
+    """The loader sets the pace: the host waits for a core while it would wait for a batch."""
+    random = np.random.default_rng(0)
+    blocks = order([HOST_LATE], 3)
+    measured = compare([_block(block, STEP_NS, STEP_NS * random.uniform(0.0, 0.5)) for block in blocks])
+    assert measured.free_ns == pytest.approx([STEP_NS] * len(measured.base))
+    assert measured.differences[0].margin_ns < 10_000
