@@ -48,7 +48,7 @@ from boundby.model.intervals import (
 from boundby.model.library import int64
 from boundby.model.scale import HALF, NOTABLE
 from boundby.native.passes import FIRST_INSTANT, LAST_INSTANT, Layer, states
-from boundby.trace.tables import OpKind, Trace
+from boundby.trace.tables import OpKind, Paging, Trace
 from boundby.trace.vocabulary.cuda import CallClass, OverheadClass
 from boundby.trace.vocabulary.os import ONCE, SLEEPS
 from boundby.trace.vocabulary.range_names import FEEDER_NAME, INPUT_NAME
@@ -219,15 +219,35 @@ class HostState:
 
     def waiting(self, thread: int) -> IntervalSet:
         """``blocked``, and besides the time in which the thread is held by the device without a sync: inside
-        pageable copies while the copy itself runs, and in launches for which the queue has no room."""
+        pageable copies while the copy itself runs, in launches for which the queue has no room, and while pages of
+        managed memory that it touched move to the host."""
         calls, rows = self._calls, self._calls.rows_of(thread)
         start, end = calls.start_ns[rows], calls.end_ns[rows]
         held = self.copies_pageable[rows] | self.queue_full[rows]
-        if not held.any():
+        pages = self._read_back[self._touching == thread]
+        if not held.any() and not len(pages):
             return self.blocked(thread)
         waits = intersect(union(start[held], end[held]), self._busy_of(self._trace.threads[thread].process))
-        blocked = self.blocked(thread)
-        return union(np.concatenate((blocked.start, waits.start)), np.concatenate((blocked.end, waits.end)))
+        table, parts = self._trace.operations, (self.blocked(thread), waits)
+        return union(
+            np.concatenate((*(part.start for part in parts), table.start_ns[pages])),
+            np.concatenate((*(part.end for part in parts), table.end_ns[pages])),
+        )
+
+    @cached_property
+    def _read_back(self) -> npt.NDArray[np.intp]:
+        """Migrations to the host that came because it touched the pages."""
+        table, events = self._trace.operations, self._trace.page_events
+        touched = events.start_ns[events.kind == Paging.READ_BACK]
+        moved = np.flatnonzero(table.kind == OpKind.MIGRATION) if len(touched) else np.zeros(0, np.intp)
+        found: npt.NDArray[np.intp] = moved[is_in(table.start_ns[moved], touched)]
+        return found
+
+    @cached_property
+    def _touching(self) -> Int32Array:
+        """The thread that touched the pages of each of ``_read_back``; NOTHING where nothing shows which."""
+        table, rows = self._trace.operations, self._read_back
+        return self.at_work(table.process[rows], table.start_ns[rows])
 
     def _busy_of(self, process: int) -> IntervalSet:
         if process not in self._process_busy:

@@ -395,8 +395,8 @@ def _close_leaks(trace: Trace) -> Trace:
 
 
 def _set_clocks(trace: Trace, calls: Calls) -> tuple[Trace, dict[int, ClockShift]]:
-    """Put every device's operations on the host's clock."""
-    operations = trace.operations
+    """Put every device's operations and pages on the host's clock."""
+    operations, pages = trace.operations, trace.page_events
     shifts: dict[int, ClockShift] = {}
     start, end = operations.start_ns, operations.end_ns
     # Copies to the host that return when the data are there.
@@ -422,7 +422,10 @@ def _set_clocks(trace: Trace, calls: Calls) -> tuple[Trace, dict[int, ClockShift
         if shift.shift_ns:
             start = np.where(mine, start + shift.shift_ns, start)
             end = np.where(mine, end + shift.shift_ns, end)
-    return replace(trace, operations=replace(operations, start_ns=start, end_ns=end)), shifts
+            late_ns = np.where(pages.device == device, shift.shift_ns, 0)
+            pages = replace(pages, start_ns=pages.start_ns + late_ns, end_ns=pages.end_ns + late_ns)
+    operations = replace(operations, start_ns=start, end_ns=end)
+    return replace(trace, operations=operations, page_events=pages), shifts
 
 
 def _unshown_ns(begun: Int64Array, calls: Calls, call: npt.NDArray[np.integer], shift_ns: int) -> int:

@@ -9,7 +9,7 @@ from boundby.evidence.context import Bool, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
 from boundby.model.arrays import is_in
 from boundby.model.intervals import CoveredTime, IntervalSet, clip, union
-from boundby.trace.tables import OpKind, PageEvents, Paging
+from boundby.trace.tables import OpKind, Paging
 
 
 class Paged(Struct, frozen=True):
@@ -35,8 +35,9 @@ def paged(context: RuleContext) -> Paged:
         return Paged(kernels[0], 0, 0, ahead, read_back, 0)
     work = device_work(context)
     for device in context.timeline.devices:
-        events = _of_device(context.trace.page_events, device.index, device.shift.shift_ns)
-        events = events.take((events.end_ns > device.low_ns) & (events.start_ns < device.high_ns))
+        events = context.trace.page_events
+        in_window = (events.end_ns > device.low_ns) & (events.start_ns < device.high_ns)
+        events = events.take(in_window & (events.device == device.index))
         waits = is_in(events.kind, (Paging.FAULT, Paging.FETCHED))
         waiting = clip(union(events.start_ns[waits], events.end_ns[waits]), device.low_ns, device.high_ns)
         if len(waiting.start):
@@ -51,15 +52,3 @@ def paged(context: RuleContext) -> Paged:
         for mask, kind in ((ahead, Paging.PREFETCHED), (read_back, Paging.READ_BACK)):
             mask[moves[is_in(table.start_ns[moves], events.start_ns[events.kind == kind])]] = True
     return Paged(np.concatenate(kernels), stalled_ns, faults, ahead, read_back, evictions)
-
-
-def _of_device(events: PageEvents, device: int, shift_ns: int) -> PageEvents:
-    """The events of one device, on the host's clock."""
-    of_device = events.take(events.device == device)
-    return PageEvents(
-        of_device.start_ns + shift_ns,
-        of_device.end_ns + shift_ns,
-        of_device.device,
-        of_device.kind,
-        of_device.count,
-    )
