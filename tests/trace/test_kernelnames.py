@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boundby.trace.vocabulary.kernel_names import _KINDS, _WORDS, KernelKind, kernel_label, kind_of_kernel
+from boundby.trace.vocabulary.kernel_names import (
+    _KINDS,
+    _WORDS,
+    KernelKind,
+    is_library_kernel,
+    kernel_label,
+    kind_of_kernel,
+)
 
 AT = "void at::native::"
 
@@ -93,6 +100,13 @@ def test_the_name_tells_the_kind(name: str, kind: KernelKind) -> None:
 )
 def test_labels_are_short(name: str, label: str) -> None:
     assert kernel_label(name) == label
+
+
+def test_a_kernel_that_takes_a_librarys_type_is_the_users() -> None:
+    assert not is_library_kernel("update(thrust::device_ptr<float>, cub::CountingInputIterator<int>)")
+    assert not is_library_kernel("(anonymous namespace)::update(at::Tensor, int (*)(float))")
+    assert is_library_kernel("void at::native::vectorized_elementwise_kernel<4>(int, float (*)(float))")
+    assert is_library_kernel("(anonymous namespace)::cub::scan(int)")
 
 
 def test_long_labels_are_cut() -> None:

@@ -468,3 +468,18 @@ def test_the_line_of_a_librarys_log_is_none_of_the_program() -> None:
     )
     assert said is not None
     assert said.where is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Couldn't open file: densenet201.weights",
+        "cutlass_profiler: cannot open data.bin",
+        "./solve: input.dat: No such file or directory",
+        "[11/20/2025-14:02:11] [E] Error[4]: [network.cpp::validate::2671] Error Code 4: Internal Error",
+    ],
+)
+def test_a_program_that_lacks_something_may_end_for_it(line: str) -> None:
+    said = last_words(f"starting\n{line}\n")
+    assert said is not None and said.ended == UNCLEAR and said.words == line.strip()
+    assert last_words(f"{line}\nepoch 1 loss 0.3\n") is None

@@ -83,7 +83,7 @@ def _better_kernels(subject: Subject) -> Told | None:
     return told._replace(
         title=f"Find out what limits {name}" if len(name) <= LONGEST_NAME else "",
         code=row.code(
-            context.program, {**subject.facts, "kernel": kernel_word(name)}, is_of_amd=context.trace.is_of_amd
+            context.program, {**subject.facts, "kernel": kernel_word(context, name)}, is_of_amd=context.trace.is_of_amd
         ),
         where=line_of_calls(context, context.calls.of_operation[chosen], work.duration_ns[chosen]),
         is_shown=bool(seen),

@@ -22,18 +22,20 @@ _FEW_DOUBLES = expression(r"GeForce|RTX|GTX|Quadro (?!GP100|GV100)|\bT4\b|\bA(?:
 LOOKED_AT, MANY_LAUNCHES = LIST, 50
 
 
-def kernel_word(label: str) -> str:
-    """What a profiler finds a kernel by."""
-    plain = re.search(r"\w+", label)
-    return plain[0] if plain else "KERNEL"
+def kernel_word(context: RuleContext, label: str) -> str:
+    """What a profiler of single kernels finds this one by. Those of AMD search for it; ncu takes a whole name, or an
+    expression where the label is cut."""
+    found = re.search(r"\w+", label)
+    plain = found[0] if found else "KERNEL"
+    return f"regex:^{plain}" if label.endswith("...") and not context.trace.is_of_amd else plain
 
 
 def profile_command(context: RuleContext, label: str) -> str:
     """The command that shows what limits a kernel, for its GPU's vendor."""
-    kernel, program = kernel_word(label), context.trace.how_it_runs
+    kernel, program = kernel_word(context, label), context.trace.how_it_runs
     if context.trace.is_of_amd:
         return f"rocprof-compute profile -n limits -k {kernel} -- {program} (omniperf before ROCm 6.3)"
-    return f"ncu --set full --launch-count 3 --kernel-name regex:{kernel} {program}"
+    return f"ncu --set full --launch-count 3 --kernel-name {kernel} {program}"
 
 
 def profiler(context: RuleContext) -> str:

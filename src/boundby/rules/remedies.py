@@ -181,7 +181,7 @@ TABLE: tuple[Remedy, ...] = (
         rules=("hot-kernel",),
         do={
             "amd": "rocprof-compute profile -n limits -k $kernel -- $program",
-            "any": "ncu --set full --launch-count 3 --kernel-name regex:$kernel $program",
+            "any": "ncu --set full --launch-count 3 --kernel-name $kernel $program",
         },
         text="A profiler of single kernels shows whether memory, arithmetic or latency limits it.",
         needs="the kernel's source, or another library call",
@@ -237,6 +237,7 @@ TABLE: tuple[Remedy, ...] = (
             "torch": "with torch.cuda.stream(torch.cuda.Stream()):",
             "cupy": "with cupy.cuda.Stream(non_blocking=True):",
             "cpp": "cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);",
+            "openmp": "#pragma omp target teams loop nowait",
             "directives": "#pragma acc parallel loop async(1)",
         },
     ),
@@ -251,6 +252,7 @@ TABLE: tuple[Remedy, ...] = (
             "torch": 'model = torch.compile(model, mode="reduce-overhead")',
             "jax": "step = jax.jit(step)",
             "cpp": _GRAPH_CPP,
+            "openmp": "#pragma omp target teams loop nowait\n#pragma omp taskwait  // once, after the last loop",
             "directives": "#pragma acc parallel loop async(1)\n#pragma acc wait  // once, after the last loop",
             "cupy": "stream.begin_capture(); step(); graph = stream.end_capture()\ngraph.launch(stream)  # in the loop",
         },
@@ -268,6 +270,7 @@ TABLE: tuple[Remedy, ...] = (
             "sglang": "python -m sglang.launch_server --model-path MODEL --max-running-requests 512",
             "torch": "DataLoader(dataset, batch_size=2 * batch_size)",
             "jax": "batch_size = 2 * batch_size",
+            "openmp": "#pragma omp target teams loop collapse(2)",
             "directives": "#pragma acc parallel loop collapse(2)",
             "cpp": "step<<<dim3(blocks, 2), threads>>>(items);  // blockIdx.y chooses one of two items",
         },
@@ -297,6 +300,7 @@ TABLE: tuple[Remedy, ...] = (
             "torch": "step = torch.compile(step)",
             "jax": "step = jax.jit(step)",
             "cupy": "@cupy.fuse()",
+            "openmp": "#pragma omp target teams loop collapse(2)",
             "directives": "#pragma acc parallel loop collapse(2)",
             "cpp": "step<<<dim3(blocks, items), threads>>>(data);  // all items in one launch, not one launch for each",
         },
@@ -366,6 +370,7 @@ TABLE: tuple[Remedy, ...] = (
         do={
             "torch": "DataLoader(dataset, batch_size=2 * batch_size)",
             "jax": "batch_size = 2 * batch_size",
+            "openmp": "#pragma omp taskwait  // after several loops with nowait, not after each",
             "directives": "#pragma acc wait  // after several loops, not after each",
             "cpp": "if (i % 8 == 7) cudaStreamSynchronize(stream);  // after several pieces, not after each",
         },
@@ -433,6 +438,7 @@ TABLE: tuple[Remedy, ...] = (
         title="Move managed memory to the host in one piece",
         rules=("managed-read-back",),
         do={
+            "openmp": "#pragma omp target update from(u[0:n])",
             "directives": "#pragma acc update self(u[0:n])",
             "any": "cudaMemPrefetchAsync(pointer, bytes, cudaCpuDeviceId, stream);\ncudaStreamSynchronize(stream);",
         },
@@ -492,6 +498,7 @@ TABLE: tuple[Remedy, ...] = (
             "ahead = pool.submit(prepare, step + 1)  # while the GPU computes this step",
             "julia": "ahead = Threads.@spawn prepare(step + 1)  # while the GPU computes this step",
             "cpp": "auto ahead = std::async(std::launch::async, prepare, step + 1);  // beside the GPU",
+            "openmp": "#pragma omp target teams loop nowait  // the host goes on while it runs",
             "directives": "#pragma acc parallel loop async(1)  // the host goes on while it runs",
         },
         text="Prepare step n + 1 in another thread or process while the device computes step n.",
@@ -655,8 +662,8 @@ TABLE: tuple[Remedy, ...] = (
         rules=("repeated-transfer",),
         do={
             "torch": 'x = x.to("cuda")  # once, before the loop\ny = x.cpu()  # once, after it',
-            "directives": "#pragma acc data copy(u[0:n])  // around the loop\n"
-            "#pragma omp target data map(tofrom: u[0:n])  // the same in OpenMP",
+            "openmp": "#pragma omp target data map(tofrom: u[0:n])  // around the loop",
+            "directives": "#pragma acc data copy(u[0:n])  // around the loop",
             "cupy": "x = cupy.asarray(x)  # once, before the loop\ny = cupy.asnumpy(x)  # once, after it",
             "any": "cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice);  // once, before the loop\n"
             "cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost);  // once, after it",
@@ -690,6 +697,7 @@ TABLE: tuple[Remedy, ...] = (
             "cudf": "frame = cudf.read_parquet(path)",
             "cupy": "x = cupy.random.random(shape)",
             "jax": "x = jax.random.normal(key, shape)",
+            "openmp": "#pragma omp target teams loop  // the loop that fills u, on the device",
             "directives": "#pragma acc parallel loop present(u)  // the loop that fills u, on the device",
             "any": "fill<<<blocks, threads>>>(device, n);  // in place of a loop on the host and a copy",
         },
@@ -705,6 +713,7 @@ TABLE: tuple[Remedy, ...] = (
         do={
             "torch": 'with torch.cuda.stream(copies): ahead = ahead.to("cuda", non_blocking=True)\n'
             "torch.cuda.current_stream().wait_stream(copies)",
+            "openmp": "#pragma omp target update to(u[0:n]) nowait depend(out: u[0:n])",
             "directives": "#pragma acc update device(u[0:n]) async(2)",
             "any": "cudaMemcpyAsync(ahead, pinned, bytes, cudaMemcpyHostToDevice, copies);\n"
             "cudaEventRecord(copied, copies); cudaStreamWaitEvent(stream, copied);",
@@ -779,6 +788,7 @@ TABLE: tuple[Remedy, ...] = (
         title="Prefetch managed memory",
         rules=("managed-memory",),
         do={
+            "openmp": "nvc++ -gpu=mem:separate ...\n#pragma omp target data map(to: u[0:n]) map(from: v[0:n])",
             "directives": "nvc++ -gpu=mem:separate ...\n#pragma acc data copyin(u[0:n]) copyout(v[0:n])",
             "python": "cupy.cuda.set_allocator(cupy.cuda.MemoryPool().malloc)  # no managed memory",
             "cudf": "rmm.reinitialize(managed_memory=False)",
@@ -923,6 +933,7 @@ TABLE: tuple[Remedy, ...] = (
             "cudf": _POOL,
             "torch": "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True $program",
             "julia": "mul!(y, a, x)  # writes into y, which is there",
+            "openmp": "#pragma omp target enter data map(alloc: u[0:n])  // once, before the loop",
             "directives": "#pragma acc enter data create(u[0:n])  // once, before the loop",
             "python": "np.add(a, b, out=c)  # writes into c, which is there",
             "any": "cudaMallocAsync(&pointer, bytes, stream);\ncudaFreeAsync(pointer, stream);",
@@ -992,6 +1003,7 @@ TABLE: tuple[Remedy, ...] = (
                 "jax": "out = jax.vmap(model)(items)  # in place of $items calls with one item each",
                 "python": "out = model(np.stack(items))  # in place of $items calls with one item each",
                 "cpp": "step<<<dim3(blocks, $items), threads>>>(items);  // blockIdx.y chooses the item",
+                "openmp": "#pragma omp target teams loop collapse(2)  // over all $items items and their elements",
                 "directives": "#pragma acc parallel loop collapse(2)  // over all $items items and their elements",
             },
             text="A loop over items launches the same kernels for each of them, and often waits for each. One batch"

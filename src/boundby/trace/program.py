@@ -34,8 +34,8 @@ class ProgramKind(Enum):
 
 
 class KnownProgram(Struct, frozen=True):
-    """``library``: the array library or server whose kernels or ranges the trace shows (``torch``, ``jax``, ``vllm``);
-    empty: none is known."""
+    """``library``: the array library or server whose kernels or ranges the trace shows (``torch``, ``jax``, ``vllm``),
+    ``openmp`` of directives that are OpenMP's; empty: none is known."""
 
     kind: ProgramKind
     library: str = ""
@@ -56,9 +56,9 @@ class KnownProgram(Struct, frozen=True):
     @property
     def keys(self) -> tuple[str, ...]:
         """What words for this program are filed under: its library, then its kind. A library's own words are for those
-        who call it from Python."""
-        kind = self.kind.name.lower()
-        return (self.library, kind) if self.is_python and self.library else (kind,)
+        who call it from Python; of directives OpenMP's are apart."""
+        kind, has_words = self.kind.name.lower(), self.is_python or self.kind == ProgramKind.DIRECTIVES
+        return (self.library, kind) if has_words and self.library else (kind,)
 
     def pick(self, otherwise: T, **of_kind: T) -> T:
         """The words for this program: by library (``cudf=``), then by kind (``torch=``, ``python=``, ``directives=``,
@@ -88,7 +88,7 @@ _LIBRARIES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("cupy", expression(r"\bcupy_|^cupy")),
     ("numba", expression(r"\bcudapy::|_ZN6cudapy")),
 )
-LIBRARIES = tuple(name for name, _ in _LIBRARIES)
+LIBRARIES = (*(name for name, _ in _LIBRARIES), "openmp")
 _PYTHON = expression(
     r"(?:^|[\\/ ])(?:i?python|pypy|pytest|torchrun|accelerate|deepspeed|jupyter|ray|vllm)[\d.]*(?:\.exe)?(?=$|\s)"
     r"|\.py(?=$|\s)|^pt_main_thread$|cpython-3|^python3?[\d.]*$|^VLLM::|^ray::",
@@ -96,6 +96,7 @@ _PYTHON = expression(
 )
 # nvc, nvfortran and gcc name the kernels of directives after the function and line that they were made of.
 _DIRECTIVES = expression(r"^nvkernel_|__omp_offloading|__nv_main|_\d+_gpu(?:__red)?$|_gpu__red|^acc_|\$_omp_fn\$")
+_OPENMP = expression(r"__omp_offloading|\$_omp_fn\$|^OpenMP$", re.IGNORECASE)
 _DIRECTIVE_DOMAINS = expression(r"^(?:OpenACC|OpenMP)$", re.IGNORECASE)
 _JULIA = expression(r"^julia\b|(?:^|[\\/])julia(?:[\d.]*)(?=$|\s)|\bjulia_|CuDeviceArray|libjulia|^gpu_\w+!?\(")
 
@@ -128,7 +129,8 @@ def program_of(trace: Trace) -> KnownProgram:
     if is_python and library in ("torch", *_SERVERS):
         return KnownProgram(ProgramKind.TORCH, library)
     if not library and (any(map(_DIRECTIVES.search, kernels)) or any(map(_DIRECTIVE_DOMAINS.search, trace.domains))):
-        return KnownProgram(ProgramKind.DIRECTIVES)
+        is_openmp = any(map(_OPENMP.search, [*kernels, *trace.domains]))
+        return KnownProgram(ProgramKind.DIRECTIVES, "openmp" if is_openmp else "")
     return KnownProgram(ProgramKind.PYTHON if is_python else ProgramKind.CPP, library)
 
 

@@ -19,7 +19,7 @@ def test_a_hot_kernel_promises_nothing() -> None:
     assert "89 % of kernel time" in found.title
     assert "4,000 blocks of 256 threads" in found.title
     assert found.advice[0].startswith("ncu ")
-    assert "regex:stencil " in found.advice[0]
+    assert "--kernel-name stencil " in found.advice[0]
     assert not [line for line in found.advice if "collapse" in line]
     saved = found.evidence["saving_if_twice_as_fast_ns"]
     assert isinstance(saved, int)
@@ -50,7 +50,8 @@ def test_two_arrays_go_out_and_back() -> None:
     (found,) = told(source, "repeated-transfer")
     assert found.title.startswith("2 x 67.1 MB go to the host and as much comes back, 14 times")
     assert found.saving_ns is not None
-    assert found.saving_ns[0] > 0.8 * found.saving_ns[1]
+    assert found.saving_ns[0] == 0  # nothing says that it is the same data
+    assert found.advice[0].startswith("If it is the same data: copy once before the loop")
     total = found.evidence["total_ns"]
     assert isinstance(total, int)
     assert found.saving_ns[1] <= total

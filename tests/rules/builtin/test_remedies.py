@@ -68,7 +68,7 @@ MENDED: dict[str, tuple[Source, Callable[[], Source], Callable[[], Source]]] = {
     ),
     "repeated-transfer": (
         case_repeated_transfer.out_and_back(),
-        case_repeated_transfer.stays,
+        case_repeated_transfer.out_and_back,  # each time other data
         case_repeated_transfer.stays,
     ),
     "lazy-initialization": (

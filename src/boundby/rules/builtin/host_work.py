@@ -109,19 +109,26 @@ def _matches(context: RuleContext, rows: Rows, *, in_warm_up: bool) -> Iterator[
             waiting_ns=waiting_ns,
             spots=spots,
         ).advising(
-            _remedy(hot, in_warm_up=in_warm_up, is_dispatch=is_dispatch or is_engine or context.program.is_server),
+            _remedy(
+                hot,
+                bool(spots),
+                in_warm_up=in_warm_up,
+                is_dispatch=is_dispatch or is_engine or context.program.is_server,
+            ),
             rest=rest_after(context, place),
             **({"function": spots[0].short_symbol} if hot else {}),
         )
 
 
-def _remedy(hot: str, *, in_warm_up: bool, is_dispatch: bool) -> str:
-    """Code whose function is known is made cheaper; else it is looked for."""
+def _remedy(hot: str, is_sampled: bool, *, in_warm_up: bool, is_dispatch: bool) -> str:
+    """Code whose function is known is made cheaper; samples that are spread leave hiding it; else it is looked for."""
     if in_warm_up:
         return "init.after-warm-up"
     if is_dispatch:
         return "cpu.fewer-operators"
-    return "cpu.vectorise" if hot not in ("", short_symbol(PYTHON_CODE)) else "cpu.find-host-code"
+    if hot not in ("", short_symbol(PYTHON_CODE)):
+        return "cpu.vectorise"
+    return "cpu.overlap" if is_sampled and not hot else "cpu.find-host-code"
 
 
 def _spread(spots: Sequence[Hotspot]) -> str:

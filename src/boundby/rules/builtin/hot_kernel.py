@@ -113,7 +113,7 @@ def _match(hot: KernelSet, label: str, share: float, saved_ns: int | None, named
             *_occupancy_advice(context, label, occupancy),
         ),
         severity="medium" if told else "low",
-    ).advising(kernel=kernel_word(label))
+    ).advising(kernel=kernel_word(context, label))
 
 
 def _scale(context: RuleContext, saved_ns: int | None) -> tuple[str, ...]:

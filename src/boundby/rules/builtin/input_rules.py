@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from boundby.model.arrays import median, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import IntervalSet, intersect
 from boundby.model.scale import HALF, LIST, QUARTER
-from boundby.model.units import percent, plural, size
+from boundby.model.units import counted, percent, plural, size
 from boundby.rules.builtin._telling import asleep_share, match, where_and_when
 from boundby.rules.rule import Match, Rule
 
@@ -45,14 +46,26 @@ MOSTLY_ASLEEP = HALF
 MOSTLY_BUSY = HALF
 
 
-def _more_workers(context: RuleContext, workers: int) -> str:
-    """How many to try next: twice as many, where the machine has the cores."""
-    cores = context.trace.machine.cores
+def _wanted(context: RuleContext, processes: Sequence[FeedingWorker]) -> int:
+    """How many workers make batches as fast as the rest of a step takes, where the machine has the cores: those that
+    sleep take none. Where nothing tells of cores, twice as many as now."""
+    cores, now = context.trace.machine.cores, max(len(processes), loader_processes(context))
+    if waiting_share(processes) >= CORES_TAKEN or _are_cores_taken(context, processes):
+        return max(now // 2, 1)
     if cores is None:
-        return f"{2 * workers}) or more, as far as there are cores"
-    if 2 * workers >= cores:
-        return f"{max(cores, workers)}): the machine has {cores} cores"
-    return f"{2 * workers}) or more (the machine has {cores} cores)"
+        return 2 * now
+    pieces, span_ns = host_pieces(context), context.longest_window_ns
+    waits = pieces.intervals(pieces.of_kind(Idleness.INPUT)).total
+    busy = sum(one.busy for one in processes) / len(processes)
+    return max(now, min(math.ceil(now * span_ns / max(span_ns - waits, 1)), math.floor(cores / busy)))
+
+
+def _more_workers(context: RuleContext, processes: Sequence[FeedingWorker]) -> str:
+    """How many to try next."""
+    cores, number = context.trace.machine.cores, _wanted(context, processes)
+    if cores is None:
+        return f"{number}) or more, as far as there are cores"
+    return f"{number}): the machine has {counted(cores, 'core', 'cores')}"
 
 
 def input_advice(context: RuleContext, place: Place, sleeping: float, others: list[FeedingWorker]) -> tuple[str, ...]:
@@ -82,7 +95,7 @@ def input_advice(context: RuleContext, place: Place, sleeping: float, others: li
     if processes or (helpers and sleeping > 0.5):
         more = program.pick(
             "more of them, or cheaper work in them",
-            torch=f"DataLoader(num_workers={_more_workers(context, len(processes))}, or cheaper "
+            torch=f"DataLoader(num_workers={_more_workers(context, processes)}, or cheaper "
             "decoding and augmentation (a compiled decoder, transforms on whole batches or on the GPU)"
             if processes
             else "hand work to processes (num_workers), or make it cheaper",
@@ -107,7 +120,7 @@ def input_advice(context: RuleContext, place: Place, sleeping: float, others: li
             f"taken, and more workers would only take turns. {fewer}, cheaper work in each, or more cores for the job",
         )
     elif runs:
-        more = program.pick("more of them", torch=f"num_workers={2 * len(runs)}")
+        more = program.pick("more of them", torch=f"num_workers={_wanted(context, runs)}")
         they = "it waits" if len(runs) == 1 else "they wait"
         first = (
             f"{named_workers(runs)} meanwhile, and what {they} for besides is not on record (a core, storage, the "
@@ -139,15 +152,14 @@ def _remedy(context: RuleContext, place: Place, sleeping: float, others: list[Fe
     helpers = [one for one in others if not one.is_process and one.busy >= SATURATED]
     if helpers:  # one thread of the program hands every batch over
         return "host_blocked.workers", context.program.pick("", torch="batch = batch.to(torch.uint8)  # in the workers")
-    cores, now = context.trace.machine.cores, max(len(processes), loader_processes(context))
-    is_full = waiting_share(processes) >= CORES_TAKEN or _are_cores_taken(context, processes)
-    have_room = cores is None or 2 * sum(one.busy for one in processes) <= cores  # those that sleep take no core
-    number = max(now // 2, 1) if is_full else 2 * now if have_room else max(now, min(2 * now, cores or 0))
-    loader = f"DataLoader(dataset, num_workers={number}, prefetch_factor=4, persistent_workers=True)"
+    now = max(len(processes), loader_processes(context))
+    loader = (
+        f"DataLoader(dataset, num_workers={_wanted(context, processes)}, prefetch_factor=4, persistent_workers=True)"
+    )
     return "host_blocked.workers", context.program.pick("", torch=f"{loader}  # now {plural(now, 'worker')}")
 
 
-def _are_cores_taken(context: RuleContext, runs: list[FeedingWorker]) -> bool:
+def _are_cores_taken(context: RuleContext, runs: Sequence[FeedingWorker]) -> bool:
     """Whether these take a core or more, and the threads that they feed wait for one for much of the time that these
     could run: on CPUs that only other programs take, more workers get more of them."""
     if sum(one.busy - one.waiting for one in runs) < 1:

@@ -133,9 +133,10 @@ def _advice(context: RuleContext, in_cuda: int, startup: int, named: _Covering |
             "It is host code before the first launch, or the driver that makes the context, which no call in the trace "
             "shows: nsys profile --sample=process-tree, or perf record -g, shows which functions",
         )
-    profile = "py-spy record -o start.svg -- python train.py shows what the program does before the first GPU work"
+    command = f"py-spy record -o start.svg -- {context.trace.how_it_runs}"
+    profile = f"{command} shows what the program does before the first GPU work"
     if named is None:
-        return (f"{profile}; python -X importtime train.py which imports are slow",)
+        return (f"{profile}; the same command with python -X importtime shows which imports are slow",)
     uploaded = _uploaded_bytes(context, named)
     if context.program.is_torch and uploaded >= _MODEL_BYTES:
         return (

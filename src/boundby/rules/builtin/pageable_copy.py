@@ -18,6 +18,10 @@ from boundby.rules.rule import Match, Rule, Threshold
 
 # So often a copy of one size may be the same data each time.
 _OFTEN = HABIT
+_PINNING_COSTS = (
+    "Each buffer may be copied only once here, and pinning memory that exists takes about as long as one copy of it: "
+    "pin what is used again, or allocate it pinned"
+)
 _UPLOADS: dict[str, tuple[str, ...]] = {
     "torch": (
         'with torch.device("cuda"): model = Model(...) makes parameters on the GPU, so that nothing is uploaded',
@@ -103,14 +107,19 @@ def _pinning(copies: CopySet) -> Match | None:
         return None  # as fast as pinned already: what is left is the wait, which the rules on syncs tell
     to_device, (common, times) = copies.to_device, copies.common_size
     way = f"{'from' if to_device == len(copies) else 'to' if to_device == 0 else 'from or to'} pageable memory"
-    once = f"{count(times)} of them are {size(common)} each: if their content does not change, upload it once"
+    again = f"{count(times)} of them are {size(common)} each: if their content does not change, upload it once"
+    is_once = times < _OFTEN
     return copies.match(
         f"{counted(len(copies), f'copy {way} moves', f'copies {way} move')} {size(copies.byte_count)} in "
         f"{copies.took}, at {bandwidth(rate * 1e9)}{_ends(copies)}",
         copies.evidence(is_upload=False, expected_from=source, assumed_speed_up=[least, round(most, 2)]),
         # Not by speed: a call that stages pageable memory is as long as its copy, and shortens with it.
-        copies.saving_without(Cause.GPU_COPY, 1 - 1 / least, 1 - 1 / most),
-        (*context.program.pick(_PINNED["cpp"], **_PINNED), *((once,) if _OFTEN <= times <= to_device else ())),
+        copies.saving_without(Cause.GPU_COPY, 0.0 if is_once else 1 - 1 / least, 1 - 1 / most),
+        (
+            *((_PINNING_COSTS,) if is_once else ()),
+            *context.program.pick(_PINNED["cpp"], **_PINNED),
+            *((again,) if not is_once and times <= to_device else ()),
+        ),
         cost_ns=copies.total_ns,
     )
 

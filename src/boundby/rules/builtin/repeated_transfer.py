@@ -12,6 +12,7 @@ from boundby.model.scale import HABIT
 from boundby.model.units import count, size
 from boundby.rules.builtin._operations import CopySet
 from boundby.rules.rule import Match, Rule
+from boundby.trace.program import ProgramKind
 
 _ADVICE = {
     "torch": "Keep the tensors on the device: no .cpu() or .numpy() inside the loop, one before it and one after",
@@ -37,6 +38,10 @@ def _data_region(directives: Sequence[Directive]) -> str:
     )
 
 
+# Where nothing says that it is the same data: what is done in either case.
+_OTHERWISE = "If each time it is another piece of a larger whole, copy it beside the kernels of the piece before"
+
+
 def _check(context: RuleContext) -> Iterator[Match]:
     returns = transfers(context).returns
     copies = CopySet(context, transfers(context).rows(Transfer.RETURNS))
@@ -49,14 +54,17 @@ def _check(context: RuleContext) -> Iterator[Match]:
     directives = sorted(directives_of(context, copies.rows)[:2])
     places = ", ".join(directive.construct.place for directive in directives)
     whose = f" ({places})" if places else ""
+    is_same = bool(directives) or context.program.kind == ProgramKind.DIRECTIVES  # their mapped arrays
+    low, high = copies.saving_without(Cause.GPU_COPY)
+    keep = _data_region(directives) if directives else context.program.pick(_ADVICE["cpp"], **_ADVICE)
     yield copies.match(
         f"{what}{whose} go to the host and as much comes back, {count(returns)} times: {copies.took} of copies",
         copies.evidence(
             is_without_first_in_and_last_out=True, returns=returns, bytes_each_way_and_time=round(bytes_each_way)
         ),
-        copies.saving_without(Cause.GPU_COPY),
+        (low if is_same else 0, high),
         (
-            _data_region(directives) if directives else context.program.pick(_ADVICE["cpp"], **_ADVICE),
+            *((keep,) if is_same else (f"If it is the same data: {keep[0].lower()}{keep[1:]}", _OTHERWISE)),
             "What the host does with them in between moves to the device too, or reads only the part it needs",
         ),
         cost_ns=copies.total_ns,

@@ -127,9 +127,13 @@ _LIBRARY_KERNEL = expression(
 )
 
 
+# A user's kernel may take a library's types.
+_PARAMETERS = expression(r"(?<!^)\((?!anonymous namespace)(?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)(?: \[.*\])?$")
+
+
 def is_library_kernel(name: str) -> bool:
     """True for a kernel that a library or a compiler brought along: not its user's to rewrite."""
-    return bool(_LIBRARY_KERNEL.search(name))
+    return bool(_LIBRARY_KERNEL.search(_PARAMETERS.sub("", name)))
 
 
 @lru_cache(maxsize=_MOST_KEPT)

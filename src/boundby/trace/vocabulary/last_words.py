@@ -375,15 +375,27 @@ _CHECKED = expression(
 )
 
 
+# What a program writes of its own that lacks something it needs: it may end for that, or do without.
+_LACKS = expression(
+    r"\b(?:could ?n[o']t|can ?n[o']t|unable to|failed to) (?:open|read|load|find|create|connect)\b"
+    r"|: (?:No such file or directory|Permission denied|Input/output error|No space left on device|Connection refused"
+    r"|Address already in use|Cannot allocate memory|Invalid argument|Broken pipe)$"
+    r"|\[E\] ",  # TensorRT's logger
+    re.IGNORECASE,
+)
+
+
 # A library's log, which tells its own file: ``cuda_driver.cc:266] failed call to cuInit``. Who logs goes on.
 _LOGGED = expression(r"\.\w+:\d+\]")
 
 
 def _last_line(lines: Sequence[str]) -> Iterator[_Mark]:
     row = next((row for row in reversed(range(len(lines))) if not _AFTERMATH.search(lines[row])), None)
-    is_end = row is not None and _CHECKED.search(lines[row]) and not _LOGGED.search(lines[row])
-    if row is not None and is_end and not _is_going(lines[row]):
-        yield _Mark(_Weight.SIGNAL, row, row, lines[row].strip(), _place([lines[row]]))
+    if row is None or _LOGGED.search(lines[row]) or _is_going(lines[row]):
+        return
+    ended = FAILED if _CHECKED.search(lines[row]) else UNCLEAR if _LACKS.search(lines[row]) else None
+    if ended is not None:
+        yield _Mark(_Weight.SIGNAL, row, row, lines[row].strip(), _place([lines[row]]), ended)
 
 
 # --- places
