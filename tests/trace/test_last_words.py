@@ -481,5 +481,7 @@ def test_the_line_of_a_librarys_log_is_none_of_the_program() -> None:
 )
 def test_a_program_that_lacks_something_may_end_for_it(line: str) -> None:
     said = last_words(f"starting\n{line}\n")
-    assert said is not None and said.ended == UNCLEAR and said.words == line.strip()
+    assert said is not None
+    assert said.ended == UNCLEAR
+    assert said.words == line.strip()
     assert last_words(f"{line}\nepoch 1 loss 0.3\n") is None
