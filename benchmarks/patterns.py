@@ -87,6 +87,9 @@ class Told:
         missing = [sign.name for sign in self.cards[0].signs if sign.is_met is not True]
         if missing:
             return f"not met: {', '.join(missing)}"
+        maybe = [one.here.name for one in self.cards[0].lookalikes if one.here.is_met is False]
+        if maybe:
+            return f"it may be something else: {', '.join(maybe)}"
         is_its = self.first.id == response if response else self.first.id.startswith(f"{key}.")
         return "" if is_its else f"it is told first: {self.first.id}"
 

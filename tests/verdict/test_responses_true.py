@@ -13,6 +13,8 @@ from msgspec.structs import replace
 from boundby import api
 from boundby.claims import counted, first_responses
 from boundby.claims.subject import Subject, Told
+from boundby.cli.main import main as cli
+from boundby.document import view
 from boundby.document.sentences import window
 from boundby.evidence.wait_chains import Link, WaitChain
 from boundby.model.causes import CAUSES
@@ -185,3 +187,14 @@ def test_kinds_of_findings_are_named_rightly(tmp_path: Path) -> None:
     device: DeviceReport = report.devices[0]
     assert device.verdict.bound == "cpu"
     assert not [one for one in device.first_responses if "another kind" in one.because and "host" in one.id]
+
+
+def test_a_surer_change_of_another_cause_is_tried_first_and_the_headline_names_both(tmp_path: Path) -> None:
+    """Without `nonzero` the loss computes most of the time, and its next wait still costs most that can be changed."""
+    assert cli(["simulate", "--pattern", "segmentation_no_nonzero", "-o", str(tmp_path / "loss.sqlite")]) == 0
+    report = api.analyze(tmp_path / "loss.sqlite")
+    first, *rest = report.devices[0].first_responses
+    assert (report.devices[0].verdict.bound, first.other) == ("gpu_compute", "sync")
+    assert first.saving_ns is not None
+    assert all(first.saving_ns[0] > one.saving_ns[0] for one in rest if one.saving_ns and one.is_search)
+    assert str(view.accounts(report)[0].headline) == "GPU 0 is COMPUTE BOUND; start with syncs."

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from boundby.claims import patterns
+from boundby.claims import lookalikes, patterns
 from boundby.claims.counted import COUNTED, INPUT
 from boundby.claims.doubt import SYNC_EVENTS
 from boundby.claims.laws import Wholes
@@ -69,7 +69,7 @@ def responses(subject: Subject) -> tuple[tuple[Card, ...], tuple[FirstResponse, 
     part, is_of_host = subject.part, not subject.context.timeline.devices
     if isinstance(part, RegionReport) and is_of_host:
         return tuple(card_of_host(bound, part) for bound in known), made
-    cards = tuple(card(bound, part) for bound in known)
+    cards = tuple(replace(card(bound, part), lookalikes=lookalikes.of(bound, part)) for bound in known)
     return (replace(cards[0], notes=notes), *cards[1:]) if cards else (), made
 
 
@@ -128,6 +128,7 @@ def _response(subject: Subject, row: Remedy, told: Told) -> FirstResponse:
         is_search=row.is_search,
         code=told.code or subject.code(row),
         where=told.where or _line_of(subject, row.bound),
+        other=told.other,
     )
 
 
@@ -359,7 +360,8 @@ def _rank(told: Told) -> tuple[int, int]:
 
 
 def _with_best_finding(subject: Subject, told: list[Answer], bounds: Sequence[str]) -> list[Answer]:
-    """The best finding is told with the responses, whatever it is of: first, if it saves more than they."""
+    """The best finding is told with the responses, whatever it is of: first, if it saves more than they. One of another
+    cause leads where it saves more at least than the verdict's own promise at most; the headline then names both."""
     best = next((item for item in subject.findings if item.saving_ns and item.severity != "note"), None)
     if best is None or any(one.rule == best.rule for _, one in told):
         return told
@@ -368,11 +370,14 @@ def _with_best_finding(subject: Subject, told: list[Answer], bounds: Sequence[st
     is_other = rule is not None and bool(rule.takes) and not rule.takes & {*bounds}
     row, other = _of_finding(subject, best)
     other = subject.closed(row.bound, other)
-    if is_other:
-        other = other._replace(because=f"{other.because} (of another kind than the verdict)")
-    # What is tried first is of the verdict's kind, where anything of that kind was found or saves.
+    if rule is not None and is_other:
+        cause = row.bound or next(key for key in patterns.KEYS if key in rule.takes)
+        other = other._replace(because=f"{other.because} (of another kind than the verdict)", other=cause)
+    # A search promises no more than its low end: what it finds may be nothing to change.
+    own = [one.saving_ns[not row.is_search] for row, one in told if one.saving_ns is not None and one.rank < BOUGHT]
     has_own = most > 0 or any(one.rank == FOUND for _, one in told)
-    leads = weight(best) > most and not (is_other and has_own)
+    is_surely_more = other.saving_ns is not None and bool(own) and other.saving_ns[0] > max(own)
+    leads = is_surely_more if is_other and has_own else weight(best) > most
     return [(row, other), *told] if leads else [*told[:1], (row, other), *told[1:]]
 
 

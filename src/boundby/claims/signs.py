@@ -19,7 +19,7 @@ from boundby.claims.checklist import (
 from boundby.claims.limits import MUCH_USED
 from boundby.model.causes import BUSY_CAUSES, NOUN, Cause
 from boundby.model.scale import HALF, NOTABLE, QUARTER
-from boundby.model.units import NOT_CAPTURED, change, count, percent
+from boundby.model.units import NOT_CAPTURED, change, count, duration, percent
 from boundby.results.report import Card, DeviceCounters, DeviceReport, RegionReport, Sign, ThreadReport
 
 Part = DeviceReport | RegionReport
@@ -76,13 +76,13 @@ def card(pattern: str, part: Part) -> Card:
 
 def card_of_host(pattern: str, part: RegionReport | ThreadReport) -> Card:
     """The same in a trace without GPU work: only what the host does is a sign there."""
-    share = sum(part.time[cause.key] for cause in _OWN) / max(sum(part.time.values()), 1)
-    return Card(pattern, tuple(row.at(share, share) for row in SIGNS[pattern] if row.measure is _own_work))
+    own = sum(part.time[cause.key] for cause in _OWN) / max(sum(part.time.values()), 1)
+    return Card(pattern, tuple(row.at(own, own) for row in SIGNS[pattern] if row.measure is own_work))
 
 
 def _stands(pattern: str, part: Part, missing: list[Sign]) -> str:
     """``Not the classic picture (GPU busy: 61 %, usually over 90 %). The verdict stands: removing kernel time ...``"""
-    verdict, total_ns = part.verdict, _total(part)
+    verdict, total_ns = part.verdict, total(part)
     lacking = "; ".join(f"{sign.name}: {sign.value}, usually {sign.limit}" for sign in missing)
     best = {saving.cause: saving.saving_ns for saving in verdict.savings}
     text = f"Not the classic picture ({lacking})"
@@ -90,6 +90,11 @@ def _stands(pattern: str, part: Part, missing: list[Sign]) -> str:
         return f"{text}."
     if verdict.decided_by == "account":
         return f"{text}. The account alone decides: no replay of this trace can be trusted."
+    if isinstance(part, RegionReport):  # what it saves the program may be more than the region itself takes
+        shorter = (
+            f"the program {duration(best[pattern])} shorter{'' if verdict.mixed_of else ', more than anything else'}"
+        )
+        return f"{text}. The verdict stands: removing {NOUN[pattern]} here makes {shorter} (replay)."
     left_ns = verdict.without_ns if pattern == verdict.bound else None  # as the headline tells it
     saved = change(-best[pattern] / total_ns if left_ns is None else left_ns / total_ns - 1)
     more = "" if verdict.mixed_of else ", more than removing anything else"
@@ -100,57 +105,60 @@ def _stands(pattern: str, part: Part, missing: list[Sign]) -> str:
     return f"{text}. The verdict stands: {once}removing {NOUN[pattern]} changes the time by {saved}{more} (replay)."
 
 
-def _total(part: Part) -> int:
+def total(part: Part) -> int:
     return max(sum(part.time.values()), 1)
 
 
-def _share(*causes: Cause) -> Callable[[Part], Between]:
+def share(*causes: Cause) -> Callable[[Part], Between]:
     """Of the account's time."""
 
     def measure(part: Part) -> Between:
-        share = sum(part.time[cause.key] for cause in causes) / _total(part)
-        return share, share
+        of_it = sum(part.time[cause.key] for cause in causes) / total(part)
+        return of_it, of_it
 
     return measure
 
 
-def _known(value: float | None) -> Between | None:
+busy = share(*BUSY_CAUSES)
+
+
+def known(value: float | None) -> Between | None:
     return None if value is None else (value, value)
 
 
 def _host_ns(part: Part) -> int:
     """The time of the host that its own work is a part of."""
-    return max(part.host.total_ns if isinstance(part, RegionReport) else _total(part), 1)
+    return max(part.host.total_ns if isinstance(part, RegionReport) else total(part), 1)
 
 
-def _own_work(part: Part) -> Between | None:
+def own_work(part: Part) -> Between | None:
     """What the launching thread does itself: it neither waits for the device, on its core or off it, nor sleeps. Where
     sleep is not told from work, at least what the device idles for it."""
     if part.host_active_ns is None:
         return None
     most = min(part.host_active_ns / _host_ns(part), 1.0)
     is_told = part.cpu_utilization is not None or not part.time[Cause.UNATTRIBUTED.key]
-    return most if is_told else min(_share(*_OWN)(part)[0], most), most
+    return most if is_told else min(share(*_OWN)(part)[0], most), most
 
 
 def _launches_told(part: Part) -> str:
     rate = "" if part.api.per_ms is None else f", {part.api.per_ms:.3g} calls per ms"
-    return f"{percent(_share(Cause.CUDA_API)(part)[0])}{rate}"
+    return f"{percent(share(Cause.CUDA_API)(part)[0])}{rate}"
 
 
 def _short(part: Part) -> Between | None:
     """Of the idle time, that in gaps which a launch or a framework's dispatch fills."""
-    return _known(part.gaps.short_ns / part.gaps.total_ns) if part.gaps.total_ns else None
+    return known(part.gaps.short_ns / part.gaps.total_ns) if part.gaps.total_ns else None
 
 
-def _long(part: Part) -> Between | None:
-    return _known(1 - part.gaps.short_ns / part.gaps.total_ns) if part.gaps.total_ns else None
+def long_gaps(part: Part) -> Between | None:
+    return known(1 - part.gaps.short_ns / part.gaps.total_ns) if part.gaps.total_ns else None
 
 
 def _read_back(part: Part) -> Between | None:
     """Small copies to the host for each sync."""
     copies = part.memcpy.get("DtoH")
-    return _known((copies.small_count if copies else 0) / part.sync.count) if part.sync.count else None
+    return known((copies.small_count if copies else 0) / part.sync.count) if part.sync.count else None
 
 
 def _read_back_told(part: Part) -> str:
@@ -160,13 +168,13 @@ def _read_back_told(part: Part) -> str:
 
 def _pageable(part: Part) -> Between | None:
     number = sum(one.count for one in part.memcpy.values())
-    return _known(sum(one.pageable_count for one in part.memcpy.values()) / number) if number else None
+    return known(sum(one.pageable_count for one in part.memcpy.values()) / number) if number else None
 
 
-def _active(part: Part) -> Between | None:
+def active(part: Part) -> Between | None:
     found = part.counters
     counters = found.busy if isinstance(found, DeviceCounters) else found
-    return None if counters is None or not counters.is_unmixed else _known(counters.sm_active)
+    return None if counters is None or not counters.is_unmixed else known(counters.sm_active)
 
 
 def _number(value: float) -> str:
@@ -178,26 +186,26 @@ def _per_ms(value: float) -> str:
 
 
 def _gpu_busy(low: float = 0.0, high: float = _ALL) -> SignOf:
-    return SignOf("GPU busy", _share(*BUSY_CAUSES), low, high)
+    return SignOf("GPU busy", busy, low, high)
 
 
 def _own(low: float = 0.0, high: float = _ALL) -> SignOf:
-    return SignOf("host's own work", _own_work, low, high)
+    return SignOf("host's own work", own_work, low, high)
 
 
-_FEW_COPIES = SignOf("copies alone", _share(Cause.GPU_COPY), high=NOTABLE)
+_FEW_COPIES = SignOf("copies alone", share(Cause.GPU_COPY), high=NOTABLE)
 
 #: By the pattern's key; the pages of `boundby.claims.patterns` list the same rows.
 SIGNS: Mapping[str, tuple[SignOf, ...]] = {
     "gpu_compute": (
         _gpu_busy(low=HIGH_UTILIZATION),
         _FEW_COPIES,
-        SignOf("launched and not begun", lambda part: _known(part.queue_depth_median), AHEAD, tell=_number),
-        SignOf("SMs active while busy", _active, MUCH_USED, is_optional=True),
+        SignOf("launched and not begun", lambda part: known(part.queue_depth_median), AHEAD, tell=_number),
+        SignOf("SMs active while busy", active, MUCH_USED, is_optional=True),
     ),
     "cuda_api": (
         _own(low=BUSY_CPU),
-        SignOf("idle for launches and dispatch", _share(Cause.CUDA_API), QUARTER, told=_launches_told),
+        SignOf("idle for launches and dispatch", share(Cause.CUDA_API), QUARTER, told=_launches_told),
         _gpu_busy(high=LOW_UTILIZATION),
         SignOf("idle time in gaps up to 100 us", _short, HALF, is_optional=True),
         _FEW_COPIES,
@@ -205,26 +213,26 @@ SIGNS: Mapping[str, tuple[SignOf, ...]] = {
     "sync": (
         _gpu_busy(NEAR_ZERO, HIGH_UTILIZATION),
         _own(NEAR_ZERO, BUSY_CPU),
-        SignOf("blocking syncs", lambda part: _known(part.sync.per_ms), MANY_SYNCS_PER_MS, tell=_per_ms),
+        SignOf("blocking syncs", lambda part: known(part.sync.per_ms), MANY_SYNCS_PER_MS, tell=_per_ms),
         SignOf("small copies to host per sync", _read_back, HALF, tell=_number, told=_read_back_told),
     ),
     "cpu": (
         _own(low=BUSY_CPU),
-        SignOf("CUDA calls", lambda part: _known(part.api.per_ms), high=MANY_CALLS_PER_MS, tell=_per_ms),
+        SignOf("CUDA calls", lambda part: known(part.api.per_ms), high=MANY_CALLS_PER_MS, tell=_per_ms),
         _gpu_busy(high=HALF),
     ),
     "host_blocked": (
         _own(high=LOW_UTILIZATION),
         _gpu_busy(high=LOW_UTILIZATION),
-        SignOf("idle time in gaps over 100 us", _long, HALF, is_optional=True),
+        SignOf("idle time in gaps over 100 us", long_gaps, HALF, is_optional=True),
     ),
     "gpu_copy": (
-        SignOf("copies alone", _share(Cause.GPU_COPY), COPY_HEAVY),
+        SignOf("copies alone", share(Cause.GPU_COPY), COPY_HEAVY),
         SignOf("pageable among the copies", _pageable, HALF),
     ),
-    "gpu_comm": (SignOf("communication alone", _share(Cause.GPU_COMM), NOTABLE),),
+    "gpu_comm": (SignOf("communication alone", share(Cause.GPU_COMM), NOTABLE),),
     "init": (
-        SignOf("idle for initialization", _share(Cause.INIT), NOTABLE),
+        SignOf("idle for initialization", share(Cause.INIT), NOTABLE),
         _gpu_busy(high=HALF),
     ),
 }

@@ -31,7 +31,7 @@ from boundby.document.blocks import (
 from boundby.document.view import ShownAccount
 from boundby.model.causes import NOUN, SHORT_LABEL
 from boundby.model.scale import LIST, SLIGHT
-from boundby.results.report import Card, FirstResponse, RegionReport, Report, Verdict
+from boundby.results.report import Card, FirstResponse, RegionReport, Report, Sign, Verdict
 
 #: GitHub takes comments of up to 65,536 characters; what one device has here takes some 1,700.
 MOST_DEVICES = 12
@@ -187,9 +187,22 @@ def _after(card: Card, shown: Shown) -> Iterator[object]:
 
 
 def _not_there(card: Card, told: set[str]) -> Iterator[object]:
-    if card.pattern not in told:
+    """What looks like the pattern, with what is measured here; all of it once, later only what it may be."""
+    here = {one.text: one.here for one in card.lookalikes}
+    texts = patterns.entries(card.pattern, patterns.NOT_PART)
+    if card.pattern in told:
+        texts = tuple(text for text in texts if text in here and here[text].is_met is False)
+    if texts:
         yield Heading(f"{patterns.NOT_PART}, although it looks so", is_small=True)
-        yield _list(patterns.pattern(card.pattern).parts[patterns.NOT_PART])
+        yield entries(_prose(f"{text} {_so_here(here[text])}" if text in here else text) for text in texts)
+
+
+def _so_here(sign: Sign) -> str:
+    """``Not so here (idle because of syncs: 35 %).``"""
+    value = f"{sign.name}: {sign.value}"
+    if sign.is_met is None:
+        return f"The trace does not say ({value})."
+    return f"Not so here ({value})." if sign.is_met else f"It may be so here ({value}, usually {sign.limit})."
 
 
 def _responses(shown: Shown) -> Iterator[object]:

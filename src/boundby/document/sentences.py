@@ -68,8 +68,8 @@ class Headline(Struct, frozen=True):
         return f"{self.before}{self.stressed}{self.after}"
 
 
-def headline(verdict: Verdict, subject: str, *, plural: bool = False) -> Headline:
-    """The verdict as the first sentence anybody reads."""
+def headline(verdict: Verdict, subject: str, *, plural: bool = False, begin_with: str = "") -> Headline:
+    """The verdict as the first sentence anybody reads. ``begin_with``: another cause, whose removal is tried first."""
     verb = "are" if plural else "is"
     if verdict.bound == "unknown" and verdict.why_not:
         within = f"{subject[0].lower()}{subject[1:]}" if subject.startswith(("All ", "Both ")) else subject
@@ -80,7 +80,8 @@ def headline(verdict: Verdict, subject: str, *, plural: bool = False) -> Headlin
         first, second = (SHORT_LABEL.get(cause, cause) for cause in verdict.mixed_of)
         return Headline(f"{subject} {verb} ", "MIXED", f": {first} and {second}, nearly alike.", "mixed")
     words = WAITING.get(verdict.waits_for) or BOUND_LABEL.get(verdict.bound, verdict.bound)
-    return Headline(f"{subject} {verb} ", words.upper(), ".", verdict.bound)
+    end = f"; start with {NOUN[begin_with]}." if begin_with in NOUN else "."
+    return Headline(f"{subject} {verb} ", words.upper(), end, verdict.bound)
 
 
 class Lead(Struct, frozen=True):

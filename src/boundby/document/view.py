@@ -51,7 +51,9 @@ class ShownAccount(Struct, frozen=True):
 
     @property
     def headline(self) -> sentences.Headline:
-        return sentences.headline(self.verdict, self.name) if self.lead is None else self.lead.headline
+        """The verdict, and the other cause that is tried first where there is one."""
+        begin_with = next((one.other for one in self.responses[:1]), "")
+        return self.lead.headline if self.lead else sentences.headline(self.verdict, self.name, begin_with=begin_with)
 
     def steady(self, width: int | None = None) -> str:
         """What repeats, and what happens once, in as many cells if it can."""

@@ -429,6 +429,7 @@ class FirstResponse(Struct, frozen=True):
     ] = False
     code: Annotated[str, LATER, "What to write or type, one to three lines; empty where nobody can tell."] = ""
     where: Annotated[CodeLine | None, LATER, "The line of the program that it is about; null: not on record."] = None
+    other: Annotated[str, LATER, "Cause key, where it is about another cause than the verdict's; else empty."] = ""
 
 
 class NoGpuWork(Struct, frozen=True):
@@ -449,6 +450,13 @@ class NoGpuWork(Struct, frozen=True):
         return f"{words}: {self.because}" if self.because else words
 
 
+class Lookalike(Struct, frozen=True):
+    """What looks like the pattern and is something else, held against what is measured here."""
+
+    text: Annotated[str, "What it is."]
+    here: Annotated[Sign, "What tells the two apart; met where it is the pattern, not met where it may be the other."]
+
+
 class Card(Struct, frozen=True):
     """What a verdict's pattern usually looks like, whether it does here, and what to do first."""
 
@@ -456,6 +464,9 @@ class Card(Struct, frozen=True):
     signs: Annotated[tuple[Sign, ...], "The classic signs."] = ()
     stands: Annotated[str, "Why the verdict stands where classic signs are missing; empty where all are met."] = ""
     notes: Annotated[tuple[str, ...], "What else to know: waits that cost nothing, host timers that would lie."] = ()
+    lookalikes: Annotated[
+        tuple[Lookalike, ...], LATER, "What looks like it, where something measured here can tell them apart."
+    ] = ()
 
 
 class Uncertainty(Struct, frozen=True):

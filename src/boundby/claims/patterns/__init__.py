@@ -98,6 +98,12 @@ def pattern(key: str) -> PatternPage:
     return PatternPage(key, title.removeprefix("# "), picture, f"{before}{below}".strip(), parts, rows)
 
 
+def entries(key: str, part: str) -> tuple[str, ...]:
+    """The entries of a part that is a list, each on one line."""
+    listed = pattern(key).parts[part].removeprefix("- ").split("\n- ")
+    return tuple(" ".join(entry.split()) for entry in listed)
+
+
 def _section(row: Remedy) -> str:
     """One response of a page: the words, the code for each kind of program, what it needs."""
     examples = [row.do[kind] for kind in _SHOWN if kind in row.do][:_MOST_SHOWN]
