@@ -13,8 +13,8 @@ from boundby.attribution.host_state import HostState
 from boundby.attribution.regions import ROOT, Ownership, project
 from boundby.correlation.correlate import Calls
 from boundby.correlation.logical_threads import LogicalThreads
-from boundby.model.arrays import Int32Array, Int64Array, as_rows, group_counts, group_sums, is_any, pick, rows_of
-from boundby.model.intervals import NOTHING, IntervalSet
+from boundby.model.arrays import Int32Array, Int64Array, as_rows, group_counts, group_sums, is_any, rows_of
+from boundby.model.intervals import IntervalSet
 from boundby.structure.steps import Candidate
 from boundby.trace.tables import Operations, Trace
 from boundby.trace.vocabulary.cuda import CallClass
@@ -30,7 +30,10 @@ class TraceContext(Struct, frozen=True, dict=True):
     host_state: HostState
     call_range: Int32Array  # per call: the innermost range around its start; NOTHING where there is none
     call_region: Int32Array  # that range's region
-    launch_region: Int32Array  # per operation: that of the call that launched it
+    launch_range: (
+        Int32Array  # per operation: the range of the call that launched it, or inside a graph that of its capture
+    )
+    launch_region: Int32Array  # that range's region
 
     @cached_property
     def projected(self) -> tuple[Int64Array, Int64Array]:
@@ -50,11 +53,6 @@ class TraceContext(Struct, frozen=True, dict=True):
             Candidate(regions.path(number), *columns)
             for number, columns in enumerate(zip(instances.tolist(), time_ns.tolist(), launches.tolist(), strict=True))
         ]
-
-    @property
-    def launch_range(self) -> Int32Array:
-        """Per operation: the range of the call that launched it."""
-        return pick(self.call_range, self.calls.of_operation, NOTHING)
 
 
 class DeviceOperations(NamedTuple):

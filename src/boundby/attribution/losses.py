@@ -160,13 +160,13 @@ def _expected(trace: Trace, calls: Calls, work: npt.NDArray[np.int8]) -> BoolArr
     """Successful calls that put work on a device which a capture of kernels and copies records."""
     expected: BoolArray = is_any(calls.kind, (CallClass.LAUNCH, CallClass.BLOCKING_COPY))
     expected &= (work != CallWork.NONE) & ~calls.has_failed
-    for process, captures in _stream_captures(trace, calls).items():
+    for process, captures in stream_captures(trace, calls).items():
         of_process = np.flatnonzero(expected & (trace.process_of(calls.thread) == process))
         expected[of_process[contains(captures, calls.start_ns[of_process]) >= 0]] = False
     return expected
 
 
-def _stream_captures(trace: Trace, calls: Calls) -> dict[int, IntervalSet]:
+def stream_captures(trace: Trace, calls: Calls) -> dict[int, IntervalSet]:
     """When streams were captured into graphs, by process: what is launched then does not run."""
     names = {number: plain_name(trace.names[number]) for number in _used(calls)}
     begins, ends = ([number for number in names if what in names[number]] for what in ("BeginCapture", "EndCapture"))

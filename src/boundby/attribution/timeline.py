@@ -14,6 +14,7 @@ from boundby.attribution import segments
 from boundby.attribution.account import ThreadAccount, account_device, account_threads
 from boundby.attribution.call_waits import CallWaits, wait_table
 from boundby.attribution.gaps import GapTable, account_gaps
+from boundby.attribution.graph_ranges import GraphRanges, with_graph_ranges
 from boundby.attribution.groundwork import DeviceOperations, TraceContext, operations_of
 from boundby.attribution.host_state import HostState
 from boundby.attribution.losses import Losses, Withheld, find_losses, unsure_ns
@@ -195,6 +196,11 @@ def build_timeline(trace: Trace, window: DeviceWindow, *, fold: bool = True, fin
     if find and (found := add_found(trace, calls, logical_threads)) is not trace:
         trace, logical_threads = found, find_logical_threads(found, calls)
     ownership = build_ownership(trace, logical_threads, fold=fold)
+    graphs = with_graph_ranges(trace, calls, ownership)
+    if graphs.trace is not trace:
+        trace = graphs.trace
+        logical_threads = find_logical_threads(trace, calls)
+        ownership = build_ownership(trace, logical_threads, fold=fold)
     while (bounded := _without_excess(trace, ownership.regions, fold=fold)) is not None:
         trace = bounded
         logical_threads = find_logical_threads(trace, calls)
@@ -208,7 +214,9 @@ def build_timeline(trace: Trace, window: DeviceWindow, *, fold: bool = True, fin
         call_range = _ranges_of_calls(calls, ownership)
     host_state = HostState(trace, calls, logical_threads)
     regions = ownership.regions
-    call_region = pick(regions.of_range.astype(index_type(len(regions))), call_range, ROOT)
+    of_range = regions.of_range.astype(index_type(len(regions)))
+    call_region = pick(of_range, call_range, ROOT)
+    launch_range = _launch_range(calls, call_range, graphs, ownership)
     context = TraceContext(
         trace,
         calls,
@@ -217,7 +225,8 @@ def build_timeline(trace: Trace, window: DeviceWindow, *, fold: bool = True, fin
         host_state,
         call_range,
         call_region,
-        _launch_region(trace, calls, call_region, host_state, ownership),
+        launch_range,
+        _launch_region(trace, calls, pick(of_range, launch_range, ROOT), host_state, ownership),
     )
     losses = find_losses(trace, calls, ownership.regions.of_range)
     devices = []
@@ -251,12 +260,20 @@ def build_timeline(trace: Trace, window: DeviceWindow, *, fold: bool = True, fin
     )
 
 
+def _launch_range(calls: Calls, call_range: Int32Array, graphs: GraphRanges, ownership: Ownership) -> Int32Array:
+    """Per operation: the range of the call that launched it, or inside a graph that of its node's capture."""
+    found = pick(call_range, calls.of_operation, NOTHING)
+    rows, inside = graphs.of_operations(calls, ownership)
+    found[rows] = inside
+    return found
+
+
 def _launch_region(
-    trace: Trace, calls: Calls, call_region: Int32Array, host_state: HostState, ownership: Ownership
+    trace: Trace, calls: Calls, found: Int32Array, host_state: HostState, ownership: Ownership
 ) -> Int32Array:
-    """Per operation: the region of the call that launched it; of pages that migrate without one, where the thread is at
-    work that touches them."""
-    found, table = pick(call_region, calls.of_operation, ROOT), trace.operations
+    """Per operation: the region of the range that it was launched in; of pages that migrate without a call, where the
+    thread is at work that touches them."""
+    table = trace.operations
     moved = np.flatnonzero((table.kind == OpKind.MIGRATION) & (calls.of_operation < 0))
     if len(moved):
         time_ns = table.start_ns[moved]

@@ -332,7 +332,7 @@ def _device_meetings(
     elements = np.maximum(pick(told.elements_in, row, UNKNOWN), pick(told.elements_out, row, UNKNOWN))
     is_told = pick(told.elements_in, row, UNKNOWN) >= 0
     # A few kinds of collectives happen thousands of times: what names say is asked once for each.
-    node = pick(told.node, row, UNKNOWN)
+    node = pick(trace.graph_nodes.node, table.node[mine], UNKNOWN)
     distinct, at = factorize(of_group, of_name, table.name[mine], dtype, node)
     group_of, kind_of, width_of = (np.zeros(len(distinct), kind) for kind in (np.int32, np.int32, np.int64))
     in_graphs: dict[str, int] = {}

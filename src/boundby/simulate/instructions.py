@@ -65,10 +65,11 @@ class Launch(Instruction, frozen=True):
 
 
 class Node(Struct, frozen=True):
-    """A kernel of a CUDA graph."""
+    """A kernel of a CUDA graph. ``within``: the ranges that were open when it was captured, before all else."""
 
     kernel: str
     ns: int
+    within: tuple[str, ...] = ()
 
 
 class GraphLaunch(Instruction, frozen=True):

@@ -27,6 +27,7 @@ from boundby.simulate.instructions import (
     Loop,
     Memset,
     NewStream,
+    Node,
     Process,
     Program,
     Range,
@@ -181,7 +182,8 @@ class Engine(IntEnum):
 
 class Operation(NamedTuple):
     """One device operation and its costs. ``share`` is in thousandths of the GPU. ``nodes``: (kernel, start in the
-    graph, duration). It arrives ``submit_ns + latency_ns`` after its call has begun (plus loading)."""
+    graph, duration), ``captured``: what they were captured as. It arrives ``submit_ns + latency_ns`` after its call has
+    begun (plus loading)."""
 
     kind: StepKind
     name: str
@@ -196,6 +198,7 @@ class Operation(NamedTuple):
     direction: str = ""
     memory: str = ""
     nodes: tuple[tuple[str, int, int], ...] = ()
+    captured: tuple[Node, ...] = ()
 
 
 class Step(NamedTuple):
@@ -411,7 +414,16 @@ class _Writer:
                 nodes.append((node.kernel, at, length))
                 at += length + machine.graph_switch_ns
             ns, share = at - machine.graph_switch_ns, round(found.share * 1000)
-            return Operation(StepKind.GRAPH, "graph", ns, *times, Engine.COMPUTE, share, nodes=tuple(nodes))
+            return Operation(
+                StepKind.GRAPH,
+                "graph",
+                ns,
+                *times,
+                Engine.COMPUTE,
+                share,
+                nodes=tuple(nodes),
+                captured=tuple(found.nodes),
+            )
         if isinstance(found, Memset):
             ns = self.device(machine.copy_ns(found.bytes, "device"))
             return Operation(StepKind.SET, "memset", ns, *times, Engine.NONE, bytes=found.bytes)

@@ -11,12 +11,14 @@ import sqlite3
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
+from itertools import takewhile
 from pathlib import Path
 
 from msgspec import Struct
 
 from boundby.__about__ import __version__
 from boundby.model.errors import OutputError
+from boundby.simulate.instructions import Node
 from boundby.simulate.machine import CALLS, PAGE_FAULT, Do, Executed, Run, ScriptThread, Step, StepKind, Wait
 from boundby.trace.tables import NO_STREAM
 from boundby.trace.vocabulary.os import MessageKind, message_kind
@@ -112,6 +114,7 @@ _TABLES: dict[str, str] = {
         "maxActiveClusters@2026- sharedMemoryRequestedPercentage@2026- tensorSizeMinusOneElements!:T@2026-"
     ),
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE@2022-": f"{_OPERATION} graphId! graphExecId!",
+    "CUDA_GRAPH_NODE_EVENTS@2022-": "start! end! eventClass! globalTid nameId! graphNodeId! originalGraphNodeId",
     "ThreadNames": "nameId! priority globalTid",
     "TARGET_INFO_CUDA_GPU@-2019": _CUDA_GPU,
     "TARGET_INFO_GPU": _GPU,
@@ -471,6 +474,19 @@ class Export:
         place = _operation(call, start, end, device, stream)
         return self.row("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", **place, graphId=1, graphExecId=2)
 
+    def graph_node(self, thread: ExportedThread, time: int, node: int, original: int | None = None) -> Row:
+        """A node of a CUDA graph was made, from an original where the graph is a copy."""
+        return self.row(
+            "CUDA_GRAPH_NODE_EVENTS",
+            start=time,
+            end=time,
+            eventClass=_NODE_MADE,
+            globalTid=thread.global_tid,
+            nameId=Name("Graph Node Creation"),
+            graphNodeId=node,
+            originalGraphNodeId=original,
+        )
+
     def nvtx(
         self,
         thread: ExportedThread,
@@ -678,6 +694,8 @@ FIRST_PID = 1000
 _RECORDS, _SYNCS = "CUPTI_ACTIVITY_KIND_CUDA_EVENT", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 # As nsys numbers them: the default stream, those that programs make; each GPU of a process has numbers of its own.
 DEFAULT_STREAM, FIRST_STREAM, STREAMS_OF_GPU = 7, 13, 1_000
+_NODE_MADE = 77  # TRACE_PROCESS_EVENT_CUDA_GRAPH_NODE_CREATION
+_NODE_NS = 1_000  # how long a captured node takes the host
 _AT_A_FAULT = 2  # CUpti_ActivityUnifiedMemoryMigrationCause
 #: nsys leaves shorter OS calls out.
 OSRT_THRESHOLD_NS = 1_000
@@ -757,6 +775,8 @@ class _Exporter:
         self.clock = random.Random("clock")  # the error of device times is no part of what happened
         self.operations = {(one.thread, one.step): one for one in run.operations}
         self.events: dict[tuple[int, str], int] = {}
+        self.graphs: dict[tuple[int, tuple[Node, ...]], int] = {}  # the number of each one's first node
+        self.captured_ns = -_NODE_NS  # before this the next graph was captured
         self.gpus: set[int] = set()
         self.streams: set[tuple[int, int]] = set()
         lasting = [ends for ends, thread in zip(run.end_ns, run.script.threads, strict=True) if not thread.daemon]
@@ -799,7 +819,7 @@ class _Exporter:
     def write_call(self, place: ExportedThread, step: Step, start: int, end: int, operation: Executed | None) -> None:
         if step.call == PAGE_FAULT:
             if operation is not None:
-                self.write_operation(place, step, operation)
+                self.write_operation(place, place, step, operation)
             return
         name = step.call + ("" if not step.call.startswith("cuda") else _VERSION.get(step.call, "_v3020"))
         event = self.event(place, step.text) if step.text else None
@@ -812,7 +832,7 @@ class _Exporter:
             elif step.do == Do.WAIT_EVENT:
                 self.export.stream_wait(call, start, end, event, device=step.device, stream=stream)
         if operation is not None:
-            self.write_operation(call, step, operation)
+            self.write_operation(place, call, step, operation)
 
     def write_wait(self, place: ExportedThread, step: Step, start: int, end: int) -> None:
         """A call that waits for the device sleeps, on a machine that does not spin."""
@@ -828,7 +848,9 @@ class _Exporter:
             flag = "null" if is_null else "default" if follows else "non_blocking"
             self.export.stream(place, stream, flag)
 
-    def write_operation(self, call: CallRow | ExportedThread, step: Step, operation: Executed) -> None:
+    def write_operation(
+        self, place: ExportedThread, call: CallRow | ExportedThread, step: Step, operation: Executed
+    ) -> None:
         export, spec = self.export, operation.spec
         if step.device not in self.gpus:
             self.gpus.add(step.device)
@@ -839,6 +861,7 @@ class _Exporter:
         shape = (max(round(spec.share / 1000 * MULTIPROCESSORS * BLOCKS_EACH), 1), THREADS, REGISTERS)
         if spec.kind == StepKind.GRAPH and self.capture.graph_nodes:
             stretch = (end - start) / spec.ns if spec.ns else 1.0  # what others on the device held the graph up
+            first = self.graph_of(place, spec.captured)
             for number, (kernel, offset, length) in enumerate(spec.nodes):
                 export.kernel(
                     *(call, start + round(offset * stretch), start + round((offset + length) * stretch)),
@@ -846,7 +869,7 @@ class _Exporter:
                     name=kernel,
                     device=device,
                     stream=stream,
-                    graph_node=number + 1,
+                    graph_node=first + number,
                 )
         elif spec.kind == StepKind.GRAPH:
             export.graph(call, start, end, device=device, stream=stream)
@@ -867,6 +890,32 @@ class _Exporter:
             )
         else:
             export.kernel(call, start, end, shape=shape, name=spec.name, device=device, stream=stream)
+
+    def graph_of(self, place: ExportedThread, captured: tuple[Node, ...]) -> int:
+        """The number of a graph's first node. The first time, its capture is told: some time before the program begins,
+        as of a recording that begins when the program is warm."""
+        key = place.pid, captured
+        if key in self.graphs:
+            return self.graphs[key]
+        original = 1 + 2 * sum(len(nodes) for _, nodes in self.graphs)
+        first = self.graphs[key] = original + len(captured)
+        if not any(node.within for node in captured):
+            return first
+        time = self.captured_ns - _NODE_NS * (len(captured) + 2)
+        self.captured_ns, begin = time, time
+        open_ranges: list[tuple[str, int]] = []
+        for number, within in enumerate([*(node.within for node in captured), ()]):
+            time += _NODE_NS
+            pairs = zip(open_ranges, within, strict=False)
+            shared = sum(1 for _ in takewhile(lambda pair: pair[0][0] == pair[1], pairs))
+            for name, since in reversed(open_ranges[shared:]):
+                self.export.nvtx(place, since, time - 1, name)
+            open_ranges[shared:] = [(name, time) for name in within[shared:]]
+            if number < len(captured):
+                self.export.graph_node(place, time + 1, original + number)
+                self.export.graph_node(place, time + _NODE_NS * len(captured), first + number, original + number)
+        self.export.nvtx(place, begin, time, "capture")
+        return first
 
     def write_sleep(self, place: ExportedThread, step: Step, start: int, end: int) -> None:
         if end > start and self.capture.sched:

@@ -24,6 +24,7 @@ from boundby.model.arrays import (
     Int32Array,
     Int64Array,
     compact,
+    factorize,
     is_any,
     is_even,
     is_in,
@@ -219,9 +220,10 @@ class Operations(ColumnTable, frozen=True, dict=True):
     is_communication: BoolArray  # NCCL, NVSHMEM, ... kernels
     shape: Int32Array = field(default_factory=lambda: np.empty(0, np.int32))  # kernels: row of Trace.shapes, else -1
     collective: Int32Array = field(default_factory=lambda: np.empty(0, np.int32))  # row of Trace.collectives, else -1
+    node: Int32Array = field(default_factory=lambda: np.empty(0, np.int32))  # row of Trace.graph_nodes, else -1
 
     def __post_init__(self) -> None:
-        for column in ("shape", "collective"):
+        for column in ("shape", "collective", "node"):
             if len(getattr(self, column)) != len(self.start_ns):  # not given: none is known
                 force_setattr(self, column, spread(-1, len(self.start_ns), np.int32))
 
@@ -266,19 +268,29 @@ class CollectiveTable(ColumnTable, frozen=True):
     elements_out: Int64Array
     sequence: Int64Array  # number of the collective in its group
     uneven_percent: Int64Array  # of a collective of split sizes: the largest split, in percent of their mean
-    node: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))  # of the CUDA graph that it was launched in
 
-    def __post_init__(self) -> None:
-        if len(self.node) != len(self.name):  # not given: in none
-            force_setattr(self, "node", spread(-1, len(self.name), np.int64))
+
+class GraphNodes(ColumnTable, frozen=True):
+    """The nodes of CUDA graphs that operations ran for, in ascending order of process and node."""
+
+    process: Int32Array
+    node: Int64Array  # its number in the graph that is launched
+    thread: Int32Array  # which captured the original of it, index into Trace.threads; -1: not told
+    captured_ns: Int64Array  # when; 0 where that is not told
 
     @classmethod
-    def in_graphs(cls, node: Int64Array) -> CollectiveTable:
-        """Those of which nothing but their nodes is told."""
-        untold = {
-            column: spread(-1, len(node), _DTYPES[cls.__annotations__[column]]) for column in cls.__struct_fields__
-        }
-        return cls(**{**untold, "node": node})
+    def of(cls, process: Int32Array, node: Int64Array) -> tuple[GraphNodes, Int32Array]:
+        """The nodes that these operations ran for (-1: none), of whose capture nothing is told, and each one's row."""
+        row = spread(-1, len(node), np.int32)
+        if not len(rows := np.flatnonzero((node >= 0) & (process >= 0))):
+            return cls.empty(), row
+        distinct, of_row = factorize(process[rows], node[rows])
+        row = row.copy()
+        row[rows] = of_row
+        count = len(distinct)
+        return cls(
+            distinct[:, 0].astype(np.int32), distinct[:, 1].copy(), spread(-1, count, np.int32), spread(0, count)
+        ), row
 
 
 class MemoryPoints(ColumnTable, frozen=True):
@@ -609,6 +621,7 @@ class Trace(Struct, frozen=True, dict=True):
     stream_points: StreamPoints = field(default_factory=StreamPoints.empty)
     streams: Streams = field(default_factory=Streams.empty)
     collectives: CollectiveTable = field(default_factory=CollectiveTable.empty)
+    graph_nodes: GraphNodes = field(default_factory=GraphNodes.empty)
     process_groups: tuple[ProcessGroup, ...] = ()  # of the job that this rank is part of
     place: JobPlace = JobPlace()  # which rank this is
     start_unix_ns: int | None = None  # Unix time of instant 0 of the trace's clock; None: not told

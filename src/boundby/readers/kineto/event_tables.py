@@ -188,6 +188,7 @@ def build(events: JsonEvents, shown: Path, path: str) -> Trace:
         gpu_facts=device.gpus.facts,
         stream_points=points,
         collectives=device.collectives,
+        graph_nodes=device.nodes,
         process_groups=device.groups,
         place=about.place_in_job(events.top),
         start_unix_ns=about.unix_time(events.top, origin_ns),

@@ -19,6 +19,7 @@ from boundby.trace.tables import (
     CollectiveTable,
     Direction,
     GpuFacts,
+    GraphNodes,
     LaunchShapes,
     MemoryKind,
     Operations,
@@ -66,6 +67,7 @@ class KinetoDevice(NamedTuple):
     shapes: LaunchShapes
     collectives: CollectiveTable
     groups: tuple[ProcessGroup, ...]
+    nodes: GraphNodes
 
 
 def devices_of(columns: Columns, rows: Int64Array) -> Int64Array:
@@ -89,9 +91,10 @@ def gpu_operations(columns: Columns, raw: Raw, process: Int32Array) -> KinetoDev
     shapes, shape = _shapes(columns, rows, is_kernel)
     gpus = _gpus(columns.events.top, ids)
     communicates = np.array(columns.each(kernel, is_communication, otherwise=False), bool)
-    collectives, groups, collective = _collectives(columns, rows, communicates)
+    collectives, groups, collective = _collectives(columns, rows)
     kinds = np.where(is_kernel, OpKind.KERNEL, np.where(kind == COPY, OpKind.MEMCPY, OpKind.MEMSET))
     stream = columns.number("stream", rows)
+    nodes, node = GraphNodes.of(process, columns.within("graph node id", rows, 1, 1 << 62, -1))
     table = Operations(
         start_ns=raw["start"],
         end_ns=raw["end"],
@@ -108,8 +111,9 @@ def gpu_operations(columns: Columns, raw: Raw, process: Int32Array) -> KinetoDev
         is_communication=communicates,
         shape=shape,
         collective=collective,
+        node=node,
     )
-    return KinetoDevice(gpus, table.sorted(columns.names), shapes, collectives, groups)
+    return KinetoDevice(gpus, table.sorted(columns.names), shapes, collectives, groups, nodes)
 
 
 def _gpus(top: dict[str, Any], ids: Int64Array) -> KinetoGpus:
@@ -169,13 +173,10 @@ def _shapes(columns: Columns, rows: Int64Array, is_kernel: BoolArray) -> tuple[L
 _GRID_AND_BLOCK = ("grid", "block")
 
 
-def _collectives(
-    columns: Columns, rows: Int64Array, communicates: BoolArray
-) -> tuple[CollectiveTable, tuple[ProcessGroup, ...], Int32Array]:
+def _collectives(columns: Columns, rows: Int64Array) -> tuple[CollectiveTable, tuple[ProcessGroup, ...], Int32Array]:
     """What is told of communication, the groups, and the row of each operation's collective (-1: none is told)."""
     told = columns.text("Collective name", rows)
-    node = columns.within("graph node id", rows, 0, 1 << 62, -1)
-    chosen = np.flatnonzero((told >= 0) | (communicates & (node >= 0)))
+    chosen = np.flatnonzero(told >= 0)
     mine = rows[chosen]
     collective = np.full(len(rows), -1, np.int32)
     collective[chosen] = np.arange(len(chosen))
@@ -202,7 +203,6 @@ def _collectives(
         elements_out=elements_out,
         sequence=sequence,
         uneven_percent=np.array(splits, np.int64).max(axis=0),
-        node=node[chosen],
     )
     return table, tuple(groups.values()), collective
 

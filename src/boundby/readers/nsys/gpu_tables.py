@@ -18,7 +18,6 @@ from boundby.model.arrays import (
     joined,
     narrow,
     pick,
-    ranked,
     replaced,
     spread,
     thin,
@@ -26,6 +25,7 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.readers.nsys.database import MISSING, Database, Reads, as_text
+from boundby.readers.nsys.graph_nodes import captured_nodes
 from boundby.readers.nsys.identity import Identities, Indexes, pid_of
 from boundby.readers.nsys.pages import Since
 from boundby.readers.sanitize import CORRELATIONS, MOST_SHAPE
@@ -33,9 +33,9 @@ from boundby.trace.facts import GpuInfo
 from boundby.trace.tables import (
     NO_CORRELATION,
     NO_STREAM,
-    CollectiveTable,
     Direction,
     GpuFacts,
+    GraphNodes,
     LaunchShapes,
     MemoryKind,
     Operations,
@@ -298,8 +298,8 @@ def _gpu_names(database: Database) -> dict[int, str]:
     return {}
 
 
-def operations(raw: Raw, gpus: Gpus, indexes: Indexes) -> tuple[Operations, CollectiveTable]:
-    """The operations of all devices, and what is told of those that communicate."""
+def operations(raw: Raw, gpus: Gpus, indexes: Indexes) -> tuple[Operations, GraphNodes]:
+    """The operations of all devices, and the nodes of CUDA graphs that some ran for."""
     direction, is_migration = _directions(indexes.database, raw["copyKind"])
     memory = memory_kinds(indexes.database)
     kind = compact(raw["kind"].astype(np.int8))
@@ -315,17 +315,13 @@ def operations(raw: Raw, gpus: Gpus, indexes: Indexes) -> tuple[Operations, Coll
     to_experts = np.array([is_expert_parallel(text) for text in indexes.pool.names()], bool)
     if to_experts.any():
         is_comm |= pick(to_experts, demangled, False) & (kind == OpKind.KERNEL)
-    in_graphs = np.flatnonzero(is_comm & (raw["graphNodeId"] != MISSING))
-    nodes, of_node = ranked(raw["graphNodeId"][in_graphs])
-    collective = spread(-1, len(kind), np.int32)
-    if len(in_graphs):
-        collective = collective.copy()
-        collective[in_graphs] = of_node
+    process = indexes.identities.processes(raw["globalPid"])
+    nodes, node = GraphNodes.of(process, replaced(raw["graphNodeId"], MISSING, -1))
     table = Operations(
         start_ns=raw["start"],
         end_ns=raw["end"],
         device=compact(gpus.of(raw)),
-        process=indexes.identities.processes(raw["globalPid"]),
+        process=process,
         stream=thin(narrow(raw["streamId"])),
         correlation=narrow(replaced(raw["correlationId"], MISSING, NO_CORRELATION)),
         kind=kind,
@@ -336,9 +332,9 @@ def operations(raw: Raw, gpus: Gpus, indexes: Indexes) -> tuple[Operations, Coll
         target=_lookup(memory, raw["dstKind"]),
         is_communication=compact(is_comm),
         shape=compact(raw["shape"].astype(np.int32)),
-        collective=collective,
+        node=node,
     )
-    return table.sorted(indexes.pool.names()), CollectiveTable.in_graphs(nodes)
+    return table.sorted(indexes.pool.names()), captured_nodes(indexes.database, nodes, indexes.identities)
 
 
 def _directions(database: Database, copy_kind: Int64Array) -> tuple[Int8Array, BoolArray]:

@@ -141,7 +141,7 @@ def _build(raw: dict[str, Raw], indexes: Indexes, since_ns: int | None) -> Trace
     database, identities = indexes.database, indexes.identities
     has_graph_nodes = bool((raw[_OPERATIONS]["graphNodeId"] != MISSING).any())
     gpus = gpu_tables.read_gpus(database, raw[_OPERATIONS])
-    operations, collectives = gpu_tables.operations(raw.pop(_OPERATIONS), gpus, indexes)
+    operations, graph_nodes = gpu_tables.operations(raw.pop(_OPERATIONS), gpus, indexes)
     api = host_tables.api_calls(raw.pop(host_tables.CALLS), indexes)
     ranges, domains, known_constructs = host_tables.with_constructs(
         *host_tables.ranges(raw.pop(host_tables.RANGES), indexes), raw.pop(host_tables.CONSTRUCTS), indexes
@@ -168,7 +168,7 @@ def _build(raw: dict[str, Raw], indexes: Indexes, since_ns: int | None) -> Trace
         path="",
         source="",
         operations=operations,
-        collectives=collectives,
+        graph_nodes=graph_nodes,
         api=api,
         ranges=ranges,
         os_calls=host_tables.intervals(raw.pop(host_tables.OS_CALLS), indexes),
