@@ -897,8 +897,9 @@ class _Exporter:
         key = place.pid, captured
         if key in self.graphs:
             return self.graphs[key]
-        original = 1 + 2 * sum(len(nodes) for _, nodes in self.graphs)
-        first = self.graphs[key] = original + len(captured)
+        first = 1 + 2 * sum(len(nodes) for _, nodes in self.graphs)
+        original = first + len(captured)
+        self.graphs[key] = first
         if not any(node.within for node in captured):
             return first
         time = self.captured_ns - _NODE_NS * (len(captured) + 2)
