@@ -370,6 +370,19 @@ def test_what_the_trace_leaves_open_may_turn_a_verdict() -> None:
     assert "could make copy the bigger cause" in verdict.reasons[0]
 
 
+@pytest.mark.parametrize(("less", "level"), [(0, "high"), (100, "high"), (400, "low")])
+def test_where_it_is_open_what_a_program_does_without_its_waits_others_that_save_alone_are_rivals(
+    less: int, level: str
+) -> None:
+    saved = {"sync": 500 * MS, "gpu_compute": 100 * MS}
+    case = case_of(
+        time=account(gpu_compute=500, sync=200, host_blocked=300), operations=1000, captured=ALL, replayed=saved
+    )
+    found = predicted(1000 * MS, {"host_blocked": 700 * MS}, {"sync": (less * MS, 0)}, saved_ns=saved)
+    verdict = judge(changed(case, predicted=found))
+    assert (verdict.bound, verdict.confidence) == ("sync", level)
+
+
 def test_without_a_replay_the_work_of_a_device_saves_up_to_all_of_its_time() -> None:
     verdict = judge(case_of(time=account(gpu_compute=970, device_wait=30), active_ns=300_000_000))
     assert (verdict.saving_ns, verdict.saving_range_ns) == (None, (0, 970 * MS))

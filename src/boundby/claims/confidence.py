@@ -63,7 +63,12 @@ def _turned(case: BoundCase, decision: Decision, doubts: Iterable[Uncertainty]) 
     ends = {key: summed(0, [doubt for doubt in doubts if key in doubt.where]) for key in _KEYS}
     saved = {saving.cause: saving.saving_ns for saving in decision.savings}
     own = {key: ns for key, ns in saved.items() if key in named}
-    most = {key: _most_ns(case, decision, key, saved.get(key, 0)) + ends[key][1] for key in _KEYS if key not in named}
+    alone = _alone(case) if Cause.SYNC.key in named else {}
+    most = {
+        key: _most_ns(case, decision, key, max(saved.get(key, 0), alone.get(key, 0))) + ends[key][1]
+        for key in _KEYS
+        if key not in named
+    }
     least = {rival: max(_least_ns(case, key, ns, rival) + ends[key][0] for key, ns in own.items()) for rival in most}
     rival = min(most, key=lambda key: least[key] - most[key])
     matters_ns = LEAST_SAVING * case.window_ns
@@ -79,6 +84,14 @@ def _turned(case: BoundCase, decision: Decision, doubts: Iterable[Uncertainty]) 
         yield uncertainty("turned", steps=2, where=(rival,), sentence=sentence)
     elif saved.get(rival, 0) >= matters_ns:
         yield uncertainty("close", steps=1, where=(rival,), sentence=f"{SHORT_LABEL[rival]} is close behind")
+
+
+def _alone(case: BoundCase) -> dict[str, int]:
+    """What removing each cause of the host saves while the waits for the device stay. These savings are rivals of the
+    waits' as far as it is open what the program does without its waits."""
+    if case.replay.open_ns(Cause.SYNC.key)[0] < LEAST_SAVING * case.window_ns:
+        return {}
+    return {key: one.saved_ns for key, one in case.replay.alone.items() if key not in (*BUSY_KEYS, Cause.SYNC.key)}
 
 
 def _least_ns(case: BoundCase, key: str, saved_ns: int, rival: str) -> int:

@@ -737,7 +737,7 @@ class Predictor:
             if (beside := self.rest_ns[number] / max(length_ns, 1)) > NOTABLE:
                 return f"{percent(beside)} of the window lies beside all that it could move"
         differing = sum(one.ns for one in graph.disagreements) / max(*self.measured_ns, 1)
-        if differing > LAW_SLACK:
+        if differing > LAW_LIMIT:
             return (
                 f"for {percent(differing)} of the window it takes the host's time for something else than the account"
             )
