@@ -86,6 +86,8 @@ def _host_limit(case: BoundCase, decision: Decision) -> str:
         is_covered = case.beside_ns >= COVERED * case.time[Cause[decision.bound.upper()]]
         why = "other work hides it" if is_covered else "what is left takes as long"
         return f"; removing it alone saves hardly anything: {why}"
+    if left <= LEAST_TOLD:
+        return "; all else would take under 1 % of the time"
     return f"; with an infinitely fast GPU it would still take {rest} of the time"
 
 

@@ -91,18 +91,15 @@ def _stands(pattern: str, part: Part, missing: list[Sign]) -> str:
     if verdict.decided_by == "account":
         return f"{text}. The account alone decides: no replay of this trace can be trusted."
     if isinstance(part, RegionReport):  # what it saves the program may be more than the region itself takes
-        shorter = (
-            f"the program {duration(best[pattern])} shorter{'' if verdict.mixed_of else ', more than anything else'}"
-        )
+        shorter = f"the program {duration(best[pattern])} shorter"
         return f"{text}. The verdict stands: removing {NOUN[pattern]} here makes {shorter} (replay)."
     left_ns = verdict.without_ns if pattern == verdict.bound else None  # as the headline tells it
     saved = change(-best[pattern] / total_ns if left_ns is None else left_ns / total_ns - 1)
-    more = "" if verdict.mixed_of else ", more than removing anything else"
     once = ""
     if pattern != "sync" and not verdict.mixed_of and best.get("sync", 0) >= LEAST_SAVING * total_ns:
         # What else is removed is so from the program that no longer waits, which is another ranking than from this one.
         once, saved = "once the host no longer waits for the GPU, ", change(-best[pattern] / total_ns)
-    return f"{text}. The verdict stands: {once}removing {NOUN[pattern]} changes the time by {saved}{more} (replay)."
+    return f"{text}. The verdict stands: {once}removing {NOUN[pattern]} changes the time by {saved} (replay)."
 
 
 def total(part: Part) -> int:
