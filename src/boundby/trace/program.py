@@ -7,7 +7,7 @@ in backtraces. Where two things speak, the more specific wins; where nothing doe
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import TypeVar
 
@@ -104,34 +104,48 @@ _JULIA = expression(r"^julia\b|(?:^|[\\/])julia(?:[\d.]*)(?=$|\s)|\bjulia_|CuDev
 def program_of(trace: Trace) -> KnownProgram:
     """What wrote the program. Threads and processes count where they call CUDA; all do where none does."""
     kernels = _texts(trace, unique(trace.operations.name))
-    ranges = trace.range_names[1].but_for_lone_numbers()
-    callers = unique(trace.api.thread)
-    chosen = unique(trace.process_of_thread[callers]).tolist() if len(callers) else range(len(trace.processes))
-    processes = [trace.processes[number] for number in chosen]
-    threads = [thread.name for thread in trace.threads if thread.process in chosen or not len(callers)]
-    started = [*(process.name for process in processes), *threads, trace.command or ""]
-    named = [*kernels, *ranges, *trace.domains, *started]
-    wrote_it = ("torch",) if trace.is_told_by_frames else ()  # its profiler runs in its own programs
-    library = next((name for name, pattern in _LIBRARIES if any(map(pattern.search, named)) or name in wrote_it), "")
-    is_python = bool(wrote_it) or any(map(_PYTHON.search, started))
-    if not is_python and any(map(_JULIA.search, [*started, *kernels])):
+    processes, started = _started(trace)
+    named = [*kernels, *trace.range_names[1].but_for_lone_numbers(), *trace.domains, *started]
+    is_torchs = trace.is_told_by_frames  # its profiler runs in its own programs
+    library, is_python = _library(named, "torch" if is_torchs else ""), is_torchs or _any(_PYTHON, started)
+    if not is_python and _any(_JULIA, [*started, *kernels]):
         return KnownProgram(ProgramKind.JULIA)
-    binaries: list[str] | None = None
-    if trace.captured.backtraces and (not library or not is_python):
-        stacks = trace.backtraces.load()
-        binaries = sorted({file_name(stacks.names[number]) for number in unique(stacks.frames.module).tolist()})
-        library = library or next((name for name, pattern in _LIBRARIES if any(map(pattern.search, binaries))), "")
-        is_python = is_python or any(map(_PYTHON.search, binaries))
+    binaries = _binaries(trace) if not library or not is_python else []
+    library, is_python = library or _library(binaries), is_python or _any(_PYTHON, binaries)
     # A library of Python, where neither the program's name nor its binaries say that there is no Python in it.
-    is_named = any(process.name for process in processes)
-    if not is_python and library and not is_named and not any(name.startswith("lib") for name in binaries or ()):
+    if library and not any(processes) and not any(name.startswith("lib") for name in binaries):
         is_python = True
     if is_python and library in ("torch", *_SERVERS):
         return KnownProgram(ProgramKind.TORCH, library)
-    if not library and (any(map(_DIRECTIVES.search, kernels)) or any(map(_DIRECTIVE_DOMAINS.search, trace.domains))):
-        is_openmp = any(map(_OPENMP.search, [*kernels, *trace.domains]))
-        return KnownProgram(ProgramKind.DIRECTIVES, "openmp" if is_openmp else "")
+    if not library and (_any(_DIRECTIVES, kernels) or _any(_DIRECTIVE_DOMAINS, trace.domains)):
+        return KnownProgram(ProgramKind.DIRECTIVES, "openmp" if _any(_OPENMP, [*kernels, *trace.domains]) else "")
     return KnownProgram(ProgramKind.PYTHON if is_python else ProgramKind.CPP, library)
+
+
+def _any(pattern: re.Pattern[str], texts: Iterable[str]) -> bool:
+    return any(map(pattern.search, texts))
+
+
+def _library(texts: Sequence[str], known: str = "") -> str:
+    """The first library that any of these texts names, or that is ``known``; empty: none."""
+    return next((name for name, pattern in _LIBRARIES if name == known or _any(pattern, texts)), "")
+
+
+def _started(trace: Trace) -> tuple[list[str], list[str]]:
+    """Names of the processes that call CUDA (of all where none does), and these with their threads' and the command."""
+    callers = unique(trace.api.thread)
+    chosen = unique(trace.process_of_thread[callers]).tolist() if len(callers) else range(len(trace.processes))
+    processes = [trace.processes[number].name for number in chosen]
+    threads = [thread.name for thread in trace.threads if thread.process in chosen or not len(callers)]
+    return processes, [*processes, *threads, trace.command or ""]
+
+
+def _binaries(trace: Trace) -> list[str]:
+    """File names of the binaries that backtraces show, in order."""
+    if not trace.captured.backtraces:
+        return []
+    stacks = trace.backtraces.load()
+    return sorted({file_name(stacks.names[number]) for number in unique(stacks.frames.module).tolist()})
 
 
 def _texts(trace: Trace, numbers: Iterable[int]) -> list[str]:

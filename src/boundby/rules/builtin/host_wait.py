@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
 from boundby.evidence.collectives import MESSAGE_NAME, Late, Messages, Sender, latecomer, messages, sender
@@ -62,72 +63,111 @@ _SPELT_OUT = {
 _NOT_TRACED = "capture with --trace=osrt to see the call"
 
 
+class _Wait(Struct, frozen=True):
+    """What the host waits for in a place: ``what`` by the calls that it sleeps in (None: they do not tell), and of
+    messages who comes late, what is on record of them, who sends them."""
+
+    what: str | None
+    late: Late | None = None
+    messages: Messages | None = None
+    sends: Sender | None = None
+
+    @property
+    def late_rank(self) -> str:
+        """Who comes late; empty: nobody does."""
+        if self.late is not None:
+            return self.late.who
+        return (self.messages.late or "") if self.messages is not None else ""
+
+    @property
+    def does(self) -> str:
+        """What the host does."""
+        if self.what is None:
+            return "sleeps"
+        return _SPELT_OUT.get(self.what, f"waits in {self.what}")
+
+    @property
+    def for_whom(self) -> str:
+        """The end of a title's clause."""
+        if self.late_rank:
+            return f", mostly for {self.late_rank}"
+        return f", sent by {self.sends.who}" if self.sends else ""
+
+    @property
+    def evidence(self) -> dict[str, object]:
+        found: dict[str, object] = {}
+        if (of := self.messages) is not None:
+            found |= {"messages": of.count, "late": of.late or None, "waited_for_it_ns": of.late_ns}
+        if self.sends is not None:
+            found["sending_process"] = self.sends.pid
+            found["inside_a_send_meanwhile_fraction"] = round(self.sends.inside, 3)
+        if self.late is not None:
+            found |= {"late_process": self.late.pid, "late_process_inside_ns": self.late.inside_ns}
+            found["other_processes_inside_ns"] = [self.late.least_ns, self.late.most_ns]
+        return found
+
+    @property
+    def remedy(self) -> str:
+        """The row of the table that fits."""
+        if self.what == MESSAGES:
+            return "host_blocked.late-rank" if self.late_rank else "host_blocked.messages-ahead"
+        return "host_blocked.wait-for-event" if self.what == "sleep" else "host_blocked.shorter-wait"
+
+
 def _check(context: RuleContext) -> Iterator[Match]:
     waits = places(context, host_pieces(context).of_kind(Idleness.WAIT))
-    for place, (what, late, told, sends) in fold(context, waits, lambda place: _cause(context, place)):
-        if what == MESSAGES:  # what the library does inside of one call cuts the wait into many pieces
+    for place, wait in fold(context, waits, lambda place: _wait(context, place)):
+        if wait.what == MESSAGES:  # what the library does inside of one call cuts the wait into many pieces
             regions = [part.region for part in place.parts or (place,)]
             calls = int(np.count_nonzero(np.isin(context.timeline.ownership.regions.of_range, regions)))
             place = replace(place, times=min(place.times, calls) or place.times)  # none: they count with what is above
-        evidence: dict[str, object] = {}
-        if told is not None:
-            evidence |= {"messages": told.count, "late": told.late or None, "waited_for_it_ns": told.late_ns}
-        if sends is not None:
-            evidence |= {"sending_process": sends.pid, "inside_a_send_meanwhile_fraction": round(sends.inside, 3)}
+        evidence = wait.evidence
         if slept := slept_on(context, place.rows):
             evidence["slept_on_ns"] = slept
         if gil := _gil_share(context, place.rows):
             evidence["waiting_with_gil_in_backtrace_fraction"] = round(gil, 3)
-        if late is not None:
-            evidence |= {"late_process": late.pid, "late_process_inside_ns": late.inside_ns}
-            evidence["other_processes_inside_ns"] = [late.least_ns, late.most_ns]
-        does = _SPELT_OUT.get(what, f"waits in {what}") if what else "sleeps"
         yield match(
             context,
             place,
-            f"the host {does}{while_idle(context)}{_for_whom(late, told, sends)}{where_and_when(context, place)}",
-            does,
+            f"the host {wait.does}{while_idle(context)}{wait.for_whom}{where_and_when(context, place)}",
+            wait.does,
             evidence=evidence,
-            advice=(
-                _late_advice(late)
-                if late
-                else _message_advice(told)
-                if told and (told.late or _are_small(told) or told.copies)
-                else _sender_advice(context, sends)
-                if sends
-                else _overlap_advice(context)
-                if what == MESSAGES
-                else ADVICE[what].replace(LAUNCHING, _thread(context))
-                if what
-                else _unnamed(context, place),
-            ),
+            advice=(_advice(context, place, wait),),
             removed_least=HALF,
         ).advising(
-            _remedy(what, late, told),
-            code=_code(context, what),
-            late=late.who if late else told.late if told and told.late else "one rank",
+            wait.remedy,
+            code=_code(context, wait.what),
+            late=wait.late_rank or "one rank",
             job=_job(context),
             work=_work(context),
             thread=_thread(context),
         )
 
 
-_Cause = tuple[str | None, Late | None, Messages | None, Sender | None]
-
-
-def _cause(context: RuleContext, place: Place) -> _Cause:
-    """What the host waits on in a place, and for messages who comes late, what is told of them, who sends them."""
+def _wait(context: RuleContext, place: Place) -> _Wait:
     if any(MESSAGE_NAME.search(name) for name in context.path(place.region)[-1:]):
-        told = messages(context, place.region)
-        sends = None
-        if told is None or not told.late:
+        found, sends = messages(context, place.region), None
+        if found is None or not found.late:
             sends = sender(context, place.region, host_pieces(context).intervals(place.rows))
-        return MESSAGES, latecomer(context, place.region), told, sends
+        return _Wait(MESSAGES, latecomer(context, place.region), found, sends)
     if _gil_share(context, place.rows) >= HALF:
-        return "GIL", None, None, None
+        return _Wait("GIL")
     slept = slept_on(context, place.rows)
     is_named = sum(slept.values()) >= HALF * place.total_ns
-    return (next(iter(slept)) if slept and is_named else None), None, None, None
+    return _Wait(next(iter(slept)) if slept and is_named else None)
+
+
+def _advice(context: RuleContext, place: Place, wait: _Wait) -> str:
+    if wait.what is None:
+        return _unnamed(context, place)
+    if wait.what != MESSAGES:
+        return ADVICE[wait.what].replace(LAUNCHING, _thread(context))
+    if wait.late is not None:
+        return _late_advice(wait.late)
+    of = wait.messages
+    if of is not None and (of.late or _are_small(of) or of.copies):
+        return _message_advice(of)
+    return _sender_advice(context, wait.sends) if wait.sends else _overlap_advice(context, of)
 
 
 def _job(context: RuleContext) -> str:
@@ -150,19 +190,15 @@ def _thread(context: RuleContext) -> str:
     return LAUNCHING if context.timeline.devices else "thread"
 
 
-def _overlap_advice(context: RuleContext) -> str:
+def _overlap_advice(context: RuleContext, of: Messages | None) -> str:
     hand = ", hand device pointers to a CUDA-aware MPI" if context.timeline.devices else ""
+    why, join = "messages are small and many", ", join small ones"
+    if of is not None and of.median_bytes > SMALL_BYTES:
+        why, join = f"messages of {size(of.median_bytes)} (median) take their time on the way", ""
     return (
-        f"Another rank comes late, or messages are small and many: overlap them with {_work(context)} (MPI_Irecv "
-        f"before it, MPI_Wait after it), join small ones{hand}"
+        f"Another rank comes late, or {why}: overlap them with {_work(context)} (MPI_Irecv before it, MPI_Wait after "
+        f"it){join}{hand}"
     )
-
-
-def _remedy(what: str | None, late: Late | None, told: Messages | None) -> str:
-    """The row of the table that fits what is waited for."""
-    if what == MESSAGES:
-        return "host_blocked.late-rank" if late or (told and told.late) else "host_blocked.messages-ahead"
-    return "host_blocked.wait-for-event" if what == "sleep" else "host_blocked.shorter-wait"
 
 
 def _code(context: RuleContext, what: str | None) -> str:
@@ -182,13 +218,6 @@ def _code(context: RuleContext, what: str | None) -> str:
     }
     words = context.program.pick(cpp, torch=python, python=python)
     return words.get(what or "", "")
-
-
-def _for_whom(late: Late | None, told: Messages | None, sends: Sender | None) -> str:
-    """Whom the host waits for, at the end of a title's clause."""
-    if late or (told and told.late):
-        return f", mostly for {late.who if late else told.late if told else ''}"
-    return f", sent by {sends.who}" if sends else ""
 
 
 def _are_small(told: Messages) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from enum import Enum, auto
 
 import numpy as np
 
@@ -72,6 +73,30 @@ def _check(context: RuleContext) -> Iterator[Match]:
     yield from _matches(context, rows[is_warm], in_warm_up=True)
 
 
+class _Work(Enum):
+    """What the host's own work at a place is, as far as it decides what to do about it."""
+
+    WARM_UP = auto()
+    SERVER = auto()
+    DISPATCH = auto()
+    ENGINE = auto()  # torch's own, which works off what the program asked for
+    NAMED = auto()  # in one function
+    SPREAD = auto()  # over functions of which none holds half of the samples
+    UNSEEN = auto()
+
+
+_REMEDIES = {
+    _Work.WARM_UP: "init.after-warm-up",
+    _Work.SERVER: "cpu.fewer-operators",
+    _Work.DISPATCH: "cpu.fewer-operators",
+    _Work.ENGINE: "cpu.fewer-operators",
+    _Work.NAMED: "cpu.vectorise",
+    _Work.SPREAD: "cpu.overlap",
+    _Work.UNSEEN: "cpu.find-host-code",
+}
+_OF_FRAMEWORK = {_Work.SERVER: (OF_SERVER, SLOWED), _Work.DISPATCH: (DISPATCH, SLOWED), _Work.ENGINE: (OF_TORCH,)}
+
+
 def _matches(context: RuleContext, rows: Rows, *, in_warm_up: bool) -> Iterator[Match]:
     """What warm-up regions hold (by their names) is a note: the program does it once, and knows so."""
     unsure = "runs its own code (or sleeps: not captured)"
@@ -84,9 +109,8 @@ def _matches(context: RuleContext, rows: Rows, *, in_warm_up: bool) -> Iterator[
         own_ns = place.total_ns - waiting_ns
         if own_ns < context.least_ns:
             continue  # it hardly runs: see preempted
-        is_dispatch = bool(inside) and place.total_ns <= SHORT_NS * place.times
-        is_engine = bool(hot) and spots[0].is_engine
         core = f", {duration(waiting_ns)} of which it waits for a core" if waiting_ns > own_ns // 10 else ""
+        work = _Work.WARM_UP if in_warm_up else _work(context, place, hot, spots, inside)
         yield match(
             context,
             place,
@@ -94,41 +118,27 @@ def _matches(context: RuleContext, rows: Rows, *, in_warm_up: bool) -> Iterator[
             f"{f', mostly in {hot}' if hot else f'; the longest: {inside}' if inside else _spread(spots)}",
             does,
             evidence={},
-            advice=_warm_advice(context, place)
-            if in_warm_up
-            else early_advice(context, place, files_opened(context, place), is_known=bool(hot))
-            if is_early(context, place)
-            else (OF_SERVER, SLOWED)
-            if context.program.is_server
-            else (DISPATCH, SLOWED)
-            if is_dispatch
-            else (OF_TORCH,)
-            if is_engine
-            else _advice(context, place, hot, is_sampled=bool(hot)),
+            advice=_advice_on(context, place, work, hot),
             removed_least=None if in_warm_up else HALF,
             waiting_ns=waiting_ns,
             spots=spots,
         ).advising(
-            _remedy(
-                hot,
-                bool(spots),
-                in_warm_up=in_warm_up,
-                is_dispatch=is_dispatch or is_engine or context.program.is_server,
-            ),
+            _REMEDIES[work],
             rest=rest_after(context, place),
             **({"function": spots[0].short_symbol} if hot else {}),
         )
 
 
-def _remedy(hot: str, is_sampled: bool, *, in_warm_up: bool, is_dispatch: bool) -> str:
-    """Code whose function is known is made cheaper; samples that are spread leave hiding it; else it is looked for."""
-    if in_warm_up:
-        return "init.after-warm-up"
-    if is_dispatch:
-        return "cpu.fewer-operators"
-    if hot not in ("", short_symbol(PYTHON_CODE)):
-        return "cpu.vectorise"
-    return "cpu.overlap" if is_sampled and not hot else "cpu.find-host-code"
+def _work(context: RuleContext, place: Place, hot: str, spots: Sequence[Hotspot], inside: str) -> _Work:
+    """``hot``: the function that holds most samples; ``inside``: the operators that hold the time, where none does."""
+    if context.program.is_server:
+        return _Work.SERVER
+    if inside and place.total_ns <= SHORT_NS * place.times:
+        return _Work.DISPATCH
+    if hot:
+        plain = _Work.UNSEEN if hot == short_symbol(PYTHON_CODE) else _Work.NAMED
+        return _Work.ENGINE if spots[0].is_engine else plain
+    return _Work.SPREAD if spots else _Work.UNSEEN
 
 
 def _spread(spots: Sequence[Hotspot]) -> str:
@@ -167,7 +177,15 @@ def _warm_advice(context: RuleContext, place: Place) -> tuple[str, ...]:
     )
 
 
-def _advice(context: RuleContext, place: Place, hot: str, *, is_sampled: bool) -> tuple[str, ...]:
+def _advice_on(context: RuleContext, place: Place, work: _Work, hot: str) -> tuple[str, ...]:
+    if work == _Work.WARM_UP:
+        return _warm_advice(context, place)
+    if is_early(context, place):
+        return early_advice(context, place, files_opened(context, place), is_known=bool(hot))
+    return _OF_FRAMEWORK.get(work) or _advice(context, place, hot)
+
+
+def _advice(context: RuleContext, place: Place, hot: str) -> tuple[str, ...]:
     where = "this code" if hot in ("", short_symbol(PYTHON_CODE)) else hot
     rest = (
         "vectorise the rest instead of looping in Python"
@@ -180,7 +198,7 @@ def _advice(context: RuleContext, place: Place, hot: str, *, is_sampled: bool) -
         else f"Make {where} cheaper: compute once what does not change, move what is "
         f"done to many elements to the GPU; {rest}"
     )
-    if is_sampled:
+    if hot:
         return (first,)
     is_named = place.region != ROOT and not is_found(context.tree.domain[place.region])
     return (first, unseen_advice(context)) if is_named else (unseen_advice(context), first)

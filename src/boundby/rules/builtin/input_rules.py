@@ -70,74 +70,84 @@ def _more_workers(context: RuleContext, processes: Sequence[FeedingWorker]) -> s
 
 def input_advice(context: RuleContext, place: Place, sleeping: float, others: list[FeedingWorker]) -> tuple[str, ...]:
     """Who makes the input, how busy they are, and so what to change."""
-    program = context.program
-    busiest = [one for one in others if one.busy >= MOSTLY_BUSY]
-    spots = hot_functions(context, place.rows)
-    hot = f"; most of it is {spots[0].short_symbol}" if spots else ""
+    is_asleep = sleeping > MOSTLY_ASLEEP
+    if (busy := _busy_advice(context, others, is_asleep=is_asleep)) is not None:
+        return (busy,)
+    first = _waiting_advice(context, place, others) if is_asleep else _beside_advice(context, place)
+    if first == ON_PURPOSE or not context.timeline.devices:
+        return (first,)
+    copy = context.program.pick("cudaMemcpyAsync", torch=".to(device, non_blocking=True)")
+    return first, f"Copy the next batch while this one computes: pinned memory, {copy}, a stream of its own"
+
+
+def _busy_advice(context: RuleContext, others: list[FeedingWorker], *, is_asleep: bool) -> str | None:
+    """Where workers or threads are at their limit; None: none is."""
+    program, busiest = context.program, [one for one in others if one.busy >= MOSTLY_BUSY]
     processes = [one for one in busiest if one.is_process]
-    helpers = [one for one in busiest if not one.is_process and one.busy >= SATURATED]
-    if sleeping > 0.5 and helpers and processes:
+    helpers = [one for one in busiest if is_asleep and not one.is_process and one.busy >= SATURATED]
+    if helpers and processes:
         beside = f"while it waits; {named_workers(processes)}"
-        return (
-            f"The program's thread {helpers[0].number} runs at {percent(helpers[0].busy)} {beside}: "
-            + program.pick(
-                "one thread sets the pace: give it less to do, or let several share it",
-                torch="pin_memory=True has one thread copy each batch once more, which no worker can speed up. "
-                "Smaller types (uint8, half), fewer bytes, or batches that lie in one piece help",
-            ),
+        return f"The program's thread {helpers[0].number} runs at {percent(helpers[0].busy)} {beside}: " + program.pick(
+            "one thread sets the pace: give it less to do, or let several share it",
+            torch="pin_memory=True has one thread copy each batch once more, which no worker can speed up. "
+            "Smaller types (uint8, half), fewer bytes, or batches that lie in one piece help",
         )
     if processes and waiting_share(processes) >= CORES_TAKEN:
         fewer = program.pick("fewer of them", torch="num_workers below the number of cores")
         return (
             f"{named_workers(processes)} meanwhile: the cores are taken, and more workers would only take turns. Give "
-            f"them cores (a quiet machine, more CPUs for the job, {fewer}), or make their work cheaper",
+            f"them cores (a quiet machine, more CPUs for the job, {fewer}), or make their work cheaper"
         )
-    if processes or (helpers and sleeping > 0.5):
-        more = program.pick(
-            "more of them, or cheaper work in them",
-            torch=f"DataLoader(num_workers={_more_workers(context, processes)}, or cheaper "
-            "decoding and augmentation (a compiled decoder, transforms on whole batches or on the GPU)"
-            if processes
-            else "hand work to processes (num_workers), or make it cheaper",
+    if not processes and not helpers:
+        return None
+    torch = "hand work to processes (num_workers), or make it cheaper"
+    if processes:
+        torch = (
+            f"DataLoader(num_workers={_more_workers(context, processes)}, or cheaper decoding and augmentation (a "
+            "compiled decoder, transforms on whole batches or on the GPU)"
         )
-        return (f"{named_workers(busiest)} meanwhile: {more}",)
-    if sleeping <= 0.5:
-        first = f"The launching thread prepares the batch itself{hot}: " + program.pick(
-            "let another thread fill the next pinned buffer while this one is computed with",
-            torch="DataLoader(num_workers=4, pin_memory=True, persistent_workers=True) moves that to other processes",
-        )
-    elif not context.trace.captured.cpu_scheduling:
-        first = program.pick(
+    return f"{named_workers(busiest)} meanwhile: {program.pick('more of them, or cheaper work in them', torch=torch)}"
+
+
+def _beside_advice(context: RuleContext, place: Place) -> str:
+    spots = hot_functions(context, place.rows)
+    hot = f"; most of it is {spots[0].short_symbol}" if spots else ""
+    return f"The launching thread prepares the batch itself{hot}: " + context.program.pick(
+        "let another thread fill the next pinned buffer while this one is computed with",
+        torch="DataLoader(num_workers=4, pin_memory=True, persistent_workers=True) moves that to other processes",
+    )
+
+
+def _waiting_advice(context: RuleContext, place: Place, others: list[FeedingWorker]) -> str:
+    """Of a thread that sleeps until the batch is there, while nobody on record is busy with it."""
+    program = context.program
+    if not context.trace.captured.cpu_scheduling:
+        return program.pick(
             "Let what makes the input run ahead (more of it, a deeper queue); capture with --cpuctxsw=process-tree to "
             "see whether that computes or waits for storage",
             torch="More workers and prefetching (num_workers, prefetch_factor, persistent_workers=True); capture with "
             "--cpuctxsw=process-tree to see whether the workers compute or wait for storage",
         )
-    elif (runs := [one for one in others if one.is_process]) and _are_cores_taken(context, runs):
+    runs = [one for one in others if one.is_process]
+    if runs and _are_cores_taken(context, runs):
         fewer = program.pick("Fewer of them", torch="num_workers below the number of cores")
         return (
             f"{named_workers(runs)} meanwhile, and the program's own thread often waits for a core: the cores are "
-            f"taken, and more workers would only take turns. {fewer}, cheaper work in each, or more cores for the job",
+            f"taken, and more workers would only take turns. {fewer}, cheaper work in each, or more cores for the job"
         )
-    elif runs:
+    if runs:
         more = program.pick("more of them", torch=f"num_workers={_wanted(context, runs)}")
         they = "it waits" if len(runs) == 1 else "they wait"
-        first = (
+        return (
             f"{named_workers(runs)} meanwhile, and what {they} for besides is not on record (a core, storage, the "
             f"network): {more} where cores are free, fewer than cores where they are not, or cheaper work in each"
         )
-    elif next(iter(slept_on(context, place.rows)), None) == "sleep":
-        return (ON_PURPOSE,)
-    else:
-        first = (
-            "Nothing else of the trace runs meanwhile: the input comes from storage, the network or an unprofiled "
-            "process. "
-            f"Prefetch more{program.pick('', torch=' (prefetch_factor)')}, cache, pack small files into large ones"
-        )
-    if not context.timeline.devices:
-        return (first,)
-    copy = program.pick("cudaMemcpyAsync", torch=".to(device, non_blocking=True)")
-    return first, f"Copy the next batch while this one computes: pinned memory, {copy}, a stream of its own"
+    if next(iter(slept_on(context, place.rows)), None) == "sleep":
+        return ON_PURPOSE
+    return (
+        "Nothing else of the trace runs meanwhile: the input comes from storage, the network or an unprofiled process. "
+        f"Prefetch more{program.pick('', torch=' (prefetch_factor)')}, cache, pack small files into large ones"
+    )
 
 
 def _remedy(context: RuleContext, place: Place, sleeping: float, others: list[FeedingWorker]) -> tuple[str, str]:
