@@ -110,6 +110,7 @@ def account_gaps(
     gaps = _find_gaps(context, operations, idle, span[0])
     wait, cost = np.full(len(gaps), NOTHING, np.int32), np.zeros(len(gaps), np.int64)
     parts: list[Segments] = []
+    waits: dict[int, _BlockedTime] = {}  # by the leader of those that take turns
     for thread in unique(gaps.thread).tolist():
         rows = as_rows(gaps.thread == thread)
         of_thread = gaps.take(rows)
@@ -117,7 +118,10 @@ def account_gaps(
             nobodys = np.full(len(of_thread), ROOT)
             parts.insert(0, segments.make(of_thread.start_ns, of_thread.end_ns, Cause.UNATTRIBUTED, nobodys))
             continue
-        divided = _divided(context, thread, _waits_of(context, thread), of_thread)
+        leader = int(context.logical_threads.leader[thread])
+        if leader not in waits:
+            waits[leader] = _waits_of(context, leader)
+        divided = _divided(context, thread, waits[leader], of_thread)
         wait[rows], cost[rows] = divided.wait, divided.sync
         parts.append(Segments(*divided[:5]))
     whole = segments.concatenate(segments.nothing(), *parts)

@@ -39,9 +39,13 @@ from boundby.model.intervals import (
     CoveredTime,
     IntervalSet,
     StepFunction,
+    any_of,
     contains,
     cut,
+    during,
+    first_of,
     intersect,
+    otherwise,
     subtract,
     union,
 )
@@ -75,6 +79,10 @@ ELSEWHERE, INPUT = len(Cause), len(Cause) + 1
 # What a thread sleeps on that no other thread of its process ends by what it computes.
 _OUTSIDE = tuple(SLEEPS.index(what) for what in ("file", "network", "poll", "sleep"))
 
+# Threads whose work is the input of another one: none; those whose name says so; those that launch no kernel; either of
+# both; all of them, for one that waits for something outside of its process.
+_NOBODY, _FEEDERS, _LAUNCH_NOTHING, _MAKERS, _EVERYBODY = "nobody", "feeders", "launch nothing", "makers", "everybody"
+
 _CAUSE_OF_CLASS = {
     CallClass.OTHER: Cause.CUDA_API,
     CallClass.LAUNCH: Cause.CUDA_API,
@@ -93,6 +101,9 @@ class HostState:
         self._calls = calls
         self._logical_threads = logical_threads
         self._evidence: dict[int, CpuEvidence] = {}
+        self._on_cpu: dict[int, IntervalSet] = {}  # this and the next two by the leader of threads that take turns
+        self._together_blocked: dict[int, IntervalSet] = {}
+        self._issued: dict[int, Int64Array] = {}
         self._states: dict[int, StepFunction] = {}
         self._blocked: dict[int, IntervalSet] = {}
         self._process_busy: dict[int, IntervalSet] = {}
@@ -102,7 +113,10 @@ class HostState:
         self._compiling: dict[int, IntervalSet] = {}
         self._starting: dict[int, IntervalSet] = {}
         self._awaited: dict[int, IntervalSet] = {}
-        self._hungry: dict[int, IntervalSet] = {}
+        self._sleeps_for_input: dict[int, IntervalSet] = {}
+        self._shown_together: dict[tuple[tuple[int, ...], bool, str], StepFunction] = {}
+        self._computing: dict[tuple[int, bool, str], IntervalSet] = {}
+        self._for_makers: dict[int, IntervalSet] = {}
         self._makers: dict[int, bool] = {}
         self._outside: dict[int, IntervalSet] = {}
         self._compilations, self._library_starts = CompilationSpans(trace, calls), LibraryStarts(trace, calls)
@@ -118,12 +132,18 @@ class HostState:
         that one, not for a core."""
         if thread not in self._evidence:
             evidence = gather_evidence(self._trace, thread)
-            for other in self._logical_threads.members(thread).tolist() if len(evidence.preempted) else ():
-                working = gather_evidence(self._trace, other).on_cpu
-                if other != thread and working is not None:
-                    evidence = replace(evidence, preempted=subtract(evidence.preempted, working))
+            if len(evidence.preempted.start):
+                running = self._any_on_cpu(int(self._logical_threads.leader[thread]))
+                evidence = replace(evidence, preempted=subtract(evidence.preempted, running))
             self._evidence[thread] = evidence
         return self._evidence[thread]
+
+    def _any_on_cpu(self, leader: int) -> IntervalSet:
+        """When any of the threads that take turns with this one is on a CPU."""
+        if leader not in self._on_cpu:
+            known = (gather_evidence(self._trace, one).on_cpu for one in self._logical_threads.members(leader).tolist())
+            self._on_cpu[leader] = any_of(one for one in known if one is not None)
+        return self._on_cpu[leader]
 
     def compiling(self, thread: int) -> IntervalSet:
         """When the thread compiles code, or sleeps until a compiler is done, and does not launch."""
@@ -141,16 +161,11 @@ class HostState:
         """When the thread compiles, sets a library up, or starts or ends message passing, beside what its CUDA calls
         say."""
         of_messages = self._trace.in_messages(thread, ONCE)
-        others = [part for part in (self.starting(thread), of_messages) if len(part.start)]
-        if not others:
-            return self.compiling(thread)
-        return union(*(np.concatenate(sides) for sides in zip(self.compiling(thread), *others, strict=True)))
+        return any_of((self.compiling(thread), self.starting(thread), of_messages))
 
     def compiling_for(self, thread: int) -> IntervalSet:
         """When the thread compiles, or may do so for one of its process that sleeps until a compiler is done."""
-        own = self.compiling(thread)
-        awaited = self._awaited_by(self._trace.threads[thread].process, self.compiling)
-        return union(*(np.concatenate(sides) for sides in zip(own, awaited, strict=True)))
+        return any_of((self.compiling(thread), self._awaited_by(self._trace.threads[thread].process, self.compiling)))
 
     def _initialization_awaited(self, process: int) -> IntervalSet:
         """When a thread of the process that calls CUDA sleeps until something is initialized, by a compiler's pool of
@@ -162,8 +177,7 @@ class HostState:
     def _awaited_by(self, process: int, of_thread: Callable[[int], IntervalSet]) -> IntervalSet:
         callers = unique(self._calls.thread)
         mine = callers[self._trace.process_of_thread[callers] == process].tolist()
-        sleeps = [EMPTY, *(intersect(of_thread(one), self.evidence(one).asleep) for one in mine)]
-        return union(*(np.concatenate(side) for side in zip(*sleeps, strict=True)))
+        return any_of(intersect(of_thread(one), self.evidence(one).asleep) for one in mine)
 
     def blocked(self, thread: int) -> IntervalSet:
         """Times in which the thread waits for the device: blocking syncs and copies, and, while the process's
@@ -228,11 +242,8 @@ class HostState:
         if not held.any() and not len(pages):
             return self.blocked(thread)
         waits = intersect(union(start[held], end[held]), self._busy_of(self._trace.threads[thread].process))
-        table, parts = self._trace.operations, (self.blocked(thread), waits)
-        return union(
-            np.concatenate((*(part.start for part in parts), table.start_ns[pages])),
-            np.concatenate((*(part.end for part in parts), table.end_ns[pages])),
-        )
+        table = self._trace.operations
+        return any_of((self.blocked(thread), waits, union(table.start_ns[pages], table.end_ns[pages])))
 
     @cached_property
     def _read_back(self) -> npt.NDArray[np.intp]:
@@ -260,11 +271,11 @@ class HostState:
 
     def logical_thread_blocked(self, thread: int) -> IntervalSet:
         """The same for all threads that take turns with this one."""
-        members = self._logical_threads.members(thread)
-        if len(members) == 1:
-            return self.blocked(thread)
-        sets = [self.blocked(int(member)) for member in members]
-        return union(np.concatenate([s.start for s in sets]), np.concatenate([s.end for s in sets]))
+        leader = int(self._logical_threads.leader[thread])
+        if leader not in self._together_blocked:
+            members = self._logical_threads.members(leader).tolist()
+            self._together_blocked[leader] = any_of(self.blocked(member) for member in members)
+        return self._together_blocked[leader]
 
     def idle(self, thread: int) -> IntervalSet:
         """When a thread waits for the device or sleeps: its last state goes on for ever."""
@@ -315,16 +326,49 @@ class HostState:
     def running(self, thread: int, sleeper: int) -> StepFunction:
         """A thread's states where it can be shown to run while the ``sleeper`` does not, and not to make its input;
         NOTHING elsewhere."""
-        found = _without(self._shown_to_run(thread, sleeper), Cause.CPU, self._waits_outside(sleeper))
-        if not self._is_fed[sleeper] or not (found.value == Cause.CPU).any():
-            return found  # what others do for one that feeds is its work
-        if FEEDER_NAME.search(self._trace.threads[thread].name):
-            return StepFunction(found.time, np.where(found.value == Cause.CPU, NOTHING, found.value))
-        if self.launches_kernels[thread]:
-            return found
-        if sleeper not in self._hungry:
-            self._hungry[sleeper] = self._sleeps_for_input(sleeper)
-        return _without(found, Cause.CPU, self._hungry[sleeper])
+        return self._first_running((thread,), sleeper)
+
+    def _first_running(self, threads: tuple[int, ...], sleeper: int) -> StepFunction:
+        """The same of the first of these that can, in their order."""
+        outside, is_fed = self._waits_outside(sleeper), bool(self._is_fed[sleeper])
+        found = self._shown_first(threads, sleeper, _FEEDERS if is_fed else _NOBODY)
+        if is_fed and not self.launches_kernels[list(threads)].all():  # what others do for one that feeds is its work
+            found = during(self._hungry(sleeper), self._shown_first(threads, sleeper, _MAKERS), found)
+        if len(outside.start):
+            found = during(outside, self._shown_first(threads, sleeper, _EVERYBODY), found)
+        return found
+
+    def _shown_first(self, threads: tuple[int, ...], sleeper: int, makers: str) -> StepFunction:
+        """Of the first of these that can be shown to run while the ``sleeper`` does not, its states; what ``makers``
+        compute aside."""
+        key = threads, self.evidence(sleeper).is_known, makers
+        if key not in self._shown_together:
+            shown = ((self._shown_to_run(one, sleeper), self._who[makers][one]) for one in threads)
+            self._shown_together[key] = first_of(
+                [_renamed(states, Cause.CPU, NOTHING) if is_maker else states for states, is_maker in shown]
+            )
+        return self._shown_together[key]
+
+    def _shown_to_compute(self, sleeper: int, makers: str) -> IntervalSet:
+        """When any of these threads of its process can be shown to compute while the ``sleeper`` does not."""
+        process = self._trace.threads[sleeper].process
+        key = process, self.evidence(sleeper).is_known, makers
+        if key not in self._computing:
+            chosen = [one for one in self._may_run(process).tolist() if self._who[makers][one]]
+            self._computing[key] = any_of(where(self._shown_to_run(one, sleeper), Cause.CPU) for one in chosen)
+        return self._computing[key]
+
+    @cached_property
+    def _who(self) -> dict[str, BoolArray]:
+        """Which threads these are."""
+        named = np.array([FEEDER_NAME.search(thread.name) is not None for thread in self._trace.threads], bool)
+        return {
+            _NOBODY: np.zeros_like(named),
+            _FEEDERS: named,
+            _LAUNCH_NOTHING: ~self.launches_kernels,
+            _MAKERS: named | ~self.launches_kernels,
+            _EVERYBODY: np.ones_like(named),
+        }
 
     def _waits_outside(self, thread: int) -> IntervalSet:
         """When the thread waits for a file, the network, another process or the clock: no thread of its own process
@@ -356,32 +400,29 @@ class HostState:
         found: BoolArray = together == most[process]
         return found
 
-    def _sleeps_for_input(self, thread: int) -> IntervalSet:
+    def _hungry(self, thread: int) -> IntervalSet:
         """Sleeps of a thread in which those of its process that launch no kernels make its input: in ranges that take
         a batch, and wherever they, too, sleep for most of the time. Who waits for such a one waits for what that one
         waits for: a loader's workers, files."""
-        asleep, ranges = self.evidence(thread).asleep, self._trace.ranges.of_thread(thread)
-        others = [one for one in self.running_elsewhere(thread) if not self.launches_kernels[one]]
-        parts = [EMPTY, *(where(self._shown_to_run(one, thread), Cause.CPU) for one in others)]
-        works = CoveredTime(
-            union(*(np.concatenate([getattr(one, side) for one in parts]) for side in ("start", "end")))
-        )
-        taking = [name for name in unique(ranges.name).tolist() if INPUT_NAME.search(self._trace.names[name])]
-        mine = is_in(ranges.name, taking)
-        takes = contains(union(ranges.start_ns[mine], ranges.end_ns[mine]), asleep.start) >= 0
-        fed = takes | (works.within(asleep.start, asleep.end) < HALF * (asleep.end - asleep.start))
-        return IntervalSet(asleep.start[fed], asleep.end[fed])
+        if thread not in self._sleeps_for_input:
+            asleep, ranges = self.evidence(thread).asleep, self._trace.ranges.of_thread(thread)
+            works = CoveredTime(self._shown_to_compute(thread, _LAUNCH_NOTHING))
+            taking = [name for name in unique(ranges.name).tolist() if INPUT_NAME.search(self._trace.names[name])]
+            mine = is_in(ranges.name, taking)
+            takes = contains(union(ranges.start_ns[mine], ranges.end_ns[mine]), asleep.start) >= 0
+            fed = takes | (works.within(asleep.start, asleep.end) < HALF * (asleep.end - asleep.start))
+            self._sleeps_for_input[thread] = IntervalSet(asleep.start[fed], asleep.end[fed])
+        return self._sleeps_for_input[thread]
 
     def fed(self, thread: int) -> IntervalSet:
         """Sleeps of a thread while others of its process make its input: they may have to, however soon the rest of it
         is there."""
-        if not len(self._waits_outside(thread).start) and not (self._is_fed[thread] and self._may_feed.any()):
-            return EMPTY
-        parts = [EMPTY]
-        for other in self.running_elsewhere(thread):
-            shown, told = (where(ask(other, thread), Cause.CPU) for ask in (self._shown_to_run, self.running))
-            parts.append(intersect(subtract(shown, told), self.evidence(thread).asleep))
-        return union(*(np.concatenate(sides) for sides in zip(*parts, strict=True)))
+        parts = [(self._waits_outside(thread), _EVERYBODY)]
+        asleep = self.evidence(thread).asleep
+        if self._is_fed[thread] and self._who[_MAKERS].any():
+            parts += [(asleep, _FEEDERS), (self._hungry(thread), _LAUNCH_NOTHING)]
+        made = any_of(intersect(self._shown_to_compute(thread, who), when) for when, who in parts if len(when.start))
+        return intersect(made, asleep)
 
     def makes_input(self, thread: int) -> bool:
         """Whether a thread makes what the one that launches takes, as the sleeps of that one show, or its own name: its
@@ -392,27 +433,26 @@ class HostState:
             self._makers[thread] = thread not in takers and any(self._makes_for(one, thread) for one in takers)
         return self._makers[thread]
 
-    @cached_property
-    def _may_feed(self) -> BoolArray:
-        """Threads that may make input: they launch no kernel, or their name says so."""
-        named = [FEEDER_NAME.search(thread.name) is not None for thread in self._trace.threads]
-        found: BoolArray = ~self.launches_kernels | np.array(named, bool)
-        return found
-
     def _makes_for(self, taker: int, thread: int) -> bool:
-        if FEEDER_NAME.search(self._trace.threads[thread].name):
+        if self._who[_FEEDERS][thread]:
             return True
         if self.launches_kernels[thread]:
             return False
-        asleep = self.evidence(taker).asleep
-        process = self._trace.process_of_thread
-        launching = np.flatnonzero(self.launches_kernels & (process == process[taker])).tolist()
-        for other in launching:  # it may sleep for that one as well
-            asleep = subtract(asleep, self._at_work(other)) if other != taker else asleep
+        asleep = self._asleep_for_makers(taker)
         of_all, beside = (
             intersect(where(ask(thread, taker), Cause.CPU), asleep).total for ask in (self._shown_to_run, self.running)
         )
         return of_all - beside > HALF * of_all
+
+    def _asleep_for_makers(self, taker: int) -> IntervalSet:
+        """Sleeps of a thread while no other one of its process that launches kernels is at work: it may sleep for that
+        one as well."""
+        if taker not in self._for_makers:
+            process = self._trace.process_of_thread
+            launching = np.flatnonzero(self.launches_kernels & (process == process[taker])).tolist()
+            others = any_of(self._at_work(other) for other in launching if other != taker)
+            self._for_makers[taker] = subtract(self.evidence(taker).asleep, others)
+        return self._for_makers[taker]
 
     def _at_work(self, thread: int) -> IntervalSet:
         """When a thread neither sleeps nor is away for another one."""
@@ -453,17 +493,21 @@ class HostState:
         Work of one that makes input is what those wait for that take it."""
         found = self.responsible(thread)
         resting = is_any(found.value, (Cause.HOST_BLOCKED, ELSEWHERE))
-        for other in self.running_elsewhere(thread) if resting.any() else ():
-            if other in apart:
-                continue
+        if resting.any():
             until = np.append(found.time[1:], LAST_INSTANT)
-            start, end, _, state = cut(found.time[resting], until[resting], self.running(other, thread))
+            start, end, _, state = cut(found.time[resting], until[resting], self._running_but(thread, apart))
             runs = state != NOTHING
-            if runs.any():
-                layers = Layer(found.time, until, int64(found.value)), Layer(start[runs], end[runs], int64(state[runs]))
-                found = states(layers, self.awake, EMPTY.start)
-                resting = is_any(found.value, (Cause.HOST_BLOCKED, ELSEWHERE))
+            layers = Layer(found.time, until, int64(found.value)), Layer(start[runs], end[runs], int64(state[runs]))
+            found = states(layers, self.awake, EMPTY.start)
         return _renamed(_renamed(found, ELSEWHERE, self.awake), INPUT, Cause.HOST_BLOCKED)
+
+    def _running_but(self, thread: int, apart: Collection[int]) -> StepFunction:
+        """What the first of ``running_elsewhere`` does that runs, but for these. A thread does not run while it rests:
+        it may be among those that are asked, which are then the same for all threads of a process."""
+        may_run, leader = self._may_run(self._trace.threads[thread].process), self._logical_threads.leader
+        own = may_run[leader[may_run] == leader[thread]].tolist() if (leader == leader[thread]).sum() > 1 else []
+        first, rest = (tuple(one for one in part if one not in apart) for part in (own, may_run.tolist()))
+        return otherwise(self._first_running(first, thread), self._first_running(rest, thread))
 
     @property
     def awake(self) -> Cause:
@@ -517,15 +561,21 @@ class HostState:
 
     def _partner_took_over(self, thread: int, start: Int64Array, end: Int64Array) -> IntervalSet:
         """Parts of the intervals between this thread's calls that begin when another of its logical thread calls."""
-        others = [int(m) for m in self._logical_threads.members(thread) if m != thread]
-        if not others:
+        theirs = self._issued_together(int(self._logical_threads.leader[thread]))  # its own end such parts as well
+        if not len(theirs):
             return EMPTY
-        theirs = np.sort(np.concatenate([self._calls.start_ns[self._calls.rows_of(other)] for other in others]))
         begin = np.append(self._trace.span_ns[0], end)
         until = np.append(start, max(self._trace.span_ns[1], int(end[-1]) if len(end) else 0) + 1)
         place = places(theirs, begin)
         took = np.where(place < len(theirs), theirs[np.minimum(place, len(theirs) - 1)], until)
         return union(np.minimum(took, until), until)
+
+    def _issued_together(self, leader: int) -> Int64Array:
+        """When the threads begin calls that take turns with this one, in order."""
+        if leader not in self._issued:
+            rows = [self._calls.rows_of(member) for member in self._logical_threads.members(leader).tolist()]
+            self._issued[leader] = np.sort(np.concatenate([self._calls.start_ns[one] for one in rows]))
+        return self._issued[leader]
 
     def _overhead(self, thread: int, kind: OverheadClass) -> IntervalSet:
         rows = self._trace.overhead.of_thread(thread)
@@ -542,15 +592,6 @@ def _intervals(states: StepFunction, is_so: Callable[[npt.NDArray[np.integer]], 
     """When this holds of a state."""
     until, mine = np.append(states.time[1:], LAST_INSTANT), is_so(states.value)
     return union(states.time[mine], until[mine])
-
-
-def _without(states: StepFunction, cause: Cause, during: IntervalSet) -> StepFunction:
-    """States with nothing known for a cause in these times."""
-    if not len(during.start):
-        return states
-    time = np.unique(np.concatenate((states.time, during.start, during.end)))
-    value = states.at(time)
-    return StepFunction(time, np.where((value == cause) & (contains(during, time) >= 0), NOTHING, value))
 
 
 def _renamed(states: StepFunction, old: int, new: int) -> StepFunction:

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from boundby.model.arrays import is_in, unique
-from boundby.model.intervals import EMPTY, CoveredTime, IntervalSet, contains, subtract, union
+from boundby.model.intervals import EMPTY, CoveredTime, IntervalSet, any_of, contains, subtract, union
 from boundby.model.scale import MANY, NEGLIGIBLE, NOTABLE, SLIGHT
 from boundby.trace.tables import Schedule, Trace
 from boundby.trace.vocabulary.os import MESSAGES, SLEEPS, WAITING
@@ -48,10 +48,7 @@ class CpuEvidence(Struct, frozen=True, dict=True):
     @cached_property
     def away(self) -> IntervalSet:
         """Off the CPU for whatever reason, or, where scheduling says nothing, in a blocking OS call."""
-        return union(
-            np.concatenate((self.asleep.start, self.preempted.start)),
-            np.concatenate((self.asleep.end, self.preempted.end)),
-        )
+        return any_of((self.asleep, self.preempted))
 
     @cached_property
     def asleep(self) -> IntervalSet:
@@ -61,9 +58,7 @@ class CpuEvidence(Struct, frozen=True, dict=True):
         parts = [calls, self.awaiting]
         if self.off_cpu is not None and self.on_cpu is not None:
             parts = [subtract(self.off_cpu, self.preempted), subtract(calls, self.on_cpu), self.awaiting]
-        if sum(len(part.start) > 0 for part in parts) < 2:
-            return next((part for part in parts if len(part.start)), EMPTY)
-        return union(*(np.concatenate([getattr(part, side) for part in parts]) for side in ("start", "end")))
+        return any_of(parts)
 
 
 def gather_evidence(trace: Trace, thread: int) -> CpuEvidence:
@@ -139,7 +134,7 @@ def _told_by_frames(trace: Trace, thread: int) -> CpuEvidence:
     shown = union(
         np.concatenate((ranges.start_ns[known], covered.start)), np.concatenate((ranges.end_ns[known], covered.end))
     )
-    sleeps = union(*(np.concatenate([getattr(one, side) for one in (EMPTY, *asleep)]) for side in ("start", "end")))
+    sleeps = any_of(asleep)
     # Who waits for autograd's engine may be the one whose operators it runs.
     works = known & (contains(sleeps, ranges.start_ns) >= 0)
     sleeps = subtract(sleeps, union(ranges.start_ns[works], ranges.end_ns[works]))

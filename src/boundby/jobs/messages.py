@@ -14,7 +14,7 @@ from boundby.correlation.rank_messages import held
 from boundby.jobs.meetings import MESSAGE
 from boundby.jobs.rank_summary import UNKNOWN, Meetings, RankGroup
 from boundby.model.arrays import Int64Array, factorize, is_any, ranked, unique
-from boundby.model.intervals import EMPTY, IntervalSet, union
+from boundby.model.intervals import IntervalSet, any_of
 from boundby.trace.facts import Communicator
 from boundby.trace.tables import MessageTable
 from boundby.trace.vocabulary.os import WAITING, MessageKind, receives, sends
@@ -49,11 +49,9 @@ def message_meetings(timeline: Timeline, groups: dict[RankGroup, int], kinds: di
 
 def passing_messages(timeline: Timeline) -> IntervalSet:
     """When the rank is in MPI, once that has started."""
-    trace, busy = timeline.trace, EMPTY
-    for thread in unique(trace.messages.thread).tolist():
-        inside = trace.in_messages(thread, (*WAITING, MessageKind.BEGIN))
-        busy = union(*(np.concatenate(sides) for sides in zip(busy, inside, strict=True)))
-    return busy
+    trace = timeline.trace
+    threads = unique(trace.messages.thread).tolist()
+    return any_of(trace.in_messages(thread, (*WAITING, MessageKind.BEGIN)) for thread in threads)
 
 
 def _communicators(calls: MessageTable, known: list[Communicator]) -> tuple[npt.NDArray[np.int64], list[RankGroup]]:

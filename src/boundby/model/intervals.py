@@ -8,6 +8,7 @@ A *set* is a pair (start, end) of equally long arrays, sorted, disjoint, without
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,6 +50,14 @@ def union(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> IntervalSet:
     if count == len(starts):  # as they are, in the columns that were given
         return IntervalSet(starts, ends)
     return IntervalSet(*(_fitted(column, count) for column in found)) if count else EMPTY
+
+
+def any_of(sets: Iterable[IntervalSet]) -> IntervalSet:
+    """Instants in any of these sets."""
+    parts = [part for part in sets if len(part.start)]
+    if len(parts) < 2:
+        return parts[0] if parts else EMPTY
+    return union(np.concatenate([part.start for part in parts]), np.concatenate([part.end for part in parts]))
 
 
 def _fitted(column: Int64Array, count: int) -> Int64Array:
@@ -236,6 +245,22 @@ def otherwise(first: StepFunction, second: StepFunction) -> StepFunction:
     time = sorted_distinct(first.time, second.time)
     mine = first.at(time)
     return simplify(StepFunction(time, np.where(mine != NOTHING, mine, second.at(time))))
+
+
+def first_of(functions: Sequence[StepFunction]) -> StepFunction:
+    """At each instant the value of the first of these functions that has one."""
+    while len(functions) > 1:  # each of them is merged as often as a tree of them is deep
+        last = functions[-1:] if len(functions) % 2 else []
+        functions = [*(otherwise(*pair) for pair in zip(functions[::2], functions[1::2], strict=False)), *last]
+    return functions[0] if functions else CONSTANT_NOTHING
+
+
+def during(inside: IntervalSet, within: StepFunction, outside: StepFunction) -> StepFunction:
+    """One function inside a set, another one outside of it."""
+    if not len(inside.start):
+        return outside
+    time = np.unique(np.concatenate((within.time, outside.time, *inside)))
+    return StepFunction(time, np.where(contains(inside, time) >= 0, within.at(time), outside.at(time)))
 
 
 def simplify(steps: StepFunction) -> StepFunction:
