@@ -62,6 +62,15 @@ def test_one_step_that_says_so_has_a_head_and_a_tail() -> None:
         assert bounds(program, "gpu") == expected
 
 
+@pytest.mark.parametrize("late", [600, 400_000])
+def test_a_last_step_that_nothing_else_confirms_is_no_longer_than_another(late: int) -> None:
+    """One row says so: its end may be a wrong time, and no verdict hangs on it alone."""
+    program = steps()
+    program.push(500 * US, late * US, "step 5")
+    program.kernel(520 * US, 560 * US, program.api(510 * US, 515 * US, "cudaLaunchKernel"))
+    assert bounds(program, "gpu") == (0, min(late, 560 + 90))
+
+
 def test_work_that_waits_for_what_is_not_on_record_has_no_head() -> None:
     program = Program()
     program.push(0, 90 * US, "ProfilerStep#6")

@@ -87,7 +87,9 @@ def device_window(
         if len(steps := _annotated_steps(context)):
             begin, end, launched = _reach(context, operations)
             steps = steps[launched[steps]]
-            low, high = min([low, *begin[steps].tolist()]), max([high, *end[steps].tolist()])
+            first, last = _confirmed(context.trace, steps) if len(steps) > 1 else context.trace.span_ns
+            low = min(low, max(first, int(begin[steps].min(initial=low))))
+            high = max(high, min(last, int(end[steps].max(initial=high))))
     elif window.kind == "all":
         span = context.trace.span_ns
         low, high = min(low, span[0] + shift_ns), max(high, span[1])
@@ -202,6 +204,15 @@ def _reach(context: TraceContext, operations: DeviceOperations) -> tuple[Int64Ar
     tail = np.minimum(np.maximum(ranges.end_ns[rows], last), free_until)
     end[rows] = np.where(is_over & ~ranges.is_open[rows], tail, last)
     return begin, end, launched
+
+
+def _confirmed(trace: Trace, steps: npt.NDArray[np.intp]) -> tuple[int, int]:
+    """From when to when steps count: beyond what more than one row of the report confirms, for as long as the longest
+    of the other steps takes. One that goes on for longer while nothing happens may have a wrong time."""
+    lasted = trace.ranges.end_ns[steps] - trace.ranges.start_ns[steps]
+    longest = int(np.sort(lasted)[-2])
+    first, last = trace.confirmed_ns
+    return first - longest, last + longest
 
 
 def _annotated_steps(context: TraceContext) -> npt.NDArray[np.intp]:
