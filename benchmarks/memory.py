@@ -131,12 +131,12 @@ def names(rounds: int) -> Export:
     return export
 
 
-def threads(rounds: int) -> Export:
-    """Every launch comes from a thread of its own, which then sleeps until the end."""
+def threads(rounds: int, most: int | None = None) -> Export:
+    """Launches come from as many threads in turn (None: each from one of its own), which then sleep until the end."""
     export, at = Export(), 0
     main = export.thread()
     for number in range(rounds):
-        thread = export.thread(main.pid, main.pid + 1 + number)
+        thread = export.thread(main.pid, main.pid + 1 + number % (most or rounds))
         begin, at = at, _launch(export, thread, at)
         export.nvtx(thread, begin, at, "work")
         export.osrt(thread, at, 40 * US * rounds, "pthread_cond_wait")

@@ -10,8 +10,10 @@ from benchmarks import memory
 
 from boundby import api
 from boundby.api import Analysis
-from boundby.model import stage
+from boundby.model import intervals, stage
 from boundby.model.errors import OutOfMemoryError, OutOfTimeError
+from boundby.model.library import run
+from boundby.native import passes
 from boundby.replay import build, events
 
 SAMPLE = Path(__file__).parents[1] / "sample_reports" / "simulated_sync.sqlite"
@@ -78,3 +80,23 @@ def test_what_waits_and_does_not_work_is_late_by_the_wall_clock(monkeypatch: pyt
         now[0] += 1
         with pytest.raises(OutOfTimeError, match="took over 180 s of waiting and CPU time"):
             stage.check()
+
+
+def test_work_grows_with_threads_and_not_with_their_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All threads of a process launch in turn, and sleep: what runs meanwhile is worked out once for all of them."""
+
+    def calls_of_the_core(threads: int) -> int:
+        counted = 0
+
+        def count(*arguments: object) -> object:
+            nonlocal counted
+            counted += 1
+            return run(*arguments)
+
+        export = memory.threads(10 * threads, threads).write(tmp_path / f"{threads}.sqlite")
+        for module in (intervals, passes):
+            monkeypatch.setattr(module, "run", count)
+        assert Analysis(export).report
+        return counted
+
+    assert calls_of_the_core(80) < 3 * calls_of_the_core(40)

@@ -8,6 +8,7 @@ A *set* is a pair (start, end) of equally long arrays, sorted, disjoint, without
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -361,14 +362,18 @@ def _unrounded(start: npt.NDArray[Any], end: npt.NDArray[Any], rounded_ns: int) 
 def _nest_by_stack(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> Nesting:
     """The same for any overlap, by one pass over events. O(n log n)."""
     parent = np.full(len(start), NOTHING, np.int64)
-    starts, ends = start.tolist(), end.tolist()
-    open_rows: list[int] = []
-    for row in range(len(starts)):
-        open_rows = [other for other in open_rows if ends[other] > starts[row]]
-        containing = [other for other in open_rows if ends[other] >= ends[row]]
-        if containing:
-            parent[row] = containing[-1]
-        open_rows.append(row)
+    around: list[int] = []  # rows before, each with its end (negative) beside it: none ends before a later one does
+    minus: list[int] = []
+    for row, (begin, until) in enumerate(zip(start.tolist(), end.tolist(), strict=True)):
+        while minus and -minus[-1] < until:
+            minus.pop()
+            around.pop()
+        # Who ends as it begins is not around it: of others that takes no look, since they end no sooner than it.
+        place = len(minus) if until > begin else bisect_left(minus, -begin)
+        if place:
+            parent[row] = around[place - 1]
+        minus.append(-until)
+        around.append(row)
     return Nesting(parent, latest_open(start, end))
 
 
