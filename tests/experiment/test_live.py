@@ -43,11 +43,34 @@ def test_a_plain_loop(tmp_path: Path) -> None:
 def test_the_program_keeps_its_exit_code(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     program = _program(tmp_path, PLAIN.format(steps=200, end="sys.exit(7)"))
     assert main(["prove", "--steps", "60", "--run-on", "--", *program]) == 7
-    assert "WHAT A MILLISECOND SAVED THERE" in capfd.readouterr().out
+    shown = capfd.readouterr()
+    assert "EACH PART" in shown.out
+    assert "boundby: steps by the NVTX range 'step'" in shown.err
 
 
-def test_a_program_that_fails_ends_the_experiment(tmp_path: Path) -> None:
-    assert main(["prove", "--", *_program(tmp_path, PLAIN.format(steps=5, end="raise SystemExit(9)"))]) == 9
+def test_a_program_that_fails_ends_the_experiment(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Before its steps are known, and when they are but nothing was measured."""
+    for steps in (5, 120):
+        program = _program(tmp_path, PLAIN.format(steps=steps, end="raise SystemExit(9)"))
+        assert main(["prove", "--steps", "4000", "--", *program]) == 9
+        assert "ended with exit code 9 before anything was measured" in capfd.readouterr().err
+
+
+THREAD = """
+import threading, time, nvtx
+def loop():
+    for step in range(100_000):
+        with nvtx.annotate("step"):
+            time.sleep(0.002)
+threading.Thread(target=loop).start()
+"""
+
+
+def test_a_loop_on_another_thread_is_ended_and_that_is_no_failure(tmp_path: Path) -> None:
+    """No exception can end it; the program's own end is far off."""
+    result = tmp_path / "prove.json"
+    assert main(["prove", "--steps", "60", "-o", str(result), "--", *_program(tmp_path, THREAD)]) == 0
+    assert json.loads(result.read_text())["steps"] >= 50
 
 
 def test_a_program_without_steps(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

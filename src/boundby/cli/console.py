@@ -51,6 +51,13 @@ class View(Struct, frozen=True):
         """For a file: a fixed width, no colour, UTF-8."""
         return Surface(self.width or PIPE_WIDTH, None, True, self.full, self.top, self.sort)
 
+    def say(self, text: str) -> None:
+        """Tell on stderr what is done, also where a log is all that sees it."""
+        from boundby.document.blocks import clean
+
+        if not self.quiet:
+            click.echo(f"boundby: {clean(text)}", err=True)
+
     def note(self, text: str) -> None:
         """Tell a person on stderr, where one watches."""
         if not self.quiet and sys.stderr.isatty():

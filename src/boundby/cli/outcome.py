@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import signal
 import traceback
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -45,6 +46,14 @@ class Exit(IntEnum):
     INTERRUPTED = 130  # 128 + SIGINT
     TERMINATED = 143  # 128 + SIGTERM
     HUNG_UP = 141  # 128 + SIGPIPE
+
+
+def ending(code: int) -> str:
+    """How a program ended, by its exit code."""
+    if code > 128:
+        with contextlib.suppress(ValueError):
+            return f"{signal.Signals(code - 128).name} (exit code {code})"
+    return f"exit code {code}"
 
 
 def of_gate(result: GateResult | None) -> int:

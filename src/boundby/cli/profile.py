@@ -221,15 +221,14 @@ def _run_job(request: Request, words: list[str], options: AnalysisOptions, forma
         place = folder.make_folder(request.folder, request.program, now, force=request.force).path
     if request.force:
         launched_ranks.clear(place)
-    if not view.quiet:
-        _say(f"recording each rank with nsys {nsys.release} into {place}")
+    view.say(f"recording each rank with nsys {nsys.release} into {place}")
     started = launched_ranks.launch(request.program, words, place)
     code = launched_ranks.run(started)
     launched_ranks.tidy(place)
     if code:
-        _say(f"{request.program[0]} ended with {_ending(code)}; this is what the ranks did until then")
+        view.say(f"{request.program[0]} ended with {outcome.ending(code)}; this is what the ranks did until then")
     if shared:
-        _say(f"when all nodes are done: boundby job {place}")
+        view.say(f"when all nodes are done: boundby job {place}")
         return code
     return _finish(code, lambda: _join(place, options, format_name, view))
 
@@ -263,8 +262,7 @@ def _join(place: Path, options: AnalysisOptions, format_name: str, view: View) -
 
         analysis = api.examine(found[0], options)
         console.put(render(analysis, view.surface(), options.min_share), utf8=format_name != "terminal")
-    if not view.quiet:
-        _say(f"all of it is in {place}: {told}")
+    view.say(f"all of it is in {place}: {told}")
 
 
 def _tell_job(place: Path, options: AnalysisOptions, format_name: str, view: View) -> str:
@@ -290,24 +288,20 @@ def _run(request: Request, options: AnalysisOptions, format_name: str, view: Vie
     from boundby.capture import recording as capture
     from boundby.capture.session import GaveUpError
 
-    def say(text: str) -> None:
-        if not view.quiet:
-            _say(text)
-
     try:
-        recording = capture.record(request, say=say)
+        recording = capture.record(request, say=view.say)
     except GaveUpError:
         raise KeyboardInterrupt from None
     code = recording.exit_code
     if recording.ran.outlived:
-        say("the recording is over, and the program was stopped")
+        view.say("the recording is over, and the program was stopped")
     elif code and recording.report is not None:
         said = recording.ran.last_words
         words = f" ({said.words})" if said is not None and said.lines else ""
         from boundby.trace.vocabulary.last_words import INTERRUPTED
 
         how = "was interrupted by" if said is not None and said.ended == INTERRUPTED else "failed with"
-        say(f"the program {how} {_ending(code)}{words}; this is what it did until then")
+        view.say(f"the program {how} {outcome.ending(code)}{words}; this is what it did until then")
     folder = recording.folder.path
 
     def tell() -> None:
@@ -349,18 +343,14 @@ def _run_with_torch(
     from boundby import api
     from boundby.capture import recording as capture
 
-    def say(text: str) -> None:
-        if not view.quiet:
-            _say(text)
-
-    recording = capture.record_with_torch(program, output, rhythm, force=force, say=say)
+    recording = capture.record_with_torch(program, output, rhythm, force=force, say=view.say)
     code, folder = recording.exit_code, recording.folder.path
     if code:
-        say(f"the program ended with {_ending(code)}; this is what it did until then")
+        view.say(f"the program ended with {outcome.ending(code)}; this is what it did until then")
 
     def tell() -> None:
         if len(recording.traces) > 1:  # one a rank
-            say(f"all of it is in {folder}: {_tell_job(folder, options, format_name, view)}")
+            view.say(f"all of it is in {folder}: {_tell_job(folder, options, format_name, view)}")
             return
         trace = capture.check(recording)
         with view.progress() as progress:
@@ -383,8 +373,7 @@ def _answer(analysis: Analysis, place: Path, options: AnalysisOptions, format_na
     render = None if format_name == "none" else FORMATS[format_name].render
     if render is not None:
         console.put(render(analysis, view.surface(), options.min_share), utf8=format_name != "terminal")
-    if not view.quiet:
-        _say(f"all of it is in {place}: open {place / folder.HTML}, or: boundby {place} --full")
+    view.say(f"all of it is in {place}: open {place / folder.HTML}, or: boundby {place} --full")
 
 
 def _check_range(capture_range: str | None) -> None:
@@ -402,20 +391,3 @@ def _split(text: str) -> tuple[str, ...]:
         return tuple(shlex.split(text))
     except ValueError as error:
         raise click.BadParameter(f"{text!r} cannot be split into words: {error}.", param_hint="--nsys-args") from None
-
-
-def _ending(code: int) -> str:
-    import signal
-
-    if code > 128:
-        try:
-            return f"{signal.Signals(code - 128).name} (exit code {code})"
-        except ValueError:
-            pass
-    return f"exit code {code}"
-
-
-def _say(text: str) -> None:
-    from boundby.document.blocks import clean
-
-    click.echo(f"boundby: {clean(text)}", err=True)

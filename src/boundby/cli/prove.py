@@ -18,7 +18,20 @@ if TYPE_CHECKING:
 PLACES = ("begin", "between", "end")
 
 
-@click.command(epilog=outcome.EPILOG, context_settings={"allow_interspersed_args": False})
+EPILOG = """\b
+The exit code is the program's own (128 + N if signal N ended it), and 0 where the experiment ended it. Else:
+  2    no experiment can be made, or bad usage
+  70   a bug in boundby
+  126  the program cannot be run
+  127  there is no such program
+  130  interrupted; what was measured until then is printed
+
+\b
+Exit codes: docs/exit-codes.md
+"""
+
+
+@click.command(epilog=EPILOG, context_settings={"allow_interspersed_args": False})
 @click.argument("program", metavar="PROGRAM...", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option("--steps", type=click.IntRange(min=1), help="Count so many steps. [as many as make a good answer]")
 @click.option("--step", "step_name", metavar="NAME", help="The NVTX range that is a step.")
@@ -62,7 +75,7 @@ def prove(
     """
     from boundby.api import analyze
     from boundby.document.proof_document import document
-    from boundby.experiment import judgement, live, planning, trials
+    from boundby.experiment import judgement, live, trials
     from boundby.experiment.inside.conductor import CACHED
     from boundby.render.formats import BY_SUFFIX, drawn
     from boundby.results import saved, write
@@ -76,18 +89,18 @@ def prove(
     removals: list[Removal] = []
     with view.progress() as progress:
         report_progress = progress or (lambda _what, _fraction: None)
-        ran = live.run(wanted, say=view.note, progress=report_progress)
-        if ran.problem and not ran.blocks:
-            raise planning.ExperimentError(f"The experiment has failed: {ran.problem}.", planning.MARK)
-        if ran.plan is None:
-            if ran.exit_code:
-                return ran.exit_code
-            raise planning.nothing_found(ran.told)
-        for remedy in [] if ran.was_interrupted else [remedy for remedy in remedies if remedy in trials.WHOLE]:
-            removals += trials.try_whole(wanted, remedy, verdict, view.note, report_progress)
-    proof = judgement.judge(shlex.join(program), ran.plan, ran.blocks, verdict, removals)
+        ran = live.run(wanted, say=view.say, progress=report_progress)
+        for remedy in remedies if ran.is_complete else ():
+            if remedy in trials.WHOLE:
+                removals += trials.try_whole(wanted, remedy, verdict, view.say, report_progress)
+    proof = None
+    if ran.plan is not None:
+        proof = judgement.judge(shlex.join(program), ran.plan, ran.blocks, verdict, removals, ran.problem)
     if proof is None:
-        raise planning.ExperimentError("The program ended before anything was measured.", "Let it run for more steps.")
+        if ran.exit_code:
+            view.say(f"the program ended with {outcome.ending(ran.exit_code)} before anything was measured")
+            return ran.exit_code
+        raise ran.why_nothing
     file = output if output is not None and output != Path("-") else None
     kind = "json" if as_json else "terminal" if file is None else BY_SUFFIX.get(file.suffix, "terminal")
     surface = view.surface() if file is None else view.plain()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from boundby.document.blocks import Column, Document, Heading, Paragraph, Span, Table, section
 from boundby.model.causes import SHORT_LABEL
-from boundby.model.units import duration, plural
+from boundby.model.units import duration, percent, plural
 from boundby.results.proof import Estimate, MeasuredCondition, Proof, Removal
 
 ANSWERS = {
@@ -17,6 +17,15 @@ ANSWERS = {
     "balanced": "Parts are balanced, so none alone saves much",
     "outside": "Something that was not delayed sets the pace",
     "unknown": "It cannot be told what sets the pace",
+}
+_PART = {"host": "the host", "input": "the loader", "device": "the device"}
+#: An answer less probable than this is not worth a word.
+_PROBABLE = 0.05
+_AGREEMENT = {
+    "agree": "the experiment agrees",
+    "trace doubted": "the experiment says something else, and the trace is doubted",
+    "experiment doubted": "the experiment does not confirm that, and is itself doubted",
+    "both doubted": "the experiment does not confirm that, and both are doubted",
 }
 
 
@@ -35,7 +44,7 @@ def document(proof: Proof) -> Document:
         f"boundby prove: {headline(proof)}",
         (Heading(headline(proof)), Paragraph(Span(proof.command, "code")), *map(Paragraph, _sentences(proof))),
         (
-            *section("What a millisecond saved there saves of a step", worth, *doubts, id="worth", short="Worth"),
+            *section("Each part", worth, Paragraph(_reach(proof)), *doubts, id="worth", short="Worth"),
             *section("What was tried", tried, id="tried"),
             *section("What was measured, waits for a core left out", Table(_MEASURED, proof.conditions), id="measured"),
         ),
@@ -45,23 +54,35 @@ def document(proof: Proof) -> Document:
 def _sentences(proof: Proof) -> Iterator[str]:
     yield (
         f"{plural(proof.steps, 'step')} were counted, marked by {proof.steps_by}. Without a delay a step takes "
-        f"{duration(proof.step_ns)}, eight in ten take {' to '.join(map(duration, proof.spread_ns))}."
+        f"{duration(proof.step_ns)} (eight in ten: {' to '.join(map(duration, proof.spread_ns))})."
     )
+    if proof.confidence != "high":
+        probable = sorted(proof.likely.items(), key=lambda answer: -answer[1])
+        told = ", ".join(f"{name} {percent(share)}" for name, share in probable if share >= _PROBABLE)
+        yield f"How probable each answer is: {told}."
     if proof.bound_next:
         answer = ANSWERS[proof.bound_next]
-        yield f"Once that part takes no time: {answer[0].lower()}{answer[1:]}."
+        yield f"Next, once {_PART[proof.bound]} takes no time: {answer[0].lower()}{answer[1:]}."
     if proof.bound_by_trace and proof.agreement:
-        agree = "trace and experiment agree" if proof.agreement == "agree" else proof.agreement
         named = SHORT_LABEL.get(proof.bound_by_trace, proof.bound_by_trace)
-        yield f"The trace says {named}: {agree}. {proof.agreement_because}"
+        yield f"The trace says {named}; {_AGREEMENT[proof.agreement]}. {proof.agreement_because}"
+
+
+def _reach(proof: Proof) -> str:
+    parts: dict[str, list[str]] = {}
+    for part in proof.parts:
+        parts.setdefault(duration(part.reach_ns), []).append(part.part)
+    reach = " and ".join(f"{length} saved of {' or '.join(names)}" for length, names in parts.items())
+    return f"In ms a step, with 95 % intervals. What less saves holds on average for the first {reach}."
 
 
 def _range(one: Estimate) -> str:
-    return f"{one.value:.2f} [{one.low:.2f}, {one.high:.2f}]"
+    value, low, high = (f"{round(end, 2) + 0.0:.2f}" for end in (one.value, one.low, one.high))  # no minus nought
+    return f"{value} [{low}, {high}]"
 
 
 def _promised(one: Removal) -> str:
-    return "nothing" if one.promised_ns is None else _span(one.promised_ns)
+    return "no promise" if one.promised_ns is None else _span(one.promised_ns)
 
 
 def _span(ns: Sequence[float]) -> str:
@@ -70,13 +91,13 @@ def _span(ns: Sequence[float]) -> str:
 
 
 def _delayed(one: MeasuredCondition) -> str:
-    return one.removed or " + ".join(one.delayed) or "nothing"
+    return one.removed or " + ".join(one.delayed) or "none"
 
 
 _WORTH = (
     Column("part", lambda part: part.part),
-    Column("saves, ms", lambda part: _range(part.saved_per_ns), right=True),
-    Column("slope", lambda part: _range(part.slope), right=True, goes=1),
+    Column("1 ms less saves", lambda part: _range(part.saved_per_ns), right=True),
+    Column("1 ms more costs", lambda part: _range(part.slope), right=True, goes=1),
     Column("delayed where", lambda part: part.where, prose=True),
 )
 _TRIED = (

@@ -61,8 +61,9 @@ def judge(
     blocks: Sequence[Block | None],
     report: Report | None = None,
     removals: Sequence[Removal] = (),
+    problem: str = "",
 ) -> Proof | None:
-    """What the blocks say so far; None: not even one condition was measured."""
+    """What the blocks say so far; None: not even one condition was measured. ``problem``: what ended them too early."""
     paces = compare(blocks)
     delayed = [one for one in paces.differences if one.condition.delayed]
     if not delayed or not paces.base:
@@ -84,7 +85,7 @@ def judge(
     fitted = cycles.fit(paces.step_ns, paces.error_ns, measured, busy, reach, paces.core_wait_ns, asleep, whole)
     bound, confidence = _answer(fitted.likely)
     beyond, _ = _answer(fitted.beyond)
-    doubts = tuple(_doubts(plan, paces, fitted, len([block for block in blocks if block is not None])))
+    doubts = tuple(_doubts(plan, paces, fitted, blocks, problem))
     if (_is_shaky(paces) or fitted.misfit > 1.0 or _may_hide(paces, found)) and confidence == "high":
         confidence = "medium"
     trace, agreement, because = _by_trace(report, bound, confidence, fitted, found)
@@ -243,10 +244,14 @@ def _window_ns(account: DeviceReport | ThreadReport) -> int:
     return sum(account.time.values())
 
 
-def _doubts(plan: BlockPlan, paces: Paces, fitted: cycles.Fit, blocks: int) -> Iterator[str]:
+def _doubts(
+    plan: BlockPlan, paces: Paces, fitted: cycles.Fit, blocks: Sequence[Block | None], problem: str
+) -> Iterator[str]:
     found = plan.found
-    if blocks < len(plan.blocks):
-        yield f"The experiment ended early: {blocks} of {len(plan.blocks)} blocks."
+    counted = len([block for block in blocks if block is not None])
+    if counted < len(plan.blocks):
+        why = f" {problem}." if problem else ""
+        yield f"The experiment ended early: {counted} of {len(plan.blocks)} blocks were measured.{why}"
     if _is_shaky(paces):
         yield "Too few blocks to tell how much they scatter: give more --steps."
     if not found.is_steady:
@@ -272,19 +277,19 @@ def _doubts(plan: BlockPlan, paces: Paces, fitted: cycles.Fit, blocks: int) -> I
     if waits:
         told = " and ".join(f"{part} waited for one for {percent(share)} of a step" for part, share in waits.items())
         yield (
-            f"Other programs took the cores: {told}. With a free core a step takes "
-            f"{duration(middle_mean(paces.free_ns))}. What a part is worth is told for all loads from none to this "
-            "one; a free core would narrow that."
+            f"Other programs took the cores: {told}. Without such waits a step takes "
+            f"{duration(middle_mean(paces.free_ns))}. What a part is worth is given for all loads from none to this "
+            "one; a free machine narrows it."
         )
     for part, worth in fitted.worth.items():
         if worth.high - worth.low > WIDE:
-            yield f"The interval of {part} is too wide ({worth.low:.2f} to {worth.high:.2f}): give more --steps."
+            yield f"{part}: {worth.low:.2f} to {worth.high:.2f} is too wide an interval to decide. Give more --steps."
     if found.feed is not None and found.feed.kind == "thread":
-        yield "The queue of the loader's thread was run empty by waiting until the steps starved."
+        yield "The queue of the loader's thread cannot be seen: it counts as empty once the steps get no batch."
     if _may_hide(paces, found):
         yield (
             "The loader is a thread of the steps' process. Where both work under one lock (the GIL is one), a delay "
-            "before it is hidden, and that part is worth more than is told."
+            "before it is hidden, and that part is worth more than the table says."
         )
     if found.feed is None and any(block.remedy == CACHED for block in plan.blocks):
         yield "The program has no loader: batches from memory changed nothing, and what was measured of them is noise."
@@ -294,7 +299,7 @@ def _doubts(plan: BlockPlan, paces: Paces, fitted: cycles.Fit, blocks: int) -> I
             "--host-at), or something outside of the program."
         )
     if found.device is None:
-        yield "There is no device to delay here: what a device would be worth is not told."
+        yield "No device was found to delay: what one is worth was not measured."
 
 
 def _spread(paces: Paces) -> tuple[float, float]:
@@ -368,4 +373,4 @@ def _by_trace(
     if stands_for <= {DEVICE} and DEVICE not in worth:
         return named, "experiment doubted", "The experiment could not delay the device that the trace names."
     unsure = " The trace is not sure either." if by_trace.confidence == "low" else ""
-    return named, "trace doubted", f"Delays show otherwise; a millisecond saved is worth: {told}.{unsure}"
+    return named, "trace doubted", f"A millisecond saved is worth: {told}.{unsure}"

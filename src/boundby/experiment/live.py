@@ -62,6 +62,15 @@ class ProgramRun(Struct, frozen=True):
         """Whether all blocks were run."""
         return self.plan is not None and len(self.blocks) == len(self.plan.blocks)
 
+    @property
+    def why_nothing(self) -> ExperimentError:
+        """Of a program that ended well, and nothing was measured."""
+        if self.problem:
+            return ExperimentError(f"The experiment has failed: {self.problem}.", planning.MARK)
+        if self.plan is None:
+            return planning.nothing_found(self.told)
+        return ExperimentError("The program ended before anything was measured.", "Let it run for more steps.")
+
 
 def run(wanted: Wanted, *, say: Say, progress: Progress) -> ProgramRun:
     """Run the program to the end of the experiment, or its own.
@@ -82,13 +91,13 @@ def run(wanted: Wanted, *, say: Say, progress: Progress) -> ProgramRun:
         watched = Watched(Path(folder), wanted, say, progress)
         try:
             with _interrupts() as interrupts:
-                _watch(child, watched, interrupts)
+                was_ended = _watch(child, watched, interrupts)
         except BaseException:
             _end(child)
             raise
         watched.look()
         watched.close()
-        code = child.returncode
+        code = 0 if was_ended else child.returncode
         return ProgramRun(
             code if code >= 0 else 128 - code,
             watched.plan,
@@ -122,6 +131,7 @@ class Watched:
         self.told: Mapping[str, Any] | None = None
         self.problem = ""
         self.is_done = False
+        self.leaves = True
 
     def look(self) -> None:
         """Read what was added."""
@@ -136,6 +146,7 @@ class Watched:
                 self.problem = line["what"]
             elif kind == "done":
                 self.is_done = True
+                self.leaves = line["leaves"]
                 self._keep_losses(line)
 
     def close(self) -> None:
@@ -197,8 +208,11 @@ def costs(plan: BlockPlan) -> str:
     )
 
 
-def _watch(child: subprocess.Popen[bytes], watched: Watched, interrupts: list[int]) -> None:
-    """Until the program has ended. It gets Ctrl-C itself; a second one ends it."""
+def _watch(child: subprocess.Popen[bytes], watched: Watched, interrupts: list[int]) -> bool:
+    """Until the program has ended. It gets Ctrl-C itself; a second one ends it.
+
+    True: it was ended since the experiment was over.
+    """
     asked = 0.0
     while child.poll() is None:
         watched.look()
@@ -206,10 +220,12 @@ def _watch(child: subprocess.Popen[bytes], watched: Watched, interrupts: list[in
             _end(child)
         if watched.is_done and not watched._wanted.run_on:
             asked = asked or time.monotonic()
-            if time.monotonic() - asked > GRACE_S:
+            if not watched.leaves or time.monotonic() - asked > GRACE_S:
                 _end(child)
+                return True
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(LOOK_S)
+    return False
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

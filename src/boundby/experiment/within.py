@@ -61,7 +61,7 @@ def prove(
         watched.look()
     if watched.plan is None:
         raise planning.nothing_found(watched.told)
-    proof = judgement.judge(_name(step_function), watched.plan, watched.blocks, report)
+    proof = judgement.judge(_name(step_function), watched.plan, watched.blocks, report, (), watched.problem)
     if proof is None:
         why = f"The experiment ended before anything was measured. {watched.problem}".rstrip()
         raise planning.ExperimentError(why, "Give it more steps.")

@@ -136,6 +136,11 @@ class Conductor:
         patience = max(3 * int(self._plan.get("step_ns", 0)), 5_000_000)
         return time.perf_counter_ns() - self._last_ns > patience
 
+    @property
+    def _leaves(self) -> bool:
+        """Whether the program can be ended from here: only by its main thread."""
+        return self._ends_program and threading.current_thread() is threading.main_thread()
+
     def boundary(self, source: str, now_ns: int | None = None) -> None:
         """A step ends here, and the next begins."""
         if self._state == OVER or (self._pid is not None and self._pid != os.getpid()):
@@ -249,7 +254,7 @@ class Conductor:
         self._block = None
         self._last_ns = time.perf_counter_ns()
         if self._at == len(self._plan["blocks"]):
-            self.ledger.say("done", losses=[_number(loss) for loss in self.losses])
+            self.ledger.say("done", losses=[_number(loss) for loss in self.losses], leaves=self._leaves)
             self._state = OVER
             return
         self._state = DRAINING
@@ -307,7 +312,7 @@ class Conductor:
     def _leave(self) -> None:
         """The experiment is over: the program ends as it would by ``sys.exit()``, if that was asked for."""
         self._at = -1
-        if self._ends_program and threading.current_thread() is threading.main_thread():
+        if self._leaves:
             raise SystemExit(0)
 
     def ended(self) -> None:
