@@ -44,9 +44,14 @@ def document(proof: Proof) -> Document:
         f"boundby prove: {headline(proof)}",
         (Heading(headline(proof)), Paragraph(Span(proof.command, "code")), *map(Paragraph, _sentences(proof))),
         (
-            *section("Each part", worth, Paragraph(_reach(proof)), *doubts, id="worth", short="Worth"),
-            *section("What was tried", tried, id="tried"),
-            *section("What was measured, waits for a core left out", Table(_MEASURED, proof.conditions), id="measured"),
+            *section("Each part", worth, Paragraph(_reach(proof)), *doubts, id="worth"),
+            *section("What was tried", tried, id="tried", short="Tried"),
+            *section(
+                "What was measured, waits for a core left out",
+                Table(_MEASURED, proof.conditions),
+                id="measured",
+                short="Measured",
+            ),
         ),
     )
 
