@@ -10,13 +10,15 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import boundby
 from benchmarks.simulated.device import ModelledDevice
 
 #: name -> what sets the pace; milliseconds of the host, of a batch and of the device; steps that the device may lag.
+#: Batches come from a worker, unless parts take turns: a loader on the steps' own thread takes turns with the host.
 PROGRAMS = {
     "host": ("host", (6.0, 0.0, 2.0), 8),
     "input": ("input", (1.0, 6.0, 2.0), 8),
@@ -52,11 +54,23 @@ class Gpu:
         return wait
 
 
-def batches(ms: float) -> Iterator[int]:
-    """On the steps' own thread."""
-    for number in range(1_000_000):
-        time.sleep(ms / 1e3)
-        yield number
+@dataclass(frozen=True)
+class Batches:
+    """As a data set of torch, and as an iterable."""
+
+    ms: float
+
+    def __len__(self) -> int:
+        return 1_000_000
+
+    def __getitem__(self, number: int) -> int:
+        time.sleep(self.ms / 1e3)
+        return number
+
+    def by_worker(self) -> Any:
+        from torch.utils.data import DataLoader
+
+        return DataLoader(self, batch_size=None, num_workers=1)  # type: ignore[arg-type, unused-ignore]
 
 
 def main() -> int:
@@ -80,7 +94,7 @@ def main() -> int:
 
     proof = boundby.prove(
         step,
-        loader=batches(input_ms) if input_ms else None,
+        loader=None if not input_ms else Batches(input_ms) if limit == "serial" else Batches(input_ms).by_worker(),
         steps=options.steps,
         device=None if options.device == "cuda" else device,
     )

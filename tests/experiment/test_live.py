@@ -73,6 +73,13 @@ def test_a_loop_on_another_thread_is_ended_and_that_is_no_failure(tmp_path: Path
     assert json.loads(result.read_text())["steps"] >= 50
 
 
+def test_a_file_of_no_format_is_refused_before_anything_runs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["prove", "-o", str(tmp_path / "x.pdf"), "--", *_program(tmp_path, "print('ran')")]) == 2
+    shown = capfd.readouterr()
+    assert "Name it with one of .html .md .json .txt." in shown.err
+    assert "ran" not in shown.out
+
+
 def test_a_program_without_steps(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["prove", "--", *_program(tmp_path, "print('done')")]) == 2
     assert "The program showed no steps." in capfd.readouterr().err

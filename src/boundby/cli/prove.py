@@ -11,6 +11,7 @@ import click
 from boundby.cli import console, outcome
 from boundby.cli.console import View
 from boundby.cli.shared_options import FILE, PLAIN, json_option, output_option, view_options
+from boundby.model.errors import OutputError
 
 if TYPE_CHECKING:
     from boundby.results.proof import Removal
@@ -52,7 +53,7 @@ Exit codes: docs/exit-codes.md
 @click.option("--report", type=FILE, help="Hold the verdict of this report against the experiment.")
 @click.option("--run-on", is_flag=True, help="Let the program go on to its own end afterwards.")
 @json_option
-@output_option()
+@output_option("Write to this file (.html .md .json .txt say the format).")
 @view_options(*PLAIN)
 def prove(
     program: tuple[str, ...],
@@ -77,11 +78,13 @@ def prove(
     from boundby.document.proof_document import document
     from boundby.experiment import judgement, live, trials
     from boundby.experiment.inside.conductor import CACHED
-    from boundby.render.formats import BY_SUFFIX, drawn
+    from boundby.render.formats import drawn
     from boundby.results import saved, write
 
-    if output is not None:
-        write.check(output)
+    file = output if output is not None and output != Path("-") else None
+    kind = "json" if as_json else "terminal" if file is None else _format_of(file)
+    if file is not None:
+        write.check(file)
     trials.check(remedies)
     verdict = None if report is None else analyze(report)
     blocked = tuple(remedy for remedy in remedies if remedy == CACHED)
@@ -101,9 +104,18 @@ def prove(
             view.say(f"the program ended with {outcome.ending(ran.exit_code)} before anything was measured")
             return ran.exit_code
         raise ran.why_nothing
-    file = output if output is not None and output != Path("-") else None
-    kind = "json" if as_json else "terminal" if file is None else BY_SUFFIX.get(file.suffix, "terminal")
     surface = view.surface() if file is None else view.plain()
     text = saved.render(proof) if kind == "json" else drawn(document(proof), kind, surface)
     console.deliver(text, output, view, utf8=kind != "terminal")
     return ran.exit_code
+
+
+def _format_of(path: Path) -> str:
+    from boundby.render.formats import BY_SUFFIX
+
+    kind = BY_SUFFIX.get(path.suffix.lower())
+    if kind not in ("html", "markdown", "json", "terminal"):
+        raise OutputError(
+            f"The format of {path} cannot be told from its name.", "Name it with one of .html .md .json .txt."
+        )
+    return kind
