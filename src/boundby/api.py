@@ -295,6 +295,7 @@ class Analysis:
             regions=shown,
             what_if=self.what_if,
             unreliable=self.replayed.unreliable,
+            operators=self.stats.operators,
             findings=tuple(
                 finding
                 for finding in found

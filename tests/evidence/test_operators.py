@@ -10,10 +10,11 @@ from msgspec.structs import replace
 
 from boundby.attribution.timeline import Timeline, build_timeline
 from boundby.attribution.windows import parse_window
-from boundby.evidence.operators import is_operator, operators_of, source_of
+from boundby.evidence.operators import operators_of, source_of
 from boundby.readers import read_trace
 from boundby.trace.stacks import Backtraces, Frames, LazyBacktraces, StackEvents, StackSource
 from boundby.trace.tables import Trace
+from boundby.trace.vocabulary.operator_names import is_operator
 from tests.support.program import Program
 from tests.support.traces import trace_path
 

@@ -4,6 +4,7 @@ held, the backward pass beside the forward one, and work by the sizes of operato
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from msgspec import Struct
 from boundby.claims.limits import limit
 from boundby.document.blocks import clean
 from boundby.model import units
-from boundby.model.scale import LIST, SLIGHT, SMALL
+from boundby.model.scale import LIST, SLIGHT, SMALL, TABLE
 from boundby.results.report import Counters, DeviceReport, MemoryPoint, RegionReport, Report, Work
 from boundby.trace.vocabulary.range_names import BACKWARD
 
@@ -216,6 +217,38 @@ class WorkRow(Struct, frozen=True):
         return (name, self.work, self.rate, self.traffic, self.roofline)
 
 
+OPERATOR_COLUMNS = ("operator", "sizes", "calls", "time", "share", *WORK_COLUMNS[1:])
+#: Sizes of more characters lose their end: a list of hundreds of tensors is no shape to read.
+LONGEST_SIZES = 60
+
+
+def operator_rows(report: Report) -> list[tuple[str, ...]]:
+    """Operators with most kernel time, by the sizes of their inputs; as OPERATOR_COLUMNS."""
+    rows = []
+    for one in report.operators[:TABLE]:
+        sizes = _sizes(one.sizes)
+        sizes = sizes if len(sizes) <= LONGEST_SIZES else f"{sizes[:LONGEST_SIZES]} ..."
+        told = ("",) * 5 if one.work is None else _work_row((), one.work).cells("")
+        figures = units.count(one.calls), units.duration(one.total_ns), units.percent(one.share)
+        rows.append((one.name, sizes, *figures, *told[1:]))
+    return rows
+
+
+def _sizes(text: str) -> str:
+    """``8944x1024, 1024x2816``: those of tensors; of a list of tensors how many it holds."""
+    try:
+        told = json.loads(text) if text else []
+    except ValueError:
+        return text
+    shown = []
+    for size in told:
+        if size and all(isinstance(number, int) for number in size):
+            shown.append("x".join(map(str, size)))
+        elif size:
+            shown.append(f"{len(size)} tensors")
+    return ", ".join(shown)
+
+
 def work_title(report: Report) -> str:
     """What is known, and model FLOPs utilization; empty where nothing is."""
     whole = _whole(report)
@@ -253,6 +286,14 @@ def _whole(report: Report) -> Work | None:
     return root.work if root is not None and root.work is not None and root.work.known_ns else None
 
 
+def _operations(flops: int) -> str:
+    """``0.246 TFLOP``; empty of none."""
+    for unit, name in ((1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP")):
+        if flops >= unit / 100:
+            return f"{flops / unit:,.3g} {name}"
+    return f"{flops:,} FLOP" if flops else ""
+
+
 def _work_row(path: tuple[str, ...], work: Work) -> WorkRow:
     nearer = "compute" if (work.at_peak_ns or 0) >= (work.at_bandwidth_ns or 0) else "memory"
     roof = work.roofline_fraction
@@ -260,7 +301,7 @@ def _work_row(path: tuple[str, ...], work: Work) -> WorkRow:
     measured = "" if work.measured_bytes is None else " measured"
     return WorkRow(
         path,
-        f"{work.flops / 1e12:,.3g} TFLOP" if work.flops >= 1e10 else f"{work.flops / 1e9:,.3g} GFLOP",
+        _operations(work.flops),
         rate,
         f"{work.gb_per_s:,.0f} GB/s{measured}" if work.gb_per_s else "",
         "" if roof is None else f"{units.percent(roof)} ({nearer})",

@@ -77,6 +77,11 @@ def sections(report: Report, min_share: float | None = None) -> tuple[Section, .
             Paragraph(f"{peaks}." if peaks else "", "faint"),
             id="peaks",
         ),
+        *_folded(
+            "Operators by shape: kernel time, and the work that the sizes of inputs ask for",
+            _table(measurements.OPERATOR_COLUMNS, measurements.operator_rows(report)),
+            id="operators",
+        ),
         *_counters(report),
         *(
             part

@@ -26,7 +26,6 @@ from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleCont
 from boundby.evidence.feeders import FEEDING, is_held_by_input, keeps_up_with_steps, started_processes, workers
 from boundby.evidence.host_operators import operators_on_cpu
 from boundby.evidence.hotspots import UNKNOWN, Hotspot, are_sampled, hottest
-from boundby.evidence.operators import is_operator
 from boundby.evidence.pace import external_pace
 from boundby.evidence.paging import paged
 from boundby.model.arrays import (
@@ -53,6 +52,7 @@ from boundby.replay.predictor import MODEL_ERROR
 from boundby.results.report import Example
 from boundby.structure.found import is_found
 from boundby.trace.program import ProgramKind
+from boundby.trace.vocabulary.operator_names import is_operator
 from boundby.trace.vocabulary.range_names import INPUT_NAME
 
 #: What to advise of a thread that sleeps in a call which only lets time pass.

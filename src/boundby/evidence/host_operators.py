@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from boundby.evidence.context import Rows, RuleContext, once
-from boundby.evidence.operators import is_operator
 from boundby.model.arrays import marked
 from boundby.model.expressions import expression
+from boundby.trace.vocabulary.operator_names import is_operator
 
 # Operators that compute: others only make views, allocate or dispatch, and take microseconds wherever they run.
 _COMPUTES = expression(

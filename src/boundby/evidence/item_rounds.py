@@ -14,12 +14,12 @@ from boundby.attribution.regions import ROOT
 from boundby.evidence.context import RuleContext, SavingNs, once
 from boundby.evidence.device_work import SHORT_KERNEL_NS, device_work
 from boundby.evidence.launches import launches
-from boundby.evidence.operators import is_operator
 from boundby.model.arrays import is_any, median
 from boundby.model.causes import Cause
 from boundby.model.scale import HABIT, HALF, MOST
 from boundby.model.units import count
 from boundby.trace.vocabulary.cuda import CallClass
+from boundby.trace.vocabulary.operator_names import is_operator
 from boundby.trace.vocabulary.range_names import is_item
 
 

@@ -1,13 +1,6 @@
 """Which operator and which line of the program a CUDA call, and so a gap, comes from.
 
-An *operator range* is an NVTX range that a framework opens around one of its operators. By name (details such as
-``, seq = 12, op_id = 7, sizes = [...]`` folded away, see fold.py) these are
-
-- ``namespace::operator`` of PyTorch's namespaces: ``aten::nonzero``, ``c10d::allreduce_``, ``torchvision::nms``
-  (``emit_nvtx``, nsys ``--pytorch``, boundby's own operator ranges); of any where ``aten::`` ranges exist too,
-- the autograd engine's: ``autograd::engine::evaluate_function: MulBackward0``, and the node's own ``MulBackward0``,
-  ``torch::autograd::AccumulateGrad``, ``struct torch::autograd::CopySlices``.
-
+An *operator range* is an NVTX range that a framework opens around one of its operators (vocabulary/operator_names.py).
 *Library ranges* are those in the domain of a library that annotates itself (NCCL, cuBLAS, cuDNN, CUB, TensorRT, ...).
 They are neither operators nor the user's. Every other range is the user's: a module, a region, a step.
 """
@@ -22,24 +15,13 @@ from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import Timeline
 from boundby.evidence.looked import Looked
 from boundby.model.arrays import Int32Array, Int64Array, compact, factorize, unique
-from boundby.model.expressions import expression
 from boundby.model.intervals import NOTHING
 from boundby.results.report import CodeLine
 from boundby.trace.stacks import Backtraces, StackSource, describe_frame, is_plumbing, is_user_python, own_first
 from boundby.trace.tables import Trace
+from boundby.trace.vocabulary.operator_names import operator_names
 from boundby.trace.vocabulary.python import Frame
-from boundby.trace.vocabulary.range_names import fold_name, fold_names
 
-_OPERATOR = expression(
-    r"^(?:struct |class )?(?:aten|prims?|_?c10d?(?:_functional)?|nccl|torch\w*|quantized|fbgemm|xformers\w*"
-    # aten::nonzero, torch::autograd::AccumulateGrad
-    r"|flash_attn\w*|vllm|symm_mem|inductor|onednn|mkldnn\w*)::[A-Za-z_][\w.:]*$"
-    r"|^autograd::engine::evaluate_function:"
-    r"|^[A-Za-z_]\w*Backward\d*$"
-)
-# Other namespaces (custom operators) count where the trace shows that operators are annotated; a C++ program may well
-# name its own ranges so.
-_ANY_NAMESPACE = expression(r"^[a-z_]\w*(?:::[A-Za-z_][\w.]*)+$")
 # A Python stack taken at a call is stamped a little before or after it; no other call of the thread lies between.
 _PYTHON_SLACK_NS = 50_000
 
@@ -68,11 +50,6 @@ class Operators(Struct, frozen=True):
             found.append(self.names[self._name_of_range[row]])
             row = int(self._enclosing[row])
         return tuple(found)
-
-
-def is_operator(name: str) -> bool:
-    """True for the name of an operator range, folded or not."""
-    return bool(_OPERATOR.match(fold_name(name)))
 
 
 def operators_of(timeline: Timeline) -> Operators:
@@ -129,22 +106,9 @@ def _without_operators(timeline: Timeline) -> Operators:
 def _operator_names(trace: Trace, is_of_library: npt.NDArray[np.bool_]) -> tuple[tuple[str, ...], Int32Array]:
     """Folded operator names, and which of them each range is (-1: none). Each distinct text is looked at once."""
     used = unique(trace.ranges.name)
-    folded = fold_names([trace.names[number] for number in used.tolist()])
-    distinct = set(folded)
-    annotated = any(name.startswith("aten::") for name in distinct)
-    known = {fold_name(name) for name in trace.operator_names}
-    names = tuple(
-        sorted(
-            {
-                name
-                for name in distinct
-                if _OPERATOR.match(name) or (annotated and _ANY_NAMESPACE.match(name)) or name in known
-            }
-        )
-    )
-    index = {name: number for number, name in enumerate(names)}
+    names, number = operator_names([trace.names[name] for name in used.tolist()], trace.operator_names)
     of_name = np.full(len(trace.names) + 1, NOTHING, np.int32)
-    of_name[used] = [index.get(name, NOTHING) for name in folded]
+    of_name[used] = number
     return names, np.where(is_of_library, NOTHING, of_name[trace.ranges.name]).astype(np.int32)
 
 

@@ -164,6 +164,7 @@ _ROWS = (
     Format("github", (".github.txt",), _annotations, between="", after_profile=False),
     Format("csv", (".csv",), _csv, between=None),
     Format("kernels-csv", (".kernels.csv",), partial(_csv, table="kernels"), between=None),
+    Format("operators-csv", (".operators.csv",), partial(_csv, table="operators"), between=None),
     Format("counters-csv", (".counters.csv",), partial(_csv, table="counters"), between=None),
     Format("calls-csv", (".calls.csv",), partial(_csv, table="calls"), between=None),
     Format(

@@ -174,6 +174,19 @@ class Work(Struct, frozen=True):
         return None if self.at_best_ns is None or not self.known_ns else self.at_best_ns / self.known_ns
 
 
+class OperatorShape(Struct, frozen=True):
+    """All calls of one operator with inputs of the same sizes and types."""
+
+    name: str
+    sizes: Annotated[str, "Of its inputs, a JSON list of one place each; empty: not told."]
+    types: Annotated[str, "Of its inputs; empty: not told."]
+    calls: Annotated[Natural, "That launched a kernel."]
+    kernels: Annotated[Natural, "What they launched."]
+    total_ns: Annotated[Natural, "Kernel time."]
+    share: Annotated[NonNegative, "Of all kernel time."]
+    work: Annotated[Work | None, "What these calls have to do, and the device's peak; null: not known."] = None
+
+
 WorkDone = Annotated[Work | None, LATER, NO_COLUMN, "Work by the sizes of inputs; null where they are not told."]
 
 
@@ -1060,6 +1073,12 @@ class Report(Saved, Viewed, Struct, frozen=True, kw_only=True):
         str | None, LATER, "Why the trace cannot be replayed to be trusted, so that nothing is predicted; null: it can."
     ] = None
 
+    operators: Annotated[
+        tuple[OperatorShape, ...],
+        LATER,
+        "By the sizes of their inputs, most kernel time first; one table of them.",
+    ] = ()
+
     def __repr__(self) -> str:
         """One line; ``print`` shows the screen."""
         bounds = [f"GPU {device.id} {device.verdict.bound} ({device.verdict.confidence})" for device in self.devices]
@@ -1098,6 +1117,12 @@ class Report(Saved, Viewed, Struct, frozen=True, kw_only=True):
         from boundby.results.flat_tables import frame
 
         return frame(self, "kernels")
+
+    def operators_frame(self) -> pd.DataFrame:
+        """One row per operator and sizes of its inputs, most kernel time first, as a pandas frame (needs pandas)."""
+        from boundby.results.flat_tables import frame
+
+        return frame(self, "operators")
 
     def calls_frame(self) -> pd.DataFrame:
         """The same of CUDA API calls, what they waited included."""

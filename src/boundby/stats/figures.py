@@ -18,6 +18,7 @@ from boundby.results.report import (
     DeviceCounters,
     Meanwhile,
     Memory,
+    OperatorShape,
     Payload,
     RegionMemory,
     Top,
@@ -47,7 +48,8 @@ from boundby.stats.host import (
 )
 from boundby.stats.instances import RegionSpread, Series, host_series, payloads, projected_series, region_spread
 from boundby.stats.memory import memory_of
-from boundby.stats.work import backward_kernels, works
+from boundby.stats.operator_shapes import operators_by_shape
+from boundby.stats.work import backward_kernels, worked_calls, works
 
 Int = npt.NDArray[np.int64]
 
@@ -72,6 +74,7 @@ class Figures(Struct, frozen=True):
     top_calls: list[tuple[Top, ...]]
     missing: Missing
     works: list[Work | None]
+    operators: tuple[OperatorShape, ...]
     device_memory: dict[int, Memory]  # by index into Trace.gpus
     memory: list[RegionMemory | None]
     device_counters: dict[int, DeviceCounters]  # by index into Trace.gpus
@@ -108,6 +111,7 @@ def measure(timeline: Timeline) -> Figures:
     launched = counted[timeline.projected_end_ns[counted] >= timeline.projected_start_ns[counted]]
     projected = (timeline.projected_end_ns - timeline.projected_start_ns)[launched]
     shown = calls_by_name(timeline, calls_in_windows(timeline, of_devices=True))
+    worked = worked_calls(timeline)
     open_instances = np.zeros(len(regions), np.int64)
     np.add.at(open_instances, regions.of_range[counted[ranges.is_open[counted]]], 1)
     return Figures(
@@ -129,7 +133,8 @@ def measure(timeline: Timeline) -> Figures:
         missing=_missing(timeline),
         preempted_ns=_of_accounts(timeline, preempted),
         unwoken_ns=_of_accounts(timeline, unwoken),
-        works=works(timeline, counters),
+        works=works(timeline, worked, counters),
+        operators=operators_by_shape(timeline, worked),
         device_memory=device_memory,
         memory=memory,
         device_counters=device_counters,

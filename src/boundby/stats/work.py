@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 from msgspec.structs import replace
 
 from boundby.attribution.timeline import Timeline
@@ -30,10 +31,36 @@ Float = npt.NDArray[np.float64]
 _SIZES = expression(r"\bsizes = (\[.*\])(?:, input_op_ids|$)")
 
 
-def works(timeline: Timeline, counters: Sequence[Counters | None]) -> list[Work | None]:
+class WorkedCalls(Struct, frozen=True):
+    """The calls of operators whose work is known: the range of each, and its work in six columns (`worked_calls`)."""
+
+    rows: Int  # of Trace.ranges
+    columns: Float
+    around: Int  # per operation: the range of the call that it works for; NOTHING
+    is_counted: npt.NDArray[np.bool_]  # per operation: a kernel inside the windows that does not communicate
+    has_peak: bool
+
+    def work(self, columns: npt.NDArray[np.int64], known_ns: int, kernels_ns: int) -> Work | None:
+        """Of calls whose columns come to this sum; None where nothing is known."""
+        flops, matmul, moved, at_peak, at_bandwidth, at_best = columns.tolist()
+        if not known_ns:
+            return None
+        return Work(
+            flops=flops,
+            matmul_flops=matmul,
+            bytes=moved,
+            known_ns=known_ns,
+            kernels_ns=kernels_ns,
+            at_peak_ns=at_peak if self.has_peak else None,
+            at_bandwidth_ns=at_bandwidth if self.has_peak else None,
+            at_best_ns=at_best if self.has_peak else None,
+        )
+
+
+def works(timeline: Timeline, calls: WorkedCalls | None, counters: Sequence[Counters | None]) -> list[Work | None]:
     """Of each region, with its descendants; None where nothing is known of its kernels. ``counters``: of each region;
     they tell the traffic of memory where they were sampled."""
-    found, bandwidths = _works(timeline), {gpu.memory_gb_per_s if gpu else None for gpu in _used_peaks(timeline)}
+    found, bandwidths = _works(timeline, calls), {gpu.memory_gb_per_s if gpu else None for gpu in _used_peaks(timeline)}
     if len(bandwidths) != 1 or None in bandwidths:  # of unlike devices nobody knows whose traffic a mean is
         return found
     (bandwidth,) = bandwidths
@@ -54,14 +81,14 @@ def _measured(work: Work | None, counters: Counters | None, bandwidth: float) ->
     return replace(work, measured_bytes=moved, at_bandwidth_ns=at_bandwidth_ns, at_best_ns=at_best_ns)
 
 
-def _works(timeline: Timeline) -> list[Work | None]:
+def worked_calls(timeline: Timeline) -> WorkedCalls | None:
+    """None where the work of none is known."""
     tree, trace = timeline.ownership.regions, timeline.trace
-    nothing: list[Work | None] = [None] * len(tree)
     told, of_range = _work_of_ranges(trace)
     if not told:
-        return nothing
+        return None
     operations = trace.operations
-    nearest = _nearest(tree.range_parent, of_range >= 0)
+    nearest = nearest_range(tree.range_parent, of_range >= 0)
     windows = {device.index: (device.low_ns, device.high_ns) for device in timeline.devices}
     low, high = (
         np.array([windows.get(number, (0, 0))[side] for number in range(len(trace.gpus))] or [0], np.int64)[
@@ -71,7 +98,6 @@ def _works(timeline: Timeline) -> list[Work | None]:
     )
     inside = (operations.start_ns >= low) & (operations.start_ns < high)
     is_kernel = (operations.kind <= OpKind.GRAPH) & ~operations.is_communication & inside
-    duration = operations.end_ns - operations.start_ns
     around = np.append(nearest, NOTHING)[timeline.launch_range]
     known = np.flatnonzero(is_kernel & (around >= 0))
     # Each call of an operator once, on the device of the first of its kernels.
@@ -80,16 +106,16 @@ def _works(timeline: Timeline) -> list[Work | None]:
     kinds = np.append(trace.kernel_kind, KernelKind.OTHER)[operations.name]
     peaks = [_peaks(trace, device) for device in range(len(trace.gpus))]
     # Operations, those of matrix products, bytes, ns at the peak, at the bandwidth, the longer of both.
-    columns = np.zeros((len(tree), 6), np.float64)
+    columns = np.zeros((len(rows), 6), np.float64)
     matmul_kernel = _matmul_kernels(known, around, kinds)
-    for row, operation in zip(rows.tolist(), first.tolist(), strict=True):
+    for place, (row, operation) in enumerate(zip(rows.tolist(), first.tolist(), strict=True)):
         work, gpu = told[of_range[row]], peaks[int(operations.device[operation])]
         peak = _peak(gpu, work, int(matmul_kernel.get(row, KernelKind.OTHER)))
         bandwidth = gpu.memory_gb_per_s if gpu else None
         at_peak = work.flops / peak / 1e3 if peak else 0.0  # 1e12 a second are 1e3 a nanosecond
         at_bandwidth = (work.bytes or 0) / bandwidth if bandwidth else 0.0  # GB/s: bytes a nanosecond
         matmul = work.flops if work.is_matmul else 0
-        columns[tree.of_range[row]] += (
+        columns[place] = (
             work.flops,
             matmul,
             work.bytes or 0,
@@ -97,28 +123,25 @@ def _works(timeline: Timeline) -> list[Work | None]:
             at_bandwidth,
             max(at_peak, at_bandwidth),
         )
+    return WorkedCalls(rows, columns, around, is_kernel, any(gpu is not None for gpu in peaks))
+
+
+def _works(timeline: Timeline, calls: WorkedCalls | None) -> list[Work | None]:
+    tree, operations = timeline.ownership.regions, timeline.trace.operations
+    if calls is None:
+        return [None] * len(tree)
+    duration = operations.end_ns - operations.start_ns
+    columns = np.zeros((len(tree), calls.columns.shape[1]), np.float64)
+    np.add.at(columns, tree.of_range[calls.rows], calls.columns)
     counted = np.rint(columns).astype(np.int64)
+    is_kernel, around = calls.is_counted, calls.around
+    known = np.flatnonzero(is_kernel & (around >= 0))
     covered = np.zeros(len(tree), np.int64)
     np.add.at(covered, tree.of_range[around[known]], duration[known])
     kernels = np.zeros(len(tree), np.int64)
     np.add.at(kernels, timeline.launch_region[is_kernel], duration[is_kernel])
     summed, covered, kernels = tree.accumulate(counted), tree.accumulate(covered), tree.accumulate(kernels)
-    has_peak = any(gpu is not None for gpu in peaks)
-    return [
-        Work(
-            flops=int(summed[region, 0]),
-            matmul_flops=int(summed[region, 1]),
-            bytes=int(summed[region, 2]),
-            known_ns=int(covered[region]),
-            kernels_ns=int(kernels[region]),
-            at_peak_ns=int(summed[region, 3]) if has_peak else None,
-            at_bandwidth_ns=int(summed[region, 4]) if has_peak else None,
-            at_best_ns=int(summed[region, 5]) if has_peak else None,
-        )
-        if covered[region]
-        else None
-        for region in range(len(tree))
-    ]
+    return [calls.work(summed[region], int(covered[region]), int(kernels[region])) for region in range(len(tree))]
 
 
 def _work_of_ranges(trace: Trace) -> tuple[list[operator_work.LeastWork], Int]:
@@ -148,8 +171,18 @@ def _work_of_ranges(trace: Trace) -> tuple[list[operator_work.LeastWork], Int]:
     return told, of_range
 
 
-def _nearest(parent: Int, has_work: npt.NDArray[np.bool_]) -> Int:
-    """Of each range the innermost at or around it that has work; NOTHING."""
+def sizes_of(trace: Trace, row: int) -> tuple[str, str]:
+    """The sizes and types of an operator's inputs, as its range tells them, without spaces; "" where it does not."""
+    number = int(trace.ranges.arguments[row])
+    if number >= 0:
+        told = trace.arguments[number]
+        return "".join(told.sizes.split()), "".join(told.types.split())
+    match = _SIZES.search(trace.names[trace.ranges.name[row]])
+    return ("".join(match[1].split()) if match else "", "")
+
+
+def nearest_range(parent: Int, has_work: npt.NDArray[np.bool_]) -> Int:
+    """Of each range the innermost at or around it that has work (or what else is asked for); NOTHING."""
     found = np.full(len(parent) + 1, NOTHING, np.int64)
     depth = depths(parent)
     order = np.argsort(depth, kind="stable")
