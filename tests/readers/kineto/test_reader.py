@@ -317,6 +317,25 @@ def test_memory_is_told_by_region_and_over_time(tmp_path: Path) -> None:
     assert "peak 1.90 kB in use (4.10 kB reserved)" in terminal.render(report)
 
 
+@pytest.mark.parametrize(("agents", "visible"), [((2,), (0,)), ((9, 4), (0, 1)), ((2,), (2,))])
+def test_memory_of_amd_is_that_of_the_gpu_that_pytorch_sees(
+    agents: tuple[int, ...], visible: tuple[int, ...], tmp_path: Path
+) -> None:
+    """Operations are on agent 2 (the CPUs are agents, too); PyTorch allocates on GPU 0, which is the same."""
+    made = Kineto()
+    for place, agent in enumerate(agents):
+        made.launch(20 + 9 * place, 1 + place)
+        made.kernel(30 + 90 * place, 50, 1 + place, device=agent)
+    for number in visible:
+        told = {"Total Allocated": 100 * (number + 1), "Total Reserved": 4_096, "Bytes": 100, "Addr": 1}
+        made.event("cpu_instant_event", "[memory]", 40, 0, ph="i", args={**told, "Device Id": number, "Device Type": 1})
+    found = {device.id: device.memory for device in boundby.analyze(made.write(tmp_path / "amd.json")).devices}
+    for number, agent in zip(visible, sorted(agents), strict=True):
+        memory = found[agent]
+        assert memory is not None
+        assert memory.peak_bytes == 100 * (number + 1)
+
+
 def test_backward_is_told_beside_its_forward(tmp_path: Path) -> None:
     made = Kineto()
     made.event("user_annotation", "net", 0, 40)

@@ -39,7 +39,7 @@ from boundby.readers.kineto.columns import (
     Columns,
     kinds_of,
 )
-from boundby.readers.kineto.gpu_events import devices_of, gpu_operations
+from boundby.readers.kineto.gpu_events import KinetoGpus, devices_of, gpu_operations
 from boundby.readers.sanitize import CORRELATIONS, MOST_BYTES, MOST_TIME_NS, Raw, sanitize
 from boundby.trace.facts import PYTORCH, Captured, Cycle, TraceWarning
 from boundby.trace.stacks import NO_BACKTRACES, LazyBacktraces
@@ -151,8 +151,7 @@ def build(events: JsonEvents, shown: Path, path: str) -> Trace:
     overheads = _overheads(columns, raw[OVERHEADS], calls)
     operators = unique(columns.name(events.name[columns.kind == OPERATOR])).tolist()
     points = _points(columns, raw[SYNCS], process_of, device.gpus.of(devices_of(columns, raw[SYNCS]["row"])))
-    device_of_memory = device.gpus.of(columns.number("Device Id", raw[MEMORY_EVENTS]["row"]))
-    memory = _memory(columns, raw[MEMORY_EVENTS], device_of_memory)
+    memory = _memory(columns, raw[MEMORY_EVENTS], device.gpus)
     names, kind = columns.names, device.operations.kind
     trace = Trace(
         path=path,
@@ -476,7 +475,7 @@ def _points(
     ).sorted()
 
 
-def _memory(columns: Columns, raw: Raw, device: Int32Array) -> MemoryPoints:
+def _memory(columns: Columns, raw: Raw, gpus: KinetoGpus) -> MemoryPoints:
     rows = raw["row"]
     on_host = columns.number("Device Type", rows) == _HOST
     delta = columns.within("Bytes", rows, -MOST_BYTES, MOST_BYTES, 0)
@@ -484,6 +483,7 @@ def _memory(columns: Columns, raw: Raw, device: Int32Array) -> MemoryPoints:
         columns.within(f"Total {what}", rows, 0, MOST_BYTES, 0) for what in ("Allocated", "Reserved")
     )
     thread = raw["globalTid"].astype(np.int32)
-    where = np.where(on_host, np.int32(-1), device)
+    where = np.full(len(rows), -1, np.int32)
+    where[~on_host] = gpus.of_visible(columns.number("Device Id", rows[~on_host]))
     address = columns.within("Addr", rows, 0, MOST_TIME_NS, -1)
     return MemoryPoints(where, raw["start"], thread, delta, allocated, reserved, address).sorted()

@@ -58,6 +58,15 @@ class KinetoGpus(NamedTuple):
         found = [self.place.get(number, -1) for number in used.tolist()]
         return np.array(found or [0], np.int32)[inverse.reshape(-1)]
 
+    def of_visible(self, device: Int64Array) -> Int32Array:
+        """The GPU of each number that PyTorch has for it; -1: none. On AMD operations have the numbers of agents, and
+        PyTorch counts the GPUs that it sees: the same ones in the same order, where they are equally many."""
+        visible, working = unique(device).tolist(), [gpu.id for gpu in self.info if gpu.used]
+        if set(visible) <= set(self.place) or len(visible) != len(working):
+            return self.of(device)
+        agent = dict(zip(visible, sorted(working), strict=True))
+        return self.of(np.array([agent[number] for number in device.tolist()], np.int64))
+
 
 class KinetoDevice(NamedTuple):
     """All that is told of devices."""
