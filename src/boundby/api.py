@@ -296,6 +296,7 @@ class Analysis:
             what_if=self.what_if,
             unreliable=self.replayed.unreliable,
             operators=self.stats.operators,
+            collectives=self.stats.collectives,
             findings=tuple(
                 finding
                 for finding in found

@@ -234,6 +234,27 @@ def operator_rows(report: Report) -> list[tuple[str, ...]]:
     return rows
 
 
+COLLECTIVE_COLUMNS = ("collective", "message", "ranks", "count", "time", "median", "fastest", "speed", "waiting")
+
+
+def collective_rows(report: Report) -> list[tuple[str, ...]]:
+    """Collectives of which the size is told, most time first; as COLLECTIVE_COLUMNS."""
+    return [
+        (
+            one.name,
+            units.size(one.bytes),
+            "" if one.ranks is None else units.count(one.ranks),
+            units.count(one.count),
+            units.duration(one.total_ns),
+            units.duration(one.median_ns),
+            units.duration(one.fastest_ns),
+            units.bandwidth(one.gb_per_s * 1e9),
+            units.percent(one.waiting_ns / one.total_ns) if one.total_ns else "",
+        )
+        for one in report.collectives
+    ]
+
+
 def _sizes(text: str) -> str:
     """``8944x1024, 1024x2816``: those of tensors; of a list of tensors how many it holds."""
     try:

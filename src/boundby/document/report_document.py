@@ -82,6 +82,11 @@ def sections(report: Report, min_share: float | None = None) -> tuple[Section, .
             _table(measurements.OPERATOR_COLUMNS, measurements.operator_rows(report)),
             id="operators",
         ),
+        *_folded(
+            "Collectives by size: speed, and what at least is waiting for other ranks",
+            _table(measurements.COLLECTIVE_COLUMNS, measurements.collective_rows(report)),
+            id="collectives",
+        ),
         *_counters(report),
         *(
             part

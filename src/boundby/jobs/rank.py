@@ -54,18 +54,6 @@ _NAMED = re.compile(r"rank[-_. ]?(\d+)", re.IGNORECASE)
 _DEPTH = 3
 #: A call of message passing of the host counts from this length on.
 _SHORTEST_NS = 1_000
-_BYTES = {
-    "double": 8,
-    "float": 4,
-    "half": 2,
-    "bfloat16": 2,
-    "long": 8,
-    "int": 4,
-    "short": 2,
-    "char": 1,
-    "byte": 1,
-    "bool": 1,
-}
 
 
 def summarise(trace: Trace, name: str) -> list[RankSummary]:
@@ -326,18 +314,14 @@ def _device_meetings(
     mine = np.flatnonzero(table.is_communication & (table.end_ns > table.start_ns))
     told = trace.collectives
     row = table.collective[mine]
-    of_group, of_name, dtype, sequence = (
-        pick(column, row, UNKNOWN) for column in (told.group, told.name, told.dtype, told.sequence)
-    )
-    elements = np.maximum(pick(told.elements_in, row, UNKNOWN), pick(told.elements_out, row, UNKNOWN))
-    is_told = pick(told.elements_in, row, UNKNOWN) >= 0
+    of_group, of_name, sequence = (pick(column, row, UNKNOWN) for column in (told.group, told.name, told.sequence))
     # A few kinds of collectives happen thousands of times: what names say is asked once for each.
     node = pick(trace.graph_nodes.node, table.node[mine], UNKNOWN)
-    distinct, at = factorize(of_group, of_name, table.name[mine], dtype, node)
-    group_of, kind_of, width_of = (np.zeros(len(distinct), kind) for kind in (np.int32, np.int32, np.int64))
+    distinct, at = factorize(of_group, of_name, table.name[mine], node)
+    group_of, kind_of = np.zeros(len(distinct), np.int32), np.zeros(len(distinct), np.int32)
     in_graphs: dict[str, int] = {}
     for place in np.argsort(distinct[:, -1], kind="stable").tolist():
-        process_group, named, name, data_type, of_node = distinct[place].tolist()
+        process_group, named, name, of_node = distinct[place].tolist()
         shape = _KERNEL.search(trace.names[name]) if name >= 0 else None
         text = trace.names[named] if named >= 0 else shape[1] if shape else "collective"
         known = trace.process_groups[process_group] if process_group >= 0 else None
@@ -347,8 +331,7 @@ def _device_meetings(
             group = RankGroup(f"{kind} {nth} of a graph")
         group_of[place] = groups.setdefault(group, len(groups))
         kind_of[place] = kinds.setdefault(kind, len(kinds))
-        width_of[place] = _BYTES.get(trace.names[data_type].lower(), 1) if data_type >= 0 else 1
-    size = np.where(is_told, elements * width_of[at], UNKNOWN)
+    size = pick(trace.collective_bytes, row, UNKNOWN)
     start, end = table.start_ns[mine], table.end_ns[mine]
     needed = _needed(timeline, device, mine)
     return Meetings(

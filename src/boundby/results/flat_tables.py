@@ -15,7 +15,16 @@ from boundby.model.causes import CAUSE_KEYS
 from boundby.model.errors import UserError
 from boundby.model.scale import HALF
 from boundby.results.codec import BY_CAUSE, ColumnMark, Flat, Getter, Member, members, to_plain, valid
-from boundby.results.report import Counters, DeviceReport, Finding, OperatorShape, RegionReport, Report, ThreadReport
+from boundby.results.report import (
+    CollectiveSize,
+    Counters,
+    DeviceReport,
+    Finding,
+    OperatorShape,
+    RegionReport,
+    Report,
+    ThreadReport,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +38,7 @@ _KINDS: Mapping[str, type[Any]] = {
     "regions": RegionReport,
     "findings": Finding,
     "operators": OperatorShape,
+    "collectives": CollectiveSize,
 }
 #: Of each region (the root holds the total) the names with most time, and the columns of a row of them.
 _SUMS: Mapping[str, Getter] = {"kernels": attrgetter("kernels.top"), "calls": attrgetter("api.top")}
@@ -42,8 +52,9 @@ _OF_COUNTERS: Mapping[str, type] = {"device": int, "name": str, "total_ns": int}
 
 
 def columns(table: str) -> Mapping[str, type]:
-    """Column -> type, in order, of ``devices``, ``threads``, ``regions``, ``findings``, ``operators``, ``kernels``,
-    ``calls`` or ``counters``. Every column may hold None where the trace lacks the data."""
+    """Column -> type, in order, of ``devices``, ``threads``, ``regions``, ``findings``, ``operators``,
+    ``collectives``, ``kernels``, ``calls`` or ``counters``. Every column may hold None where the trace lacks the
+    data."""
     if table in _SUMS:
         return _OF_SUMS
     if table == _COUNTERS:
@@ -53,8 +64,8 @@ def columns(table: str) -> Mapping[str, type]:
 
 
 def rows(report: Report, table: str) -> list[Row]:
-    """One row per device, thread, region (the root included), finding (in rank order), shape of an operator, or name of
-    a kernel or call in a region, with ``columns(table)``."""
+    """One row per device, thread, region (the root included), finding (in rank order), shape of an operator, size of a
+    collective, or name of a kernel or call in a region, with ``columns(table)``."""
     if table in _SUMS:
         return [
             {

@@ -187,6 +187,22 @@ class OperatorShape(Struct, frozen=True):
     work: Annotated[Work | None, "What these calls have to do, and the device's peak; null: not known."] = None
 
 
+class CollectiveSize(Struct, frozen=True):
+    """All collectives of one kind among as many ranks with messages of one size."""
+
+    name: Annotated[str, "As the trace has it: allreduce, _allgather_base."]
+    ranks: Annotated[Natural | None, "In the group; null: not told."]
+    bytes: Annotated[Natural, "Of a message: the larger of what goes in and what comes out."]
+    count: Annotated[Natural, "How many."]
+    total_ns: Annotated[Natural, "Sum of their durations, waiting for other ranks included."]
+    median_ns: Annotated[NonNegative, "Median."]
+    fastest_ns: Annotated[Natural, "Shortest."]
+    gb_per_s: Annotated[NonNegative, "Bytes (1e9) of a message a second, at the median."]
+    waiting_ns: Annotated[
+        Natural, "At least so much of total_ns is waiting: beyond the fastest message as large or larger."
+    ]
+
+
 WorkDone = Annotated[Work | None, LATER, NO_COLUMN, "Work by the sizes of inputs; null where they are not told."]
 
 
@@ -1077,6 +1093,10 @@ class Report(Saved, Viewed, Struct, frozen=True, kw_only=True):
         tuple[OperatorShape, ...],
         LATER,
         "By the sizes of their inputs, most kernel time first; one table of them.",
+    ] = ()
+
+    collectives: Annotated[
+        tuple[CollectiveSize, ...], LATER, "By kind and size of message, most time first; none where no size is told."
     ] = ()
 
     def __repr__(self) -> str:

@@ -13,6 +13,7 @@ from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import group_counts
 from boundby.model.causes import CAUSES
 from boundby.results.report import (
+    CollectiveSize,
     Copies,
     Counters,
     DeviceCounters,
@@ -24,6 +25,7 @@ from boundby.results.report import (
     Top,
     Work,
 )
+from boundby.stats.collectives import collectives_by_size
 from boundby.stats.counters import metrics_of
 from boundby.stats.device_figures import (
     KernelFigures,
@@ -75,6 +77,7 @@ class Figures(Struct, frozen=True):
     missing: Missing
     works: list[Work | None]
     operators: tuple[OperatorShape, ...]
+    collectives: tuple[CollectiveSize, ...]
     device_memory: dict[int, Memory]  # by index into Trace.gpus
     memory: list[RegionMemory | None]
     device_counters: dict[int, DeviceCounters]  # by index into Trace.gpus
@@ -135,6 +138,7 @@ def measure(timeline: Timeline) -> Figures:
         unwoken_ns=_of_accounts(timeline, unwoken),
         works=works(timeline, worked, counters),
         operators=operators_by_shape(timeline, worked),
+        collectives=collectives_by_size(timeline),
         device_memory=device_memory,
         memory=memory,
         device_counters=device_counters,

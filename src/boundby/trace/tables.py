@@ -270,6 +270,15 @@ class CollectiveTable(ColumnTable, frozen=True):
     uneven_percent: Int64Array  # of a collective of split sizes: the largest split, in percent of their mean
 
 
+#: Bytes of an element, by the name that PyTorch has for its type, in small letters.
+_BYTES_EACH = {
+    **dict.fromkeys(("double", "long"), 8),
+    **dict.fromkeys(("float", "int"), 4),
+    **dict.fromkeys(("half", "bfloat16", "short"), 2),
+    **dict.fromkeys(("char", "byte", "bool"), 1),
+}
+
+
 class GraphNodes(ColumnTable, frozen=True):
     """The nodes of CUDA graphs that operations ran for, in ascending order of process and node."""
 
@@ -644,6 +653,15 @@ class Trace(Struct, frozen=True, dict=True):
     machine: HostMachine = HostMachine()
     last_words: LastWords | None = None  # of the program, where who ran it heard them
     exit_code: int | None = None  # of the program, as a shell has it; None: not known
+
+    @cached_property
+    def collective_bytes(self) -> Int64Array:
+        """The size of each collective's message, the larger of what goes in and comes out; -1: not told."""
+        told = self.collectives
+        each = np.array([_BYTES_EACH.get(name.lower(), 1) for name in self.names] or [1], np.int64)
+        width = pick(each, told.dtype, 1)
+        found: Int64Array = np.where(told.elements_in >= 0, np.maximum(told.elements_in, told.elements_out) * width, -1)
+        return found
 
     @property
     def main_cycle(self) -> Cycle | None:
