@@ -50,7 +50,7 @@ def collectives_by_size(timeline: Timeline) -> tuple[CollectiveSize, ...]:
             total_ns=int(total[at]),
             median_ns=float(median[at]),
             fastest_ns=int(fastest[at]),
-            gb_per_s=round(size / float(median[at]), 3),
+            gb_per_s=size / float(median[at]),
             waiting_ns=int(waiting[at]),
         )
         for at, (name, ranks, size) in enumerate(keys.tolist())
