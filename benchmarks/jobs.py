@@ -8,6 +8,7 @@ With a log a run that was stopped goes on where it was; what it says is of all j
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -59,8 +60,8 @@ def outcome(seed: int, large: int, *, is_healthy: bool) -> dict[str, Any]:
     job = draw(seed, plants, large=seed % large == large - 1)
     made = summaries(job, simulate(job))
     aligned = align(made)
-    diagnosis, _ = diagnose(made, aligned)
-    diagnosis = replace(diagnosis, culprits=tuple(folded(diagnosis.culprits, [one.host for one in made])))
+    diagnosis, seen = diagnose(made, aligned)
+    diagnosis = replace(diagnosis, culprits=tuple(folded(diagnosis.culprits, seen)))
     balance = next(one.length_ns for one in diagnosis.what_if if one.scenario == "balance")
     expected, found = {planted(job, plant) for plant in job.plants}, named(diagnosis)
     told = {
@@ -119,6 +120,7 @@ def main() -> int:
     parser.add_argument("--large", type=int, default=20, help="one in so many jobs has 128 ranks or more")
     parser.add_argument("--log", type=Path, help="one line of JSON a job")
     chosen = parser.parse_args()
+    gc.set_threshold(1_000_000, 50, 50)  # a simulated job is many small things that all live as long as it does
     log: Path | None = chosen.log
     lines = log.read_text(encoding="utf-8").splitlines() if log is not None and log.exists() else []
     outcomes = [json.loads(line) for line in lines]

@@ -13,6 +13,7 @@ import contextlib
 import math
 import random
 from collections.abc import Generator, Iterator, Sequence
+from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -534,7 +535,8 @@ class _Rank:
                     self.spend("sleep", job.checkpoint_ns)
 
 
-def simulate(job: Job) -> list[RankRun]:
+@lru_cache(maxsize=4)
+def simulate(job: Job) -> tuple[RankRun, ...]:
     """Run a job; what each rank did, on its own clock."""
     book: _Book = {}
     ranks = [_Rank(job, number, book) for number in range(job.ranks)]
@@ -554,7 +556,7 @@ def simulate(job: Job) -> list[RankRun]:
         clock = random.Random(f"clock {job.seed} {job.host(rank.run.rank) if job.host_size > 1 else rank.run.rank}")
         rank.run.offset_ns = clock.uniform(-job.clock_ns, job.clock_ns)
         rank.run.drift = clock.uniform(-job.drift, job.drift)
-    return [rank.run for rank in ranks]
+    return tuple(rank.run for rank in ranks)
 
 
 def _cut(run: RankRun, job: Job) -> None:

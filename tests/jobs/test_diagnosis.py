@@ -131,10 +131,17 @@ def test_a_step_of_which_the_begin_is_missing_hides_no_culprit(job: Job) -> None
         6_400_110,  # pauses of two ranks, each of which makes the other's usual
         6_400_134,  # a rank of a slow machine that pauses, too
         6_100_045,  # clocks that drift while few collectives tell who meets whom
+        7_000_068,  # both ranks pause in the same steps, beside lengths that differ
+        7_000_167,  # a slow device and a hot expert in one machine
+        7_000_237,  # lengths of a micro batch that all parts of the model share: few of them tell what is usual
     ],
 )
 def test_drawn_jobs_that_were_told_wrong(seed: int) -> None:
     assert outcome(seed, large=1_000_000_000, is_healthy=False)["right"]
+
+
+def test_collectives_that_change_places_from_step_to_step_are_no_unevenness() -> None:
+    assert outcome(7_000_015, large=1_000_000_000, is_healthy=True)["right"]
 
 
 @pytest.mark.parametrize(

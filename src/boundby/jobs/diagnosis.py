@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from boundby.jobs.chain import Chain
+from boundby.jobs.chance import least_t
 from boundby.jobs.even import Even
 from boundby.jobs.meetings import Aligned, Matched
 from boundby.jobs.peers import stages_of
@@ -29,10 +30,7 @@ Float = npt.NDArray[np.float64]
 LEAST_SHARE = 0.025
 #: Ordinary ups and downs of many ranks add up to more: chance is told of from here on.
 LEAST_RANDOM_SHARE = 0.04
-#: A difference counts from so many standard errors of its mean over the steps on (of a normal distribution: with few
-#: steps it takes more, see `_least_t`).
-LEAST_Z = 4.0
-#: And from so many times the usual difference between ranks.
+#: A difference counts from so many times the usual difference between ranks on, if it is no chance.
 LEAST_SPREADS = 4.0
 #: A step is an exception from so many times the usual deviation on, if it is this share of a step besides.
 EXCEPTION_SPREADS, EXCEPTION_SHARE = 6.0, SLIGHT
@@ -324,16 +322,8 @@ def _is_sure(
         usual = np.maximum(variance[rows], variance[rows].mean(axis=0))
         error = np.sqrt(usual / counted[rows]) + 1.0
         freedom = np.maximum(counted[rows] - 1, 1) * max(len(rows) - 1, 1)
-        sure[rows] = np.abs(mean[rows]) > _least_t(freedom) * error
+        sure[rows] = np.abs(mean[rows]) > least_t(freedom) * error
     return sure
-
-
-def _least_t(freedom: npt.NDArray[np.int64]) -> Float:
-    """As unlikely by chance as `LEAST_Z` standard errors, where these rest on few steps: Student's distribution
-    (Wallace's approximation, within 2 % from three degrees of freedom on)."""
-    free = np.maximum(freedom, 1).astype(np.float64)
-    quantile: Float = np.sqrt(free * np.expm1(LEAST_Z**2 * (free - 5 / 6) / (free - 2 / 3 + 0.1 / free) ** 2))
-    return quantile
 
 
 def diagnose(summaries: Sequence[RankSummary], aligned: Aligned) -> tuple[Diagnosis, Job]:
@@ -812,8 +802,8 @@ class _Search:
         explains = not is_even and found[0][0] > max(found[-1][0] * _EXPLAINS, 0)
         saving, why, where, factor = found[0] if explains else found[-1]
         late = np.maximum(job.time * (self.factor - factor), 0).sum(axis=2)  # of each rank in each step
-        turns = np.bincount(late.argmax(axis=0), late.sum(axis=0))
-        if turns.max() > NEARLY_ALL * turns.sum():  # it is always the same, or only once
+        most = max(late.sum(axis=1).max(), late.sum(axis=0).max())
+        if most > NEARLY_ALL * late.sum():  # it is always the same, or only once
             return None
         self.factor = factor
         return Chance(why, where, max(round(min(saving, late.sum())), 0))

@@ -13,15 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.jobs.chain import Chain
+from boundby.jobs.chance import is_by_chance
 from boundby.jobs.meetings import Matched
 from boundby.model.arrays import BoolArray, Int64Array, factorize, pick, ranked
-from boundby.model.scale import HABIT, NOTABLE, SMALL
+from boundby.model.scale import NOTABLE, SMALL
 from boundby.native.passes import NONE
 
 Float = npt.NDArray[np.float64]
 _ALONE = -1
-#: Places differ by chance where the variance between their means is up to so many times that within them explains.
-_BY_CHANCE = HABIT
 #: Steps begin together where ranks' begins lie within this share of the most that any of them idles before.
 _TOGETHER_SHARE = NOTABLE
 
@@ -75,13 +74,23 @@ class Even:
         turns = np.bincount(
             stage_of[rank[np.append(True, np.diff(self.turn) != 0)[: len(rank)]]], minlength=len(stages)
         )
-        self.is_usual = is_known & (2 * np.bincount(self.alike)[self.alike] > turns[stage_of[rank]])
-        self.marks = np.flatnonzero(self.is_usual & ~self.is_before)
+        self.is_usual = is_known & ~course.is_join & (2 * np.bincount(self.alike)[self.alike] > turns[stage_of[rank]])
+        self.marks = self._in_usual_order(np.flatnonzero(self.is_usual & ~self.is_before))
         # Of what comes after the last collective of a step that is usual nothing else tells what it is like.
         last = np.full(int(self.turn.max(initial=-1)) + 1, NONE, np.int64)
-        last[self.turn[self.marks]] = self.marks
+        np.maximum.at(last, self.turn[self.marks], self.marks)
         self.stays = self.is_first | self.is_before | (np.arange(len(rank)) > last[self.turn])
         self.place, self.type = self._types(stage_of[rank], of_event, kernels)
+
+    def _in_usual_order(self, marks: Int64Array) -> Int64Array:
+        """Events step by step, those of a step in the order that is usual for what is alike: what comes at about the
+        same time comes now in this order, now in that, and the work before both is before the same one of them."""
+        done = self._done(self.chain.own(np.ones(int(self.chain.course.cell.max(initial=0)) + 1)))
+        whole = np.zeros(int(self.turn.max(initial=-1)) + 1)
+        np.maximum.at(whole, self.turn, done)
+        share = np.divide(done, whole[self.turn], out=np.zeros_like(done), where=whole[self.turn] > 0)[marks]
+        usual = _means(share, self.alike[marks], np.ones(len(marks), bool))
+        return marks[np.lexsort((self.alike[marks], usual, self.turn[marks]))]
 
     def _types(self, stage: Int64Array, role: Int64Array, kernels: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Of each of ``marks``: its place in a step, and which places are between the same collectives and have the
@@ -128,9 +137,11 @@ class Even:
     def _between(self, done: Float, usual: Float) -> Float:
         """What is done in a step until each event, where it is ``usual`` until each of ``marks``: what lies between two
         of these keeps its shares."""
-        at = np.searchsorted(self.marks, np.arange(len(done)))
-        until = pick(self.marks, np.where(at < len(self.marks), at, NONE), 0)
-        since = pick(self.marks, at - 1, 0)
+        by_time = np.argsort(self.marks)
+        marks, usual = self.marks[by_time], _rising(usual[by_time], self.turn[self.marks[by_time]])
+        at = np.searchsorted(marks, np.arange(len(done)))
+        until = pick(marks, np.where(at < len(marks), at, NONE), 0)
+        since = pick(marks, at - 1, 0)
         is_inside = (at > 0) & (self.turn[since] == self.turn)
         low, low_usual = np.where(is_inside, done[since], 0.0), np.where(is_inside, np.append(usual, 0.0)[at - 1], 0.0)
         whole = done[until] - low
@@ -181,8 +192,7 @@ class Even:
         within = np.bincount(self.type, is_whole * (stretch - of_place) ** 2)
         between = np.bincount(self.type, is_whole * (of_place - of_type) ** 2)
         places = np.bincount(np.unique(np.column_stack((self.type, self.place)), axis=0)[:, 0]) if len(turn) else within
-        free = np.maximum(np.bincount(self.type, is_whole) - places, 0)
-        is_one = between * free <= _BY_CHANCE * within * (places - 1)
+        is_one = is_by_chance(between, places, within, np.bincount(self.type, is_whole))
         usual = np.cumsum(np.where(is_one[self.type], of_type, of_place))
         begun: Float = usual - np.append(0.0, usual)[np.flatnonzero(is_first)][np.cumsum(is_first) - 1]
         return begun
@@ -206,6 +216,13 @@ class Even:
             if own > 0:
                 factor[list(members)] = np.where(movable, done.mean() / own, 1.0)
         return factor
+
+
+def _rising(value: Float, turn: Int64Array) -> Float:
+    """Values of which none is less than one before it in its turn (turns are numbered as they come)."""
+    apart = turn * (float(value.max(initial=0)) + 1.0)
+    rising: Float = np.maximum.accumulate(np.maximum(value, 0) + apart) - apart
+    return rising
 
 
 def _means(value: Float, group: Int64Array, counted: BoolArray) -> Float:

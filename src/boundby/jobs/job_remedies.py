@@ -68,10 +68,11 @@ def lengths_differ(job: Job) -> bool:
     return size > 0 and float((one * other).sum()) >= NEARLY_ALL * size
 
 
-def folded(culprits: Sequence[Culprit], hosts: Sequence[str]) -> list[Culprit]:
-    """``culprits`` with all ranks of one machine as that machine, where none is far slower than the others, and ranks
-    that are slow alike, and of which the job gains only by all together (each has the same share of that), as one."""
-    left, found = list(culprits), []
+def folded(culprits: Sequence[Culprit], job: Job) -> list[Culprit]:
+    """``culprits`` with all ranks of one machine as that machine, where none is far slower than the others or in one
+    region alone (that is its work's doing, not the machine's), and ranks that are slow alike, and of which the job
+    gains only by all together (each has the same share of that), as one."""
+    left, found, hosts = list(culprits), [], [one.host for one in job.summaries]
     for host in sorted({*hosts} - {""}) if len(set(hosts)) > 1 else ():
         of_host = {rank for rank, name in enumerate(hosts) if name == host}
         for cause in sorted({one.cause for one in left}):
@@ -79,7 +80,8 @@ def folded(culprits: Sequence[Culprit], hosts: Sequence[str]) -> list[Culprit]:
             is_alike = min((one.excess_ns for one in same), default=0) >= HALF * max(
                 (one.excess_ns for one in same), default=0
             )
-            if len(of_host) > 1 and len(same) == len(of_host) and is_alike:
+            is_work = any(_known(one, job) == "share_work" for one in same)
+            if len(of_host) > 1 and len(same) == len(of_host) and is_alike and not is_work:
                 found.append(replace(_as_one(same), kind="machine"))
                 left = [one for one in left if one not in same]
     alike: dict[tuple[object, ...], list[Culprit]] = {}

@@ -77,7 +77,7 @@ def merge(summaries: Sequence[RankSummary], path: str, unused: Sequence[Gathered
     _demand_meetings(kept, aligned, path)
     of_program, kept = kept, in_rounds(kept, aligned.matched)
     diagnosis, job = diagnose(kept, aligned)
-    diagnosis = replace(diagnosis, culprits=tuple(folded(diagnosis.culprits, [one.host for one in kept])))
+    diagnosis = replace(diagnosis, culprits=tuple(folded(diagnosis.culprits, job)))
     waits = _waits(kept, aligned)
     ranks = _ranks(kept, aligned, diagnosis, job, waits)
     world = max((one.world_size for one in kept if one.world_size <= MOST_RANKS), default=UNKNOWN)
