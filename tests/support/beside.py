@@ -26,7 +26,7 @@ TABLES = (
     "TOTAL_BYTES_RESIDENT_IN_SEGMENT_EVENTS",
 )
 _NOISE = "W tensorflow/core: failed to allocate 2.1G\nTraceback is not here\nError: retrying\ndone\n"
-ROUNDS, LATE_NS = 12, 8 * MS
+ROUNDS, LATE_NS, LATE_PID = 12, 8 * MS, 5002
 
 
 def program() -> Export:
@@ -97,4 +97,5 @@ def check_beside(path: Path) -> None:
         return
     if job.verdict.confidence != "low" and job.stragglers:
         late = job.stragglers[0]
-        assert [job.ranks[place].rank for place in late.ranks] == [2], late
+        named = [job.ranks[place] for place in late.ranks]
+        assert [one.rank or int(one.name.split()[-1]) for one in named] in ([2], [LATE_PID]), late

@@ -21,7 +21,7 @@ from boundby.jobs.peers import stages_of
 from boundby.jobs.rank_summary import RankSummary, merged
 from boundby.model.arrays import BoolArray, Int64Array, factorize, ranked, sorted_distinct
 from boundby.model.causes import BUSY_CAUSES, CAUSES, Cause
-from boundby.model.scale import HABIT, HALF, LIST, MOST, NEARLY_ALL, NOTABLE, SLIGHT
+from boundby.model.scale import HABIT, HALF, LIST, MOST, NEARLY_ALL, NEGLIGIBLE, NOTABLE, SLIGHT
 from boundby.structure.loop_detection import find_loop
 
 Float = npt.NDArray[np.float64]
@@ -49,7 +49,7 @@ _MOST_STEPS = 64
 #: Fewer steps tell no habit from an exception.
 FEW_STEPS = HABIT
 #: Who is named saves at least so much: less is shown as nothing.
-LEAST_NAMED_SHARE = 0.001
+LEAST_NAMED_SHARE = NEGLIGIBLE
 _MAD = 1.4826
 #: Nobody can say how to be without these.
 _LASTING = (Cause.UNATTRIBUTED, Cause.DEVICE_WAIT)
@@ -148,7 +148,7 @@ class Job:
         measured = [clock.at(np.array([end]))[0] for clock, end in zip(aligned.clocks, windows, strict=True)]
         self.length_ns = float(max(measured, default=0)) - self.begin_ns
         self.replayed_ns = float(ends.max(initial=0)) - self.begin_ns
-        #: Of a step that is going on when the job's time begins a part is missing: it tells no habit.
+        #: Of a step that is going on when the job's time begins a part is missing: it tells no habit, and no exception.
         is_cut = self.begin_ns - begun[0] > SLIGHT * self.step_ns
         self.is_whole = ~is_cut | is_cut.all()
 
@@ -407,7 +407,7 @@ class _Search:
             apart = [excess[rows][:, :, cause][found[rows][:, :, cause]] for cause in range(len(CAUSES))]
             size = np.array([np.median(one) / 2 if len(one) > 1 else np.inf for one in apart])
             found[rows] |= beyond[rows] > np.maximum(np.maximum(EXCEPTION_SPREADS * ordinary, least), size)
-        found &= found.mean(axis=1, keepdims=True) <= MOSTLY
+        found &= (found.mean(axis=1, keepdims=True) <= MOSTLY) & self.job.is_whole[:, None]
         for members in self.job.stages:
             self._usual_without(list(members), found[list(members)][:, :, self.job.cause])
         return found

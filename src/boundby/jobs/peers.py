@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from boundby.jobs.meetings import Aligned, is_passing, joined
+from boundby.jobs.meetings import MESSAGE, Aligned, is_passing, joined
 from boundby.jobs.rank_summary import RankSummary
 from boundby.model.arrays import Int64Array
 from boundby.model.scale import HALF, NEARLY_ALL
@@ -26,6 +26,8 @@ def stages_of(summaries: Sequence[RankSummary], aligned: Aligned) -> tuple[tuple
     groups: set[tuple[int, ...]] = set()
     for number, kind in sorted(set(zip(matched.group.tolist(), matched.kind, strict=True))):
         members = matched.groups[number]
+        if kind == MESSAGE:  # ranks that tell each other what they computed do the same work as often as not
+            continue
         passes = len(members) == 2 and is_passing(kind) and (count > 2 or summaries[0].world_size == 2)
         (passing if passes else groups).add(members)
     pipeline = joined(count, passing)

@@ -59,13 +59,15 @@ _SHORTEST_NS = 1_000
 def summarise(trace: Trace, name: str) -> list[RankSummary]:
     """One summary a process with device work (for each of its devices, if it drives several); of a trace without any,
     one for each process with ranges. Raises InputError where nothing can be accounted for."""
-    found, ended, program = [], {one.process: one for one in unfinished(trace)}, program_end(trace)
+    found, lost, ended, program = [], list[str](), {one.process: one for one in unfinished(trace)}, program_end(trace)
     for label, part in _ranks_of(trace, name):
         try:
             timeline = build_timeline(part, parse_window("gpu"), fold=True, find=False)
         except SelectionError:  # nothing to account for
             continue
         summary = _summary(timeline, label)
+        if summary is None and len(part.messages):
+            lost.append(f"{label} passes messages, but none of its time can be accounted for.")
         if summary is not None:
             passing = unique(trace.process_of_thread[unique(part.messages.thread)]).tolist()
             stuck = ended.get(passing[0]) if len(passing) == 1 else None
@@ -74,6 +76,8 @@ def summarise(trace: Trace, name: str) -> list[RankSummary]:
         raise InputError(
             f"{name} holds no rank: no GPU work, and no annotated host thread.", "Capture with CUDA or NVTX."
         )
+    if lost:
+        found = [replace(one, warnings=(*one.warnings, *lost), is_damaged=True) for one in found]
     if len(found) > 1 and trace.place.rank is not None and not trace.ranks:
         # One rank has helpers beside it; of several that meet others, what the report tells is a node's number.
         meeting = [one for one in found if len(one.meetings)]

@@ -86,8 +86,9 @@ def longest_ascending(values: Int64Array) -> BoolArray:
 # Ranges whose times contradict those of others: they cross ranges of their thread, or leave the order of their
 # numbers.
 #
-# Ranges that a thread pushes and pops lie in one another or apart: where two cross, one has a wrong time. Steps follow
-# one another as their numbers do. (Other ranges may lie in those of their name: a function may call itself, and a
+# Ranges that a thread pushes and pops lie in one another or apart: where two cross, one has a wrong time. Where many
+# do, a program's ranges need not nest; those that a compiler's runtime opens and closes always do, and then nothing
+# tells which of them are right. Steps follow one another as their numbers do. (Other ranges may lie in those of their name: a function may call itself, and a
 # module that has a number is called again and again.)
 
 #: Where ranges of one thread cross more often, they do not nest.
@@ -113,7 +114,9 @@ def broken_ranges(trace: Trace) -> BoolArray | None:
         for rows in (nesting[places] for places in grouped(line)[1]):
             start, end = ranges.start_ns[rows], ranges.end_ns[rows]
             if not do_nest(start, end):
-                broken[rows[_crossing(start, end, trace.rounded_ns)]] = True
+                crossing = rows[_crossing(start, end, trace.rounded_ns)]
+                is_construct = int(ranges.name[rows[0]]) in trace.constructs
+                broken[rows if is_construct and not len(crossing) else crossing] = True
     return broken if broken.any() else None
 
 

@@ -405,7 +405,7 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="sync",
         id="one-side",
-        title="Keep everything on one side",
+        title="Move the host code between waits to the GPU",
         text="Host code between two waits that could be kernels: on the device it needs no wait at all.",
         needs="an operation on the device for what the host computes",
         caution="the host's part is long and the device has other work meanwhile",

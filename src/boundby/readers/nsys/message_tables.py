@@ -144,7 +144,8 @@ def _named_mpi(name: Int32Array, names: Sequence[str]) -> BoolArray:
 
 
 def _communicators(database: Database, identities: Identities) -> tuple[tuple[Communicator, ...], dict[int, int]]:
-    """The communicators in the order in which each process made them, and the rank of each process."""
+    """The communicators in the order in which each process made them, and the rank of each process; neither where the
+    two tables tell of different ranks: then one of them is damaged."""
     ranks: dict[int, int] = {}
     told = database.columns("MPI_RANKS", _RANK)
     for thread, rank in zip(told["globalTid"].tolist(), told["rank"].tolist(), strict=True):
@@ -159,7 +160,9 @@ def _communicators(database: Database, identities: Identities) -> tuple[tuple[Co
     found = []
     for rank, since_ns, handle, own, size, inside in rows:
         numbers = (rank, since_ns, handle, own, size)
-        if rank in process_of and all(isinstance(number, int) for number in numbers):
+        if rank not in process_of:
+            return (), {}
+        if all(isinstance(number, int) for number in numbers):
             of_job = tuple(int(number) for number in _MEMBER.findall(as_text(inside) or ""))
             found.append(Communicator(process_of[rank], handle, since_ns, own, size, of_job))  # type: ignore[arg-type]
     return tuple(found), ranks
