@@ -4,7 +4,7 @@ python -m benchmarks.job_scale --summaries 4096
 python -m benchmarks.job_scale --reports 64 128 256 512 --kernels 100000
 
 Reports are four different ones, each linked as often as it takes; one of the four is slow. Reading runs in processes of
-its own, joining in this one.
+its own, joining in this one. ``--kept FOLDER`` keeps summaries that were made there, and joins again what it holds.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import pickle
 import resource
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from benchmarks.simulated.jobs import Job, Plant, simulate, write_export
 from benchmarks.simulated.summaries import summaries
 from boundby import api
 from boundby.jobs.merge import merge
+from boundby.jobs.rank_summary import RankSummary
 
 #: Reports that differ, and what one step of them holds: 2,702 kernels and 100 collectives.
 DIFFERENT, LAYERS, KERNELS = 4, 100, 9
@@ -35,12 +37,24 @@ def used() -> tuple[float, float, float]:
     return mine.ru_utime + mine.ru_stime, theirs.ru_utime + theirs.ru_stime, mine.ru_maxrss / (1 << 20)
 
 
-def joined(ranks: int) -> str:
-    """The join of so many summaries."""
+def made(ranks: int, kept: Path | None) -> list[RankSummary]:
+    """So many summaries: simulated, or as they were kept."""
+    file = None if kept is None else kept / f"{ranks}.pickle"
+    if file is not None and file.exists():
+        held: list[RankSummary] = pickle.loads(file.read_bytes())  # our own file
+        return held
     job = Job(data=ranks // TENSOR, tensor=TENSOR, steps=STEPS, plants=(Plant("slow_device", 5, 0.2),))
-    made = summaries(job, simulate(job))
+    simulated = summaries(job, simulate(job))
+    if file is not None:
+        file.write_bytes(pickle.dumps(simulated))
+    return simulated
+
+
+def joined(ranks: int, kept: Path | None) -> str:
+    """The join of so many summaries."""
+    every = made(ranks, kept)
     before = used()
-    report = merge(made, "simulated")
+    report = merge(every, "simulated")
     after = used()
     return (
         f"{ranks} summaries, {report.collectives:,} collectives, {report.steps} steps: {after[0] - before[0]:.1f} CPU"
@@ -86,9 +100,10 @@ def main() -> int:
     parser.add_argument("--summaries", type=int, nargs="*", default=[], help="how many ranks")
     parser.add_argument("--reports", type=int, nargs="*", default=[], help="how many ranks")
     parser.add_argument("--kernels", type=int, default=100_000, help="of each report")
+    parser.add_argument("--kept", type=Path, help="a folder that summaries are kept in")
     chosen = parser.parse_args()
     for ranks in chosen.summaries:
-        apart(lambda ranks=ranks: joined(ranks))
+        apart(lambda ranks=ranks: joined(ranks, chosen.kept))
     with tempfile.TemporaryDirectory() as folder:
         if chosen.reports:
             apart(lambda: f"{len(exports(Path(folder), chosen.kernels))} different reports")

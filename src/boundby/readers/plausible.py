@@ -88,8 +88,8 @@ def longest_ascending(values: Int64Array) -> BoolArray:
 #
 # Ranges that a thread pushes and pops lie in one another or apart: where two cross, one has a wrong time. Where many
 # do, a program's ranges need not nest; those that a compiler's runtime opens and closes always do, and then nothing
-# tells which of them are right. Steps follow one another as their numbers do. (Other ranges may lie in those of their name: a function may call itself, and a
-# module that has a number is called again and again.)
+# tells which of them are right. Steps follow one another as their numbers do. (Other ranges may lie in those of their
+# name: a function may call itself, and a module that has a number is called again and again.)
 
 #: Where ranges of one thread cross more often, they do not nest.
 MOST_CROSSINGS = 8
