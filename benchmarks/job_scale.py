@@ -17,6 +17,7 @@ import resource
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from benchmarks.simulated.jobs import Job, Plant, simulate, write_export
@@ -103,12 +104,12 @@ def main() -> int:
     parser.add_argument("--kept", type=Path, help="a folder that summaries are kept in")
     chosen = parser.parse_args()
     for ranks in chosen.summaries:
-        apart(lambda ranks=ranks: joined(ranks, chosen.kept))
+        apart(partial(joined, ranks, chosen.kept))
     with tempfile.TemporaryDirectory() as folder:
         if chosen.reports:
             apart(lambda: f"{len(exports(Path(folder), chosen.kernels))} different reports")
         for ranks in chosen.reports:
-            apart(lambda ranks=ranks: read(sorted(Path(folder).glob("*.sqlite")), ranks))
+            apart(partial(read, sorted(Path(folder).glob("*.sqlite")), ranks))
     return 0
 
 

@@ -189,10 +189,10 @@ class Even:
         is_whole = ~self.is_first[self.marks]  # the job's time begins within the stretch up to a rank's first event
         of_place = _means(stretch, self.place, is_whole)
         of_type = _means(stretch, self.type, is_whole)
-        within = np.bincount(self.type, is_whole * (stretch - of_place) ** 2)
-        between = np.bincount(self.type, is_whole * (of_place - of_type) ** 2)
-        places = np.bincount(np.unique(np.column_stack((self.type, self.place)), axis=0)[:, 0]) if len(turn) else within
-        is_one = is_by_chance(between, places, within, np.bincount(self.type, is_whole))
+        within: Float = np.bincount(self.type, is_whole * (stretch - of_place) ** 2).astype(np.float64)
+        between: Float = np.bincount(self.type, is_whole * (of_place - of_type) ** 2).astype(np.float64)
+        places = np.bincount(factorize(self.type, self.place)[0][:, 0], minlength=len(within))
+        is_one = is_by_chance(between, places, within, np.bincount(self.type[is_whole], minlength=len(within)))
         usual = np.cumsum(np.where(is_one[self.type], of_type, of_place))
         begun: Float = usual - np.append(0.0, usual)[np.flatnonzero(is_first)][np.cumsum(is_first) - 1]
         return begun
