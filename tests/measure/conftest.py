@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from boundby.measure import batch_sizes, crossover, latencies, sampling
+from boundby.measure import batch_sizes, comparisons, crossover, sampling
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -24,7 +24,7 @@ def briefly(monkeypatch: pytest.MonkeyPatch) -> None:
         (batch_sizes, "_LATENCY_BUDGET_S"),
         (batch_sizes, "_BATCHES_NS"),
         (batch_sizes, "_BEST_NS"),
-        (latencies, "_ROUND_NS"),
+        (comparisons, "_ROUND_NS"),
         (crossover, "_BUDGET_S"),
         (sampling, "MIN_WARMUP_NS"),
     ):

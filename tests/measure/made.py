@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from boundby.measure.latencies import compare
+from boundby.measure.comparisons import compare
 from boundby.measure.results import (
     METHOD_MEANING,
     BatchPoint,
@@ -71,6 +71,17 @@ def throughput() -> Throughput:
     )  # fmt: skip
 
 
+def faster() -> Throughput:
+    """The same in half the time, but for the first size."""
+    first, *rest = throughput().points
+    halved = [
+        replace(point, median_ns=point.median_ns / 2, low_ns=point.low_ns / 4, high_ns=point.high_ns / 4)
+        for point in rest
+    ]
+    best = replace(throughput().best, total_ns=throughput().best.total_ns // 2)
+    return replace(throughput(), points=(first, *halved), best=best)
+
+
 def devices() -> Devices:
     points = tuple(
         SizePoint(4**n, 2e4 * 4**n, 5e4 + 1e3 * 4**n, 9e4 + 5e3 * 4**n, n != 3, 0.25 if n == 3 else 1e-6)
@@ -127,4 +138,7 @@ def every() -> dict[str, Result]:
             devices(), gpu=None, gpu_name=None, break_even=None, break_even_with_copies=None, mistakes=()
         ),
         "comparison": comparison(),
+        "throughput_comparison": compare(throughput(), faster()),
+        "devices_comparison": compare(devices(), devices()),
+        "methods_comparison": compare(methods_by_size(), methods_by_size()),
     }

@@ -17,7 +17,7 @@ from boundby.measure import (
     StagesResult,
     compare,
     compare_in_turns,
-    latencies,
+    comparisons,
     stages,
 )
 from tests.measure import made
@@ -55,7 +55,7 @@ def test_few_samples_do_not_tell() -> None:
 @pytest.mark.parametrize("stretch", [1, 10])
 def test_equal_functions_seldom_seem_to_differ(stretch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In stretches of 10 like samples (the machine's state changes slowly) the test alone is wrong in half of all."""
-    monkeypatch.setattr(latencies, "RESAMPLES", 300)
+    monkeypatch.setattr(comparisons, "RESAMPLES", 300)
     source = np.random.default_rng(3)
 
     def series() -> np.ndarray:
@@ -75,8 +75,8 @@ def test_of_several_methods_the_last_counts() -> None:
     assert compare(Methods((made.latency(scale=9), made.latency())), made.latency()).ratio == 1
 
 
-def test_only_latencies_and_pipelines_compare() -> None:
-    with pytest.raises(MeasureError, match="Only two latencies or two pipelines can be compared, not Throughput"):
+def test_only_results_of_one_kind_compare() -> None:
+    with pytest.raises(MeasureError, match="of kind latency and one of kind throughput cannot be compared"):
         compare(made.latency(), made.throughput())
 
 

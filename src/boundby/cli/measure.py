@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from boundby.cli.console import View
 from boundby.cli.shared_options import FILE, PLAIN, Command, json_option, output_option, view_options
 
 if TYPE_CHECKING:
-    from boundby.measure.latencies import Measurable
+    from boundby.measure.comparisons import Measurable
     from boundby.measure.results import Latency, Result
     from boundby.measure.target import Target
 
@@ -78,6 +78,22 @@ class Show(Struct, frozen=True):
             from boundby.measure import charts
 
             charts.check_name(self.figure)
+
+    def one_or_two(self, target: str | None, pair: tuple[str, str] | None, run: Callable[[str], Result]) -> None:
+        """What ``run`` makes of a target; of a pair, each of them a target or a saved result, how the two compare."""
+        from boundby.measure.comparisons import compare as judge
+        from boundby.measure.results import load
+
+        if (target is None) == (pair is None):
+            raise click.UsageError("Give a TARGET, or --compare A B.")
+        self.ready()
+        if pair is None:
+            self.result(run(target or ""))
+            return
+        for place in filter(_is_saved, pair):
+            load(place)  # a bad one is refused before anything is measured
+        a, b = (load(place) if _is_saved(place) else run(place) for place in pair)
+        self.result(judge(a, b))
 
     def result(self, result: Result) -> None:
         """Save, draw and print."""
@@ -228,8 +244,15 @@ def compare(a: str, b: str, show: Show) -> None:
     show.result(_compare((a, b), {}))
 
 
+def _pair(how: str) -> Callable[[Command], Command]:
+    return click.option(
+        "--compare", "pair", nargs=2, metavar="A B", help=f"Compare two targets or saved results, {how}."
+    )
+
+
 @measure.command(epilog=outcome.EPILOG)
-@click.argument("target")
+@click.argument("target", required=False)
+@_pair("by size")
 @click.option(
     "--latency-limit", metavar="MS", type=click.FloatRange(min=0, min_open=True), help="The longest a batch may take."
 )
@@ -241,7 +264,8 @@ def compare(a: str, b: str, show: Show) -> None:
 @_moded
 @_shown
 def throughput(
-    target: str,
+    target: str | None,
+    pair: tuple[str, str] | None,
     latency_limit: float | None,
     start: int,
     max_batch: int | None,
@@ -254,28 +278,34 @@ def throughput(
 
     TARGET returns a callable and the inputs of one batch, whose first dimension is repeated to make other sizes, or a
     callable and a function from a batch size to inputs.
+
+    \b
+    boundby measure throughput bench.py:model --latency-limit 50 -o before.json
+    boundby measure throughput --compare before.json bench.py:model
     """
     from boundby.measure.batch_sizes import throughput as search
 
-    show.ready()
-    found = _factory(target, device)
-    result = search(
-        found.fn,
-        *found.inputs,
-        make_inputs=found.make_inputs,
-        name=found.name,
-        device=device,
-        mode=mode,
-        start=start,
-        max_batch=max_batch,
-        latency_limit_ms=latency_limit,
-        budget_s=budget,
-    )
-    show.result(result)
+    def run(place: str) -> Result:
+        found = _factory(place, device)
+        return search(
+            found.fn,
+            *found.inputs,
+            make_inputs=found.make_inputs,
+            name=found.name,
+            device=device,
+            mode=mode,
+            start=start,
+            max_batch=max_batch,
+            latency_limit_ms=latency_limit,
+            budget_s=budget,
+        )
+
+    show.one_or_two(target, pair, run)
 
 
 @measure.command(epilog=outcome.EPILOG)
-@click.argument("target")
+@click.argument("target", required=False)
+@_pair("by size")
 @click.option(
     "--size",
     "sizes",
@@ -294,7 +324,8 @@ def throughput(
 @click.option("--budget", metavar="SECONDS", type=click.FloatRange(min=0.001), default=60, help="The longest run. [60]")
 @_shown
 def devices(
-    target: str,
+    target: str | None,
+    pair: tuple[str, str] | None,
     sizes: tuple[int, ...],
     gpu: str | None,
     quality: str | None,
@@ -313,32 +344,34 @@ def devices(
     \b
     boundby measure devices bench.py:model
     boundby measure devices bench.py:training --size 64 --size 256 --quality bench.py:loss
+    boundby measure devices --compare before.json after.json
     """
     from boundby.measure.crossover import devices as sweep
     from boundby.measure.target import find, load_sweep
 
-    show.ready()
-    made = load_sweep(target)
-    common: dict[str, Any] = {
-        "quality": find(quality) if quality else None,
-        "sizes": sizes or None,
-        "gpu": gpu,
-        "mode": mode,
-        "name": target,
-        "rtol": rtol,
-        "atol": atol,
-        "budget_s": budget,
-    }
-    if made is not None:
-        show.result(sweep(make=made, **common))
-        return
-    found = _factory(target, "cpu")
-    show.result(sweep(found.fn, *found.inputs, make_inputs=found.make_inputs, build=found.build, **common))
+    def run(place: str) -> Result:
+        made = load_sweep(place)
+        common: dict[str, Any] = {
+            "quality": find(quality) if quality else None,
+            "sizes": sizes or None,
+            "gpu": gpu,
+            "mode": mode,
+            "name": place,
+            "rtol": rtol,
+            "atol": atol,
+            "budget_s": budget,
+        }
+        if made is not None:
+            return sweep(make=made, **common)
+        found = _factory(place, "cpu")
+        return sweep(found.fn, *found.inputs, make_inputs=found.make_inputs, build=found.build, **common)
+
+    show.one_or_two(target, pair, run)
 
 
 @measure.command(epilog=outcome.EPILOG)
 @click.argument("target", required=False)
-@click.option("--compare", "pair", nargs=2, metavar="A B", help="Compare two targets or saved results, by stage.")
+@_pair("by stage")
 @click.option("--ways", is_flag=True, help="Time it in three ways: the host's clock, events, waiting after each stage.")
 @click.option(
     "--passes", metavar="N", type=click.IntRange(min=1), default=30, help="How often to run the pipeline. [30]"
@@ -366,30 +399,19 @@ def stages(
     boundby measure stages bench.py:pipeline --ways
     boundby measure stages --compare before.json bench.py:pipeline
     """
-    from boundby.measure.latencies import compare as judge
-    from boundby.measure.results import load
     from boundby.measure.stage_times import pipeline, pipeline_ways
 
-    if (target is None) == (pair is None):
-        raise click.UsageError("Give a TARGET, or --compare A B.")
     if ways and (synchronise or pair is not None):
         raise click.UsageError("--ways times one TARGET, with and without waiting.")
-    show.ready()
     common: dict[str, Any] = {"passes": passes, "device": device, "warmup": not no_warmup}
 
     def run(place: str) -> Result:
-        if _is_saved(place):
-            return load(place)
         found = _pipeline(place, device)
+        if ways:
+            return pipeline_ways(found.fn, *found.inputs, **common)
         return pipeline(found.fn, *found.inputs, synchronise=synchronise, **common)
 
-    if pair is not None:
-        show.result(judge(run(pair[0]), run(pair[1])))
-    elif ways:
-        found = _pipeline(target or "", device)
-        show.result(pipeline_ways(found.fn, *found.inputs, **common))
-    else:
-        show.result(run(target or ""))
+    show.one_or_two(target, pair, run)
 
 
 def _pipeline(place: str, device: str | None) -> Target:
@@ -439,8 +461,9 @@ def _with_first(result: Latency, found: Target) -> Latency:
 
 def _compare(pair: Sequence[str], options: dict[str, Any]) -> Result:
     """Two targets in turns, two saved results, or a new measurement against a saved one."""
-    from boundby.measure.latencies import compare as judge
-    from boundby.measure.latencies import compare_in_turns, measured
+    from boundby.measure.comparisons import compare as judge
+    from boundby.measure.comparisons import compare_in_turns
+    from boundby.measure.latencies import measured
     from boundby.measure.results import load
 
     saved = {name: load(name) for name in pair if _is_saved(name)}

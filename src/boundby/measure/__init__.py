@@ -16,8 +16,9 @@ never imported for a function that does not need it.
 from __future__ import annotations
 
 from boundby.measure.batch_sizes import throughput
+from boundby.measure.comparisons import compare, compare_in_turns
 from boundby.measure.crossover import devices
-from boundby.measure.latencies import compare, compare_in_turns, latency, methods, methods_by_size, waits
+from boundby.measure.latencies import latency, methods, methods_by_size, waits
 from boundby.measure.results import (
     BatchPoint,
     Comparison,
@@ -31,7 +32,9 @@ from boundby.measure.results import (
     MethodsBySize,
     MethodsPoint,
     Mistake,
+    SizeChange,
     SizePoint,
+    SizesComparison,
     StageChange,
     StagesComparison,
     StagesResult,
@@ -58,7 +61,9 @@ __all__ = [
     "MethodsPoint",
     "Mistake",
     "Options",
+    "SizeChange",
     "SizePoint",
+    "SizesComparison",
     "StageChange",
     "StageTimes",
     "Stages",

@@ -17,6 +17,7 @@ from boundby.measure.results import (
     Methods,
     MethodsBySize,
     Result,
+    SizesComparison,
     StagesComparison,
     StagesResult,
     Throughput,
@@ -68,6 +69,7 @@ def figure_of(result: Result) -> Any:
         Throughput: _throughput,
         Devices: _devices,
         Comparison: _comparison,
+        SizesComparison: _sizes_comparison,
     }[type(result)]
     figure = _matplotlib().Figure(figsize=(9, 4.2), layout="constrained")
     drawn(figure, result)  # type: ignore[operator]
@@ -307,3 +309,17 @@ def _comparison(figure: Any, comparison: Comparison) -> None:
     low, high = comparison.ratio_low, comparison.ratio_high
     title = f"B / A = {comparison.ratio:.3f} ({low:.3f}-{high:.3f}): {verdict[comparison.significant]}"
     _plain(axes, title, f"time per call ({unit})", "samples")
+
+
+def _sizes_comparison(figure: Any, found: SizesComparison) -> None:
+    axes = figure.subplots()
+    for what in dict.fromkeys(change.what for change in found.changes):
+        those = [change for change in found.changes if change.what == what]
+        ratios = np.array([change.ratio for change in those])
+        ends = np.array([(change.low or change.ratio, change.high or change.ratio) for change in those]).T
+        apart = np.abs(ends - ratios)
+        axes.errorbar([change.size for change in those], ratios, apart, fmt="o-", markersize=4, capsize=3, label=what)
+    axes.axhline(1, color=GREY, linewidth=1)
+    axes.set_xscale("log", base=2)
+    axes.legend(frameon=False)
+    _plain(axes, f"B: {found.b.name}; A: {found.a.name}", "size", "B / A")

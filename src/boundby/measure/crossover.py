@@ -221,11 +221,11 @@ class _Sweep:
             raise
         except Exception as error:
             raise failure(self.title, error) from error
-        cpu_ns = self._time(*on_cpu, self.cpu).median_ns
-        gpu, gpu_ns, copies_ns = self.gpu, None, None
+        gpu, timed = self.gpu, {"cpu_ns": self._time(*on_cpu, self.cpu)}
         if gpu is not None and on_gpu is not None:
-            gpu_ns = self._time(*on_gpu, gpu).median_ns
-            copies_ns = self._with_copies(on_gpu, gpu)
+            timed["gpu_ns"] = self._time(*on_gpu, gpu)
+            if on_gpu.inputs:
+                timed["gpu_with_copies_ns"] = self._with_copies(on_gpu, gpu)
         try:
             results = [None if case is None else case.fn(*case.inputs) for case in (on_cpu, on_gpu)]
             judged = [
@@ -239,17 +239,28 @@ class _Sweep:
             raise failure(self.title, error) from error
         if gpu is not None:
             gpu.release_memory()
-        return SizePoint(size, cpu_ns, gpu_ns, copies_ns, *(compared or (None, None)), *judged)
+        ns = {name: latency.median_ns for name, latency in timed.items()}
+        intervals = {name: latency.interval for name, latency in timed.items()}
+        equal, apart = compared or (None, None)
+        return SizePoint(
+            size,
+            ns["cpu_ns"],
+            ns.get("gpu_ns"),
+            ns.get("gpu_with_copies_ns"),
+            equal,
+            apart,
+            judged[0],
+            judged[1],
+            {name: (one.low_ns, one.high_ns) for name, one in intervals.items() if one is not None},
+        )
 
-    def _with_copies(self, case: SizeCase, gpu: Device) -> float | None:
-        """The time with inputs that begin on the CPU and a result that is needed there; None without inputs."""
-        if not case.inputs:
-            return None
+    def _with_copies(self, case: SizeCase, gpu: Device) -> Latency:
+        """With inputs that begin on the CPU and a result that is needed there."""
 
         def with_copies(*here: Any) -> object:
             return values.moved(case.fn(*values.moved(here, gpu.name)), "cpu")
 
-        return self._time(with_copies, values.moved(case.inputs, "cpu"), gpu, SYNCHRONISED).median_ns
+        return self._time(with_copies, values.moved(case.inputs, "cpu"), gpu, SYNCHRONISED)
 
     def _time(
         self, fn: Callable[..., object], inputs: tuple[Any, ...], device: Device, method: str | None = None

@@ -1,15 +1,14 @@
-"""``latency``, ``methods`` and ``compare``: how long one call takes, and whether two latencies differ."""
+"""``latency`` and ``methods``: how long one call takes."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import gc
-import math
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -36,7 +35,6 @@ from boundby.measure.results import (
     NAIVE,
     SYNCHRONISED,
     WALL,
-    Comparison,
     DeviceError,
     Latency,
     MeasuredOn,
@@ -45,19 +43,13 @@ from boundby.measure.results import (
     MethodsBySize,
     MethodsPoint,
     Mistake,
-    Result,
-    StageChange,
-    StagesComparison,
-    StagesResult,
-    StageTimes,
     TargetError,
     next_step,
 )
 from boundby.measure.sampling import Sampler, TimedCall
 from boundby.measure.target import Options
-from boundby.model import statistics, units
 from boundby.model.errors import UserError
-from boundby.model.scale import HABIT, NOTABLE
+from boundby.model.scale import HABIT
 
 T = TypeVar("T")
 
@@ -474,186 +466,3 @@ def _with_copy(fn: Callable[..., object], inputs: tuple[Any, ...], options: Opti
 
     here, named = values.moved(given, "cpu")
     return measured(copied_first, here, replace(options, kwargs=named, name=plain.name))
-
-
-# ``compare``: do two latencies differ, or does it only look so?
-
-#: Resamples of the bootstrap: the ends of a 95 % interval then wobble by about a tenth of its width.
-RESAMPLES = 2000
-#: Turns that two functions take: what changes slowly (clocks, heat, other programs) then meets both.
-ROUNDS = 5
-#: A turn takes at least this long, so that it does not consist of what the other one left in the caches.
-_ROUND_NS = 100_000_000
-
-Measurable = tuple[Callable[..., object], tuple[Any, ...], Options]
-
-
-@overload
-def compare(a: StagesResult, b: StagesResult, *, confidence: float = ...) -> StagesComparison: ...
-@overload
-def compare(a: Latency | Methods, b: Latency | Methods, *, confidence: float = ...) -> Comparison: ...
-@overload
-def compare(a: Result, b: Result, *, confidence: float = ...) -> Comparison | StagesComparison: ...
-def compare(a: Result, b: Result, *, confidence: float = 0.95) -> Comparison | StagesComparison:
-    """Two latencies, measured or loaded: the ratio of their medians, its interval, and whether they differ.
-
-    They differ significantly if both agree: the Mann-Whitney U test (two-sided, p below 1 - ``confidence``), which asks
-    whether a sample of one tends to be larger, and the interval of the ratio of medians by a bootstrap of blocks, which
-    does not take neighbouring samples for independent. Both see the spread within a measurement, and not what changes
-    from one process to the next.
-
-    Two pipelines are compared stage by stage.
-
-    Raises:
-        MeasureError: they are neither.
-    """
-    if isinstance(a, StagesResult) and isinstance(b, StagesResult):
-        return _stages_compared(a, b, confidence)
-    return _compared(_latency(a), _latency(b), confidence, 0)
-
-
-def _stages_compared(a: StagesResult, b: StagesResult, confidence: float) -> StagesComparison:
-    of_a, of_b = ({stage.name: stage for stage in one.stages} for one in (a, b))
-    changes = tuple(_stage_change(of_a[name], of_b[name], confidence) for name in of_b if name in of_a)
-    if not changes:
-        raise MeasureError("The two pipelines have no stage in common.", "Give stages that do the same the same name.")
-    found = list(_unlike(a, b))
-    if apart := [name for name in (*of_a, *of_b) if not (name in of_a and name in of_b)]:
-        told = f"Only one of them has {', '.join(apart)}."
-        found.append(Mistake("not-alike", told, "Its time is in the whole only."))
-    return StagesComparison(a, b, changes, confidence, tuple(found))
-
-
-def _stage_change(one: StageTimes, other: StageTimes, confidence: float) -> StageChange:
-    """By the device's times where both spend any there, else by the host's."""
-    times = [[float(ns) for ns in stage.device_ns or (0,)] for stage in (one, other)]
-    on_device = min(map(statistics.median, times)) > 0
-    if not on_device:
-        times = [[float(ns) for ns in stage.host_ns] for stage in (one, other)]
-    ratio, low, high, _, significant = _ratio(times[0], times[1], confidence)
-    return StageChange(one.name, "device" if on_device else "host", ratio, low, high, significant)
-
-
-def _ratio(
-    first: Sequence[float], second: Sequence[float], confidence: float
-) -> tuple[float, float, float, float | None, bool | None]:
-    """The ratio of medians, its interval's ends, the test's p, and whether both say that they differ."""
-    middle = statistics.median(first)
-    ratio = statistics.median(second) / middle if middle else math.inf
-    blocks = (math.isqrt(len(first)), math.isqrt(len(second)))
-    low, high = statistics.median_ratio_interval(first, second, confidence, blocks, RESAMPLES) or (0.0, math.inf)
-    enough = min(len(first), len(second)) >= statistics.MIN_FOR_TEST
-    p_value = statistics.mann_whitney(first, second)[1] if enough else None
-    return ratio, low, high, p_value, None if p_value is None else p_value < 1 - confidence and not low <= 1 <= high
-
-
-def compare_in_turns(a: Measurable, b: Measurable, *, confidence: float = 0.95, rounds: int = ROUNDS) -> Comparison:
-    """Measure two functions in turns, A B A B ..., and compare them. Each is (function, inputs, options).
-
-    Each gets its first call and warm-up, then an equal part of its samples and its budget in every round.
-    """
-    runs = [LatencyRun(*a), LatencyRun(*b)]
-    for run in runs:
-        with run.entered():
-            run.start()
-    for _ in range(rounds):
-        for run in runs:
-            part = run.plan.budget_ns // rounds
-            with run.entered():
-                run.take(math.ceil(run.plan.min_samples / rounds), min(_ROUND_NS, part), part)
-    for run in runs:
-        with run.entered():
-            run.finish()
-    return _compared(runs[0].result(), runs[1].result(), confidence, rounds)
-
-
-def _latency(result: Result) -> Latency:
-    if isinstance(result, Methods):
-        return result.latencies[-1]
-    if isinstance(result, Latency):
-        return result
-    raise MeasureError(
-        f"Only two latencies or two pipelines can be compared, not {type(result).__name__}.",
-        "Compare what boundby measure latency or boundby measure stages saved.",
-    )
-
-
-def _compared(a: Latency, b: Latency, confidence: float, rounds: int) -> Comparison:
-    ratio, low, high, p_value, significant = _ratio(a.samples_ns, b.samples_ns, confidence)
-    comparison = Comparison(
-        a=a,
-        b=b,
-        ratio=ratio,
-        ratio_low=low,
-        ratio_high=high,
-        confidence=confidence,
-        p_value=p_value,
-        significant=significant,
-        interleaved_rounds=rounds,
-    )
-    return replace(comparison, mistakes=tuple(_mistakes(comparison)))
-
-
-def _mistakes(comparison: Comparison) -> Iterator[Mistake]:
-    a, b = comparison.a, comparison.b
-    if comparison.significant is None:
-        yield Mistake(
-            "few-samples",
-            f"{len(a.block_ns)} and {len(b.block_ns)} samples are too few for a test.",
-            f"Take at least {statistics.MIN_FOR_TEST} of each.",
-        )
-    elif not comparison.significant:
-        difference = units.change(comparison.ratio - 1).lstrip("+-")
-        yield Mistake(
-            "not-significant",
-            f"The two do not differ significantly: the difference of {difference} is within the samples' own spread.",
-            "Do not report it as a gain or a loss. More samples may tell (a larger budget).",
-        )
-    yield from _unlike(a, b)
-
-
-def _unlike(a: Latency | StagesResult, b: Latency | StagesResult) -> Iterator[Mistake]:
-    """Circumstances that are not the same: the machine, how it was measured, and the GPU's state."""
-    for what, one, other in _circumstances(a, b):
-        is_far = isinstance(one, float) and isinstance(other, float) and abs(other - one) > NOTABLE * one
-        if one != other and (is_far or not isinstance(one, float)):
-            shown = [f"{value:g}" if isinstance(value, float) else value for value in (one, other)]
-            yield Mistake(
-                "not-alike",
-                f"They were measured with different {what} ({shown[0]} and {shown[1]}).",
-                "Is that what you meant to compare?",
-            )
-
-
-def _circumstances(
-    a: Latency | StagesResult, b: Latency | StagesResult
-) -> Iterator[tuple[str, str | float, str | float]]:
-    """(what, of a, of b), of all that both tell."""
-    yield "devices", a.device_name, b.device_name
-    if isinstance(a, StagesResult) or isinstance(b, StagesResult):
-        yield "clocks", a.clock, b.clock
-    else:
-        yield "methods", a.method, b.method
-        yield "modes", a.mode or "as found", b.mode or "as found"
-    if a.machine is not None and b.machine is not None:
-        yield "machines", a.machine.processor, b.machine.processor
-        yield "versions of torch", str(a.machine.torch), str(b.machine.torch)
-    one, other = a.after, b.after
-    if one is None or other is None:
-        return
-    held = [", ".join(state.throttling or ()) or "none" for state in (one, other)]
-    yield "throttling", held[0], held[1]
-    for what, field in STATE_FIGURES.items():
-        values = (getattr(one, field), getattr(other, field))
-        if None not in values:
-            yield what, *values
-
-
-#: Of a GPU's state: what it is called where two differ in it.
-STATE_FIGURES: Mapping[str, str] = {
-    "SM clocks, in MHz,": "sm_clock_mhz",
-    "memory clocks, in MHz,": "memory_clock_mhz",
-    "power limits, in W,": "power_limit_w",
-    "performance states": "performance_state",
-    "persistence modes": "persistence_mode",
-}

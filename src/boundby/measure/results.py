@@ -249,6 +249,25 @@ class Methods(_Kept, Struct, frozen=True):
         return {what: float(ns) for what, ns in found.items() if ns is not None}
 
 
+class TimeOf(Struct, frozen=True):
+    """A time, with its confidence interval where one is known."""
+
+    median_ns: float
+    low_ns: float | None = None
+    high_ns: float | None = None
+
+    @classmethod
+    def of(cls, latency: Latency) -> TimeOf:
+        interval = latency.interval
+        if interval is None:
+            return cls(latency.median_ns)
+        return cls(latency.median_ns, interval.low_ns, interval.high_ns)
+
+
+#: By size, and by what was timed.
+Times = Mapping[tuple[int, str], TimeOf]
+
+
 class MethodsPoint(Struct, frozen=True):
     """One size."""
 
@@ -262,6 +281,11 @@ class MethodsBySize(_Kept, Struct, frozen=True):
     kind: ClassVar[str] = "methods-by-size"
 
     points: tuple[MethodsPoint, ...]
+
+    @property
+    def times(self) -> Times:
+        """Of one call, by the method to believe."""
+        return {(point.size, "call"): TimeOf.of(point.methods.best) for point in self.points}
 
     @property
     def mistakes(self) -> tuple[Mistake, ...]:
@@ -341,6 +365,11 @@ class Throughput(_Kept, Struct, frozen=True):
     mistakes: tuple[Mistake, ...] = ()
     after: DeviceState | None = None
 
+    @property
+    def times(self) -> Times:
+        """Of one batch."""
+        return {(point.size, "batch"): TimeOf(point.median_ns, point.low_ns, point.high_ns) for point in self.points}
+
 
 class SizePoint(Struct, frozen=True):
     """One size on both devices. ``gpu_*`` are None where there is no GPU."""
@@ -353,6 +382,14 @@ class SizePoint(Struct, frozen=True):
     largest_difference: float | None  # of the results, absolute
     cpu_quality: float | None = None  # what ``quality`` says of a result
     gpu_quality: float | None = None
+    intervals_ns: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # of the times above, by their names
+
+    @property
+    def times(self) -> Mapping[str, TimeOf]:
+        """Those that were measured, by what was timed."""
+        every = {"CPU": "cpu_ns", "GPU": "gpu_ns", "GPU with copies": "gpu_with_copies_ns"}
+        told = {what: (getattr(self, name), self.intervals_ns.get(name, (None, None))) for what, name in every.items()}
+        return {what: TimeOf(ns, *ends) for what, (ns, ends) in told.items() if ns is not None}
 
 
 class Devices(_Kept, Struct, frozen=True):
@@ -375,6 +412,11 @@ class Devices(_Kept, Struct, frozen=True):
     mistakes: tuple[Mistake, ...] = ()
     quality: str | None = None  # what the figure of quality is called
     after: DeviceState | None = None
+
+    @property
+    def times(self) -> Times:
+        """Of one call."""
+        return {(point.size, what): time for point in self.points for what, time in point.times.items()}
 
 
 class Comparison(_Kept, Struct, frozen=True):
@@ -417,8 +459,53 @@ class StagesComparison(_Kept, Struct, frozen=True):
     mistakes: tuple[Mistake, ...] = ()
 
 
-KINDS = (Latency, Methods, MethodsBySize, StagesResult, Throughput, Devices, Comparison, StagesComparison)
-Result = Latency | Methods | MethodsBySize | StagesResult | Throughput | Devices | Comparison | StagesComparison
+#: What is measured over sizes.
+Sweep = Throughput | Devices | MethodsBySize
+SWEEPS = (Throughput, Devices, MethodsBySize)
+
+
+class SizeChange(Struct, frozen=True):
+    """One time at one size, in both results."""
+
+    size: int
+    what: str  # "batch", "call", "CPU", "GPU", "GPU with copies"
+    a_ns: float
+    b_ns: float
+    low: float | None  # of the ratio B / A: by the ends of both intervals; None: not known of one of them
+    high: float | None
+    differs: bool | None  # the intervals do not meet; None: nobody can tell
+
+    @property
+    def ratio(self) -> float:
+        return self.b_ns / self.a_ns if self.a_ns else float("inf")
+
+
+class SweepSummary(Struct, frozen=True):
+    """One of two compared results over sizes, in short."""
+
+    name: str
+    where: str  # the device, or both of them
+    best: BatchPoint | None = None  # of a throughput
+    break_even: float | None = None  # of CPU against GPU: the size from which on the GPU pays, without copies
+    has_gpu: bool = True
+    after: DeviceState | None = None
+
+
+class SizesComparison(_Kept, Struct, frozen=True):
+    """Two results over sizes against each other, at the sizes that both have."""
+
+    kind: ClassVar[str] = "sizes-comparison"
+
+    of: str  # what both are: "throughput", "devices", "methods-by-size"
+    a: SweepSummary
+    b: SweepSummary
+    changes: tuple[SizeChange, ...]
+    mistakes: tuple[Mistake, ...] = ()
+
+
+Compared = Comparison | StagesComparison | SizesComparison
+KINDS = (Latency, Methods, *SWEEPS, StagesResult, Comparison, StagesComparison, SizesComparison)
+Result = Latency | Methods | Sweep | StagesResult | Compared
 
 
 def loads(text: str, where: str = "The text") -> Result:

@@ -23,9 +23,12 @@ from boundby.measure.results import (
     MethodsBySize,
     Mistake,
     Result,
+    SizeChange,
+    SizesComparison,
     StageChange,
     StagesComparison,
     StagesResult,
+    SweepSummary,
     Throughput,
 )
 from boundby.model import units
@@ -34,6 +37,7 @@ from boundby.model.units import duration, duration_range, percent, plural, size
 
 ColorSystem = Literal["standard", "256", "truecolor"]
 Line = Text | Table
+HasState = Latency | StagesResult | SweepSummary
 
 DEFAULT_WIDTH = 100
 STRONG, DIM, WARN = "bold", "dim", "bold yellow"
@@ -196,7 +200,7 @@ def _by_size(found: MethodsBySize) -> Iterator[Line]:
     table = grid(">SIZE", f">{best[0].method.upper()}", *(f">{what.upper()}" for what in every))
     for point in found.points:
         right, said = point.methods.best.median_ns, point.methods.said
-        cells = [f"{said[what] / right:.3g}x" if what in said else "" for what in every]
+        cells = [f"{amount(said[what] / right)}x" if what in said else "" for what in every]
         table.add_row(f"{point.size:,}", duration(right), *cells)
     yield Text()
     yield Text("WHAT MISTAKES WOULD HAVE SAID, as so many times the right figure", STRONG)
@@ -351,6 +355,7 @@ def _stages_comparison(found: StagesComparison) -> Iterator[Line]:
         f"Medians. B / A is of the device's times where both have some, with its {percent(found.confidence)} interval.",
         DIM,
     )
+    yield from _states(a, b)
     if b.synchronised and not a.synchronised:
         yield Text(
             "A HOST is the wall clock without waiting: the time to hand the work over. B HOST is the wall clock with a "
@@ -499,18 +504,71 @@ def _comparison(comparison: Comparison) -> Iterator[Line]:
         median, interval, *rest = _row(one)
         table.add_row(letter, median, interval, duration(one.mean_ns), *rest, one.name)
     yield table
-    states = [
-        (f"{letter}: GPU after", _state(one.after)) for letter, one in (("A", a), ("B", b)) if one.after is not None
-    ]
-    if states:
-        yield Text()
-        yield pairs_grid(states)
+    yield from _states(a, b)
     if a.mistakes or b.mistakes:
         yield Text()
         yield Text(f"NOTE FOR EACH ({DOCS} explains each)", STRONG)
     for letter, one in (("A", a), ("B", b)):
         for mistake in one.mistakes:
             yield from _mistake(mistake, f"{letter}: ")
+
+
+def _states(a: HasState, b: HasState) -> Iterator[Line]:
+    """Of both GPUs, where they are known."""
+    states = [
+        (f"{letter}: GPU after", _state(one.after)) for letter, one in (("A", a), ("B", b)) if one.after is not None
+    ]
+    if states:
+        yield Text()
+        yield pairs_grid(states)
+
+
+def _sizes_comparison(found: SizesComparison) -> Iterator[Line]:
+    a, b = found.a, found.b
+    yield _head("B against A", _sizes_verdict(found))
+    for letter, one in (("A", a), ("B", b)):
+        yield Text(f"{letter}: {one.name}, {one.where}", DIM)
+    yield Text()
+    several = len({change.what for change in found.changes}) > 1
+    table = grid(">SIZE", *(("",) if several else ()), ">A", ">B", ">B / A", ">BETWEEN", "")
+    for change in found.changes:
+        what = (change.what,) if several else ()
+        table.add_row(f"{change.size:,}", *what, duration(change.a_ns), duration(change.b_ns), *_size_changed(change))
+    yield table
+    yield Text()
+    yield Text(
+        "Medians. BETWEEN is what B / A may be by the intervals of both; they differ where it leaves out 1.", DIM
+    )
+    yield from _states(a, b)
+
+
+def _size_changed(change: SizeChange) -> tuple[str, str, str]:
+    between = "" if change.low is None or change.high is None else f"{change.low:.3f}-{change.high:.3f}"
+    note = {True: "", False: "no difference shown", None: "no interval on record"}[change.differs]
+    return f"{change.ratio:.3f}", between, note
+
+
+def _sizes_verdict(found: SizesComparison) -> str:
+    """What a reader wants of each kind: the best batch, from where on a GPU pays; else how many sizes differ."""
+    a, b = found.a, found.b
+    if a.best is not None and b.best is not None:
+        rates = [one.samples_per_s for one in (a.best, b.best)]
+        sizes = f"at batch size {b.best.size:,} instead of {amount(rates[0])} at {a.best.size:,}"
+        return f"{amount(rates[1])} samples/s {sizes} ({units.change(rates[1] / rates[0] - 1)})"
+    if found.of == Devices.kind and a.has_gpu and b.has_gpu:
+        return f"the GPU pays {_pays_from(b)}, and {_pays_from(a)} in A"
+    sides = {"less": sum(change.differs is True and change.ratio < 1 for change in found.changes)}
+    sides["more"] = sum(change.differs is True and change.ratio > 1 for change in found.changes)
+    told = [
+        f"B takes {side} time at {number} of {plural(len(found.changes), 'size')}"
+        for side, number in sides.items()
+        if number
+    ]
+    return "; ".join(told) or "no difference shown at any size"
+
+
+def _pays_from(one: SweepSummary) -> str:
+    return "at no size measured" if one.break_even is None else f"from size {one.break_even:,.0f} on"
 
 
 def _verdict(comparison: Comparison) -> str:
@@ -531,6 +589,7 @@ _SHOWN: dict[type, Callable[[Any], Iterator[Line]]] = {
     Throughput: _throughput,
     Devices: _devices,
     Comparison: _comparison,
+    SizesComparison: _sizes_comparison,
 }
 
 

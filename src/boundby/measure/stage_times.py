@@ -14,8 +14,9 @@ from msgspec.structs import replace
 from boundby.annotate import nvtx_range
 from boundby.measure import device as device_module
 from boundby.measure import mistakes
+from boundby.measure.comparisons import compare
 from boundby.measure.device import Device, HostDevice, was_started
-from boundby.measure.latencies import compare, machine
+from boundby.measure.latencies import machine
 from boundby.measure.results import (
     EVENT,
     METHOD_MEANING,
