@@ -16,14 +16,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.first_responses import stories
+from benchmarks.first_responses import finer, stories
 from boundby import api
 from boundby.claims.patterns import pattern
 from boundby.document import sentences
 from boundby.model.causes import BOUND_LABEL
 from boundby.results.report import Card, FirstResponse, Report
 from boundby.simulate.case import Case
-from boundby.simulate.instructions import MS, US, Launch, Loop, Program, Range, Sync, Work, item, program
+from boundby.simulate.instructions import US, Launch, Loop, Program, Range, Sync, Work, item, program
 from boundby.simulate.kineto import write_kineto
 from boundby.simulate.machine import Machine
 from boundby.simulate.nsys_export import write_export
@@ -108,23 +108,10 @@ def made() -> Iterator[Made]:
     }
     for story in stories():
         yield Made(story.name, about[story.name], story.before)
-    yield Made("cuda_api", "80 items a frame, 18 kernels for each", _items(), "cuda_api.one-batch")
-    yield Made("cpu", "an operator of the model left on the CPU", _left_on_cpu(), "cpu.move-to-device")
+    finer_about = ("80 items a frame, 18 kernels for each", "an operator of the model left on the CPU")
+    for told, story in zip(finer_about, finer(), strict=True):
+        yield Made(story.name, told, story.before, story.response)
     yield Made("cuda_api", "kernels of 3 us, each waited for", _tiny())
-
-
-def _items() -> Program:
-    kernels = [
-        piece for one in range(18) for piece in (Work(8 * US, 0.2), Launch(f"elementwise_{one}", 3 * US, share=0.02))
-    ]
-    frame = [Loop(80, [Range("item {i}", kernels)]), Launch("sum", 50 * US), *item()]
-    return program(Loop(6, [Range("frame {i}", frame)]), Sync(), name="items")
-
-
-def _left_on_cpu() -> Program:
-    forward = [Range("aten::mm, seq = {i}", [Work(20 * US), Launch("gemm", 200 * US)]) for _ in range(4)]
-    step = [Range("aten::cdist, seq = {i}", [Work(3 * MS, 0.1)]), Range("forward", forward)]
-    return program(Loop(20, [Range("step {i}", step)]), Sync(), name="left_on_cpu")
 
 
 def _tiny() -> Program:

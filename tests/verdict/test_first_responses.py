@@ -98,7 +98,7 @@ def test_no_real_device_is_left_without_a_next_step(name: str) -> None:
             assert all(one.saving_ns[1] <= part.window_ns for one in part.first_responses if one.saving_ns)
 
 
-@pytest.mark.parametrize("story", benchmark.stories(), ids=lambda story: story.name)
+@pytest.mark.parametrize("story", [*benchmark.stories(), *benchmark.finer()], ids=lambda story: story.response)
 def test_what_is_carried_out_saves_what_was_predicted(story: benchmark.Story, tmp_path: Path) -> None:
     """The table of docs/first-responses.md."""
     line, outside = benchmark.row(story, tmp_path)
