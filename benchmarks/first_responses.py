@@ -233,8 +233,8 @@ def device_of(made: Program, folder: Path, name: str) -> DeviceReport:
 
 def row(story: Story, folder: Path) -> tuple[str, float]:
     """One line of the table, and by what part of it the second window lies outside the predicted range."""
-    before = device_of(story.before, folder, f"{story.name}-before")
-    after = device_of(story.after, folder, f"{story.name}-after")
+    before = device_of(story.before, folder, f"{story.response}-before")
+    after = device_of(story.after, folder, f"{story.response}-after")
     response = next(one for one in before.first_responses if one.id == story.response)
     rank = before.first_responses.index(response) + 1
     assert before.verdict.bound == story.name, (story.name, before.verdict.bound)
