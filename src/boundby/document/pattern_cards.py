@@ -135,7 +135,7 @@ def _sections(shown: Shown, told: set[str], ident: str) -> Iterator[Section]:
     for card in shown.cards:
         others = {f"{other.pattern}." for other in shown.cards if other is not card}
         own = tuple(one for one in rest.responses if not one.id.startswith((*others,)))
-        parts = [*_pattern(card, told), Paragraph(rest.because), *_signs(card)]
+        parts = [Paragraph(rest.because), *_pattern(card, told), *_signs(card)]
         parts += [*_after(card, replace(rest, responses=own)), *_not_there(card, told)]
         told.add(card.pattern)
         left = tuple(one for one in rest.responses if one not in own)  # those of no pattern stand on the first card
