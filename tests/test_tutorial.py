@@ -11,7 +11,7 @@ from benchmarks import tutorial
 def test_the_tutorial_shows_real_output(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     text = tutorial.PAGE.read_text(encoding="utf-8")
-    assert text.count("<!-- output: ") == 9
+    assert text.count("<!-- output: ") == 10
     assert text.count("<!-- table: ") == 3
     assert tutorial.made(text, tmp_path) == text, "python -m benchmarks.tutorial --write"
 
