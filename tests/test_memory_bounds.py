@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from benchmarks import memory
@@ -88,10 +89,10 @@ def test_work_grows_with_threads_and_not_with_their_pairs(tmp_path: Path, monkey
     def calls_of_the_core(threads: int) -> int:
         counted = 0
 
-        def count(*arguments: object) -> object:
+        def count(function: str, *arguments: Any) -> int:
             nonlocal counted
             counted += 1
-            return run(*arguments)
+            return run(function, *arguments)
 
         export = memory.threads(10 * threads, threads).write(tmp_path / f"{threads}.sqlite")
         for module in (intervals, passes):

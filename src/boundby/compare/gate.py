@@ -225,6 +225,18 @@ def _likely_steps(report: Report) -> tuple[str, ...]:
 
 
 def _check(limit: Limit, report: Report, comparison: Comparison | None, steps: RegionReport | None) -> LimitResult:
+    _refuse(limit, report, comparison, steps)
+    if limit.scope is None:
+        return _of_whole(limit, report, comparison, steps)
+    of_change = limit.definition.of_change if limit.definition.needs_two else None
+    if comparison is not None and of_change is not None:
+        changes = _changes(comparison, limit.scope, steps)
+        return _judge(limit, {"/".join(item.path): of_change(item) for item in changes}, _absent(limit, report))
+    return _of_regions(limit, report, comparison, steps, limit.scope)
+
+
+def _refuse(limit: Limit, report: Report, comparison: Comparison | None, steps: RegionReport | None) -> None:
+    """LimitError where the limit asks for what is not there."""
     definition = limit.definition
     if definition.of_job is not None:
         raise LimitError(f"{limit.text!r}: {limit.quantity} is of a job.", "Give its folder of reports.")
@@ -237,25 +249,30 @@ def _check(limit: Limit, report: Report, comparison: Comparison | None, steps: R
     if is_of_step and steps is None and not limit.optional and (likely := _likely_steps(report)):
         hint = f"Name it with --steps; candidates: {', '.join(likely)}."
         raise LimitError(f"{limit.text!r}: no region is plainly the program's step.", hint)
-    if limit.scope is None:
-        if limit.quantity in PACES and comparison is not None:
-            values = _pace(limit, comparison, steps)
-        elif definition.needs_two and comparison is not None and definition.of_comparison is not None:
-            values = definition.of_comparison(comparison)
-        else:
-            values = definition.of_whole(report, steps) if definition.of_whole is not None else {}
-        abstains = next((device.verdict.why_not for device in report.devices if device.verdict.why_not), None)
-        result = _judge(limit, values, _nothing(limit), _knowledge(limit, report, comparison))
-        if result.kept and limit.quantity.startswith("findings") and abstains is not None:
-            return replace(result, kept=False, untold=True, message=f"{limit.quantity} cannot be told: {abstains}.")
-        return result
-    if definition.needs_two and comparison is not None and definition.of_change is not None:
-        changes = _changes(comparison, limit.scope, steps)
-        return _judge(
-            limit, {"/".join(item.path): definition.of_change(item) for item in changes}, _absent(limit, report)
-        )
-    regions = _regions(report, limit.scope, steps)
-    read = definition.of_region
+
+
+def _of_whole(limit: Limit, report: Report, comparison: Comparison | None, steps: RegionReport | None) -> LimitResult:
+    """A limit of the whole report, or of the whole difference."""
+    definition = limit.definition
+    of_both = definition.of_comparison if definition.needs_two else None
+    if comparison is not None and limit.quantity in PACES:
+        values = _pace(limit, comparison, steps)
+    elif comparison is not None and of_both is not None:
+        values = of_both(comparison)
+    else:
+        values = definition.of_whole(report, steps) if definition.of_whole is not None else {}
+    result = _judge(limit, values, _nothing(limit), _knowledge(limit, report, comparison))
+    abstains = next((device.verdict.why_not for device in report.devices if device.verdict.why_not), None)
+    if result.kept and limit.quantity.startswith("findings") and abstains is not None:
+        return replace(result, kept=False, untold=True, message=f"{limit.quantity} cannot be told: {abstains}.")
+    return result
+
+
+def _of_regions(
+    limit: Limit, report: Report, comparison: Comparison | None, steps: RegionReport | None, scope: str
+) -> LimitResult:
+    """A limit of each region that ``scope`` names."""
+    regions, read = _regions(report, scope, steps), limit.definition.of_region
     values = {"/".join(region.path): read(region) for region in regions} if read is not None else {}
     result = _judge(limit, values, _absent(limit, report), _knowledge(limit, report, comparison))
     is_of_steps = limit.quantity == "time" and steps is not None and [region.path for region in regions] == [steps.path]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from functools import cached_property
 
@@ -292,33 +292,74 @@ def finding_changes(before: Report, after: Report, regions: Sequence[RegionChang
     """Findings of both reports: new, resolved, remaining ones and those that could not be checked, each most severe
     first."""
     renamed = {item.before.path: item for item in regions if item.before is not None}
+    known = {item.after.path for item in regions if item.after is not None and item.before is not None}
+    pairs, left = _in_same_place(before, after, renamed)
+    left = _in_places_around(before, pairs, left, renamed)
+    moved, left = _in_new_places(before, pairs, left, known)
+    unchecked = {item.rule for item in after.not_checked}
+    ended = [
+        FindingChange(status="unchecked", finding=finding, saving_before_ns=finding.saving_ns)
+        if finding.rule in unchecked
+        else _resolved(before, after, finding, _region_of(finding, renamed))
+        for _, finding in _gone(before, pairs)
+    ]
+    stayed = [change for number, change in sorted(pairs.items()) if not any(change is other for other in moved)]
+    result = [FindingChange(status="new", finding=item, saving_after_ns=item.saving_ns) for item in left]
+    result += [*_shared(ended), *stayed, *moved]
+    order = {"new": 0, "resolved": 1, "remains": 2, "unchecked": 3}
+    return sorted(result, key=lambda item: order[item.status])
+
+
+_Pairs = dict[int, FindingChange]  # by row among the earlier findings: what became of it
+
+
+def _gone(before: Report, pairs: _Pairs) -> list[tuple[int, Finding]]:
+    """Earlier findings of which no later one is known, with their rows."""
+    return [(number, item) for number, item in enumerate(before.findings) if number not in pairs]
+
+
+def _in_same_place(before: Report, after: Report, renamed: Mapping[Path, RegionChange]) -> tuple[_Pairs, list[Finding]]:
+    """Findings of one rule in one region, and the later ones that are left."""
     places: dict[tuple[str, Path | None], list[Finding]] = defaultdict(list)
     for finding in after.findings:
         places[finding.rule, _folded(finding.region)].append(finding)
-    pairs: dict[int, FindingChange] = {}  # place among the earlier findings: what became of it
+    pairs: _Pairs = {}
     for is_said in (True, False):  # those that say the same find each other before the others take what is left
-        for number, finding in enumerate(before.findings):
+        for number, finding in _gone(before, pairs):
             change = _region_of(finding, renamed)
             place = change.after.path if change is not None and change.after is not None else _folded(finding.region)
             later = places.get((finding.rule, place), [])
             chosen = _same(finding, later) if is_said else 0 if later else None
-            if chosen is not None and number not in pairs:
+            if chosen is not None:
                 pairs[number] = _remains(finding, later.pop(chosen), _times(change))
     left = [item for item in after.findings if any(item is other for found in places.values() for other in found)]
-    gone = [(number, item) for number, item in enumerate(before.findings) if number not in pairs]
-    known = {item.after.path for item in regions if item.after is not None and item.before is not None}
+    return pairs, left
+
+
+def _in_places_around(
+    before: Report, pairs: _Pairs, left: list[Finding], renamed: Mapping[Path, RegionChange]
+) -> list[Finding]:
+    """Fills ``pairs`` with those told of a place around the other's, as most of it lies there now: it is one matter all
+    the same. Returns what is left."""
+    for now in left:
+        around = [(n, one) for n, one in _gone(before, pairs) if one.rule == now.rule and _is_nested(one, now)]
+        if not around:
+            continue
+        number, earlier = around[_same(now, [item for _, item in around]) or 0]
+        became = _remains(earlier, now, _times(_region_of(earlier, renamed)))
+        parts = [one for one in left if one.rule == now.rule and _is_nested(earlier, one)]
+        if became.trend == "improved" and not _is_less(earlier, parts):  # it was told in parts now
+            became = replace(became, trend=None)
+        pairs[number] = became
+    return [item for item in left if not any(item is change.finding for change in pairs.values())]
+
+
+def _in_new_places(
+    before: Report, pairs: _Pairs, left: list[Finding], known: Collection[Path]
+) -> tuple[list[FindingChange], list[Finding]]:
+    """What moved to regions that there were not, which fills ``pairs``, and what is left."""
     moved: list[FindingChange] = []
-    for now in left:  # told of a place around the other, as most of it lies there now, it is one matter all the same
-        around = [(n, one) for n, one in gone if n not in pairs and one.rule == now.rule and _is_nested(one, now)]
-        if around:
-            number, earlier = around[_same(now, [item for _, item in around]) or 0]
-            became = _remains(earlier, now, _times(_region_of(earlier, renamed)))
-            parts = [one for one in left if one.rule == now.rule and _is_nested(earlier, one)]
-            if became.trend == "improved" and not _is_less(earlier, parts):  # it was told in parts now
-                became = replace(became, trend=None)
-            pairs[number] = became
-    left = [item for item in left if not any(item is change.finding for change in pairs.values())]
-    gone = [(number, item) for number, item in gone if number not in pairs]
+    gone = _gone(before, pairs)
     for now in [item for item in left if _folded(item.region) not in known]:
         was = next((pair for pair in gone if pair[1].rule == now.rule and _promises_no_more(now, pair[1])), None)
         if was is not None:
@@ -326,19 +367,7 @@ def finding_changes(before: Report, after: Report, regions: Sequence[RegionChang
             moved.append(_kept(was[1], now))
             pairs.setdefault(was[0], moved[-1])
             left = [item for item in left if item is not now]
-    unchecked = {item.rule for item in after.not_checked}
-    ended = [
-        FindingChange(status="unchecked", finding=finding, saving_before_ns=finding.saving_ns)
-        if finding.rule in unchecked
-        else _resolved(before, after, finding, _region_of(finding, renamed))
-        for number, finding in enumerate(before.findings)
-        if number not in pairs
-    ]
-    stayed = [change for number, change in sorted(pairs.items()) if not any(change is other for other in moved)]
-    result = [FindingChange(status="new", finding=item, saving_after_ns=item.saving_ns) for item in left]
-    result += [*_shared(ended), *stayed, *moved]
-    order = {"new": 0, "resolved": 1, "remains": 2, "unchecked": 3}
-    return sorted(result, key=lambda item: order[item.status])
+    return moved, left
 
 
 def _region_of(finding: Finding, regions: Mapping[Path, RegionChange]) -> RegionChange | None:
