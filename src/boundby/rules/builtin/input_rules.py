@@ -65,7 +65,7 @@ def _more_workers(context: RuleContext, processes: Sequence[FeedingWorker]) -> s
     cores, number = context.trace.machine.cores, _wanted(context, processes)
     if cores is None:
         return f"{number}) or more, as far as there are cores"
-    return f"{number}): the machine has {counted(cores, 'core', 'cores')}"
+    return f"{number}) (the machine has {counted(cores, 'core', 'cores')})"
 
 
 def input_advice(context: RuleContext, place: Place, sleeping: float, others: list[FeedingWorker]) -> tuple[str, ...]:
