@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from boundby.experiment import live, trials
+from boundby.experiment import judgement, live, trials
 from boundby.experiment.inside import trial
 from boundby.experiment.inside.delayed_device import SpinningCuda
 from boundby.experiment.planning import ExperimentError
@@ -95,3 +95,12 @@ def test_cuda_is_delayed_by_spins_that_are_timed() -> None:
     assert spins[-1] == 500_000  # calibrated: 2,000,000 cycles in two of these milliseconds
     assert device.delays_ns() == [2e6]
     assert device.delays_ns() == []
+
+
+def test_a_promise_is_of_steps_without_waits_for_a_core() -> None:
+    """10 ms blocked in 100, of which 60 were waits for a core: a quarter of a step with a free one."""
+    steps = SimpleNamespace(path=("step",), instances=9, time={"cpu": 90, "host_blocked": 10}, preempted_ns=60)
+    report: Any = SimpleNamespace(what_if=(), devices=(), threads=(), regions=(steps,))
+    assert judgement.promised_ns(report, "input_free", 4_000_000.0) == (1_000_000, 1_000_000)
+    steps.preempted_ns = 100
+    assert judgement.promised_ns(report, "input_free", 4_000_000.0) is None

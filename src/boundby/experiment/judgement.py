@@ -105,7 +105,7 @@ def judge(
         bound_by_trace=trace,
         agreement=agreement,
         agreement_because=because,
-        removals=(*_removals(paces, report), *removals),
+        removals=(*_removals(paces, report if found.feed else None), *removals),
         doubts=doubts,
     )
 
@@ -230,13 +230,17 @@ def promised_ns(report: Report | None, remedy: str, step_ns: float) -> tuple[flo
 
 
 def _blocked_ns(report: Report, step_ns: float) -> tuple[float, float] | None:
-    """Without a device nothing is replayed: the account's own share of the steps in which the host waits in the OS."""
+    """Without a device nothing is replayed: the account's own share of the steps in which the host waits in the OS.
+
+    Of steps without waits for a core, as ``step_ns`` is: a busy machine lengthens what is not blocked.
+    """
     steps = max(
         (region for region in report.regions if len(region.path) == 1), key=lambda one: one.instances, default=None
     )
-    if steps is None or steps.instances < 2 or not sum(steps.time.values()):
+    whole = 0 if steps is None else sum(steps.time.values()) - steps.preempted_ns
+    if steps is None or steps.instances < 2 or whole <= 0:
         return None
-    blocked = step_ns * steps.time["host_blocked"] / sum(steps.time.values())
+    blocked = step_ns * min(1.0, steps.time["host_blocked"] / whole)
     return round(blocked), round(blocked)
 
 
