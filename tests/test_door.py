@@ -36,6 +36,7 @@ OWN = {
     "readers/nsys/split.py: connect": "memory",
     "render/page/__init__.py: read_text": "of the package",
     "render/store.py: connect": "a database whose first bytes came through the door",
+    "results/write.py: os.open": "written",
     "rules/rule.py: read_text": "of the package",
     "simulate/nsys_export.py: connect": "written",
 }
@@ -99,6 +100,7 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> N
         ["check", "{pipe}", "-l", "time < 1 s"],
         ["analyze", "{pipe}"],
         ["analyze", "{report}", "--save", "{pipe}"],
+        ["analyze", "{report}", "-o", "{pipe}"],
         ["compare", "{pipe}", "{report}"],
         ["job", "{pipe}", "{pipe}"],
     ],
@@ -106,7 +108,7 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> N
 def test_a_pipe_is_one_sentence_wherever_a_file_is_named(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without a writer on its other end, opening it waited for ever."""
+    """Without anybody on its other end, opening it waited for ever."""
     pipe = tmp_path / "pipe.json"
     os.mkfifo(pipe)
     report = HERE.parents[1] / "sample_reports" / "numpy_only_before.sqlite"

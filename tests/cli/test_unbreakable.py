@@ -21,7 +21,7 @@ from boundby.capture import child, export
 from boundby.capture import folder as folders
 from boundby.capture.recording import write_facts
 from boundby.cli import outcome
-from boundby.cli.main import main
+from boundby.cli.main import TerminatedError, main
 from boundby.cli.outcome import Exit
 from boundby.model import door
 from boundby.model.errors import InputError, OutputError, ToolError
@@ -88,6 +88,24 @@ def test_a_pipe_is_no_facts_and_no_database(tmp_path: Path) -> None:
     assert not folders.is_run(tmp_path)
     with pytest.raises(OutputError, match="no regular file"):
         store.check(tmp_path / folders.FACTS)
+
+
+@pytest.mark.parametrize("ended", [KeyboardInterrupt, TerminatedError])
+def test_a_signal_while_sqlite_works_is_that_and_no_damage(
+    ended: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite drops what its progress handler raises: Ctrl-C was a report that "could not be read to its end"."""
+
+    def stopped() -> None:
+        raise ended
+
+    monkeypatch.setattr(database.stage, "over", stopped)
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.set_progress_handler(database._is_over, 1)
+        with pytest.raises(sqlite3.OperationalError) as caught:
+            connection.execute("SELECT 1 UNION SELECT 2")
+        with pytest.raises(ended):
+            database.explain(SAMPLE, caught.value)
 
 
 def test_names_that_are_too_long_are_user_errors(capsys: pytest.CaptureFixture[str]) -> None:
@@ -184,7 +202,7 @@ def test_address_space_too_small_for_numpy_is_no_broken_limit(most_bytes: int) -
     code = f"""
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, ({most_bytes}, {most_bytes}))
-from boundby.cli.main import main
+from boundby.cli.main import TerminatedError, main
 sys.exit(main(["check", {str(SAMPLE)!r}, "-l", "time < 1 s"]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

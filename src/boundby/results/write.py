@@ -35,13 +35,21 @@ def open_whole(path: str | Path, *, force: bool = True, inputs: Iterable[str | P
     check(target, force=force, inputs=inputs)
     try:
         if target.exists() and not target.is_file():  # a pipe or device, such as /dev/null: nothing to replace
-            with target.open("wb") as file:
+            with os.fdopen(_into(target), "wb") as file:
                 yield file
         else:
             with _replacing(Path(os.path.realpath(target))) as file:  # through a link, not over it
                 yield file
     except OSError as error:
         raise OutputError(f"Cannot write {target}: {reason(error)}.", _next_step(error)) from error
+
+
+def _into(target: Path) -> int:
+    """A pipe or device, open for writing. A pipe that nobody reads ends in ENXIO: it is not waited for."""
+    handle = os.open(target, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    if hasattr(os, "O_NONBLOCK"):
+        os.set_blocking(handle, True)
+    return handle
 
 
 def check(path: str | Path, *, force: bool = True, inputs: Iterable[str | Path] = ()) -> None:
@@ -110,6 +118,7 @@ _REASONS = {
     errno.ENOENT: "its folder does not exist",
     errno.ENOTDIR: "its folder is a file",
     errno.EISDIR: "it is a folder",
+    errno.ENXIO: "nobody reads from this pipe",
     errno.ENAMETOOLONG: "the name is too long",
 }
 

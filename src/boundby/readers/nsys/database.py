@@ -132,7 +132,20 @@ def _harden(connection: Connection) -> None:
     if sys.version_info >= (3, 12):
         connection.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE, True)
     connection.set_authorizer(_authorize)
-    connection.set_progress_handler(lambda: stage.over() is not None, _STEPS)
+    connection.set_progress_handler(_is_over, _STEPS)
+
+
+#: What ended a statement from outside, such as Ctrl-C: SQLite drops what its progress handler raises.
+_ended: list[BaseException] = []
+
+
+def _is_over() -> bool:
+    """Whether a statement has to end: the stage's time is over, or whoever started boundby says so."""
+    try:
+        return stage.over() is not None
+    except BaseException as error:
+        _ended.append(error)
+        return True
 
 
 def _authorize(action: int, one: str | None, two: str | None, _schema: str | None, _by: str | None) -> int:
@@ -163,6 +176,8 @@ def explain(path: Path, error: Exception) -> UserError:
     if "not a database" in text or "file is encrypted" in text:
         return InputError(f"{path} is not an SQLite database.", export_again(path))
     if "interrupted" in text:
+        if _ended:
+            raise _ended.pop()
         return stage.over() or InputError(f"{path} could not be read to its end.", export_again(path))
     if "prohibited" in text or "not authorized" in text or "unsafe use" in text:
         return InputError(f"{path} is not an export: its schema holds more than tables.", export_again(path))
