@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import re
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,17 @@ def test_two_ranks_of_many_say_what_cannot_be_told() -> None:
     # Rank 0 has other work beside nearly all of that, but for the first, in which nobody is waited for.
     assert found.ranks[1].caused_wait_ns == pytest.approx(1_280_000, rel=0.01) == found.ranks[0].wait_ns
     assert max(rank.clock.residual_ns for rank in found.ranks) < 50_000
+
+
+def test_ranks_that_wait_for_nobody_are_not_bound_by_imbalance(tmp_path: Path) -> None:
+    text = gzip.decompress(trace_path("kineto/cpu_only_rank34.json.gz").read_bytes())
+    for rank in (34, 35):  # one trace twice: both do the same at the same time
+        changed = re.sub(rb'"rank": ?34', b'"rank": %d' % rank, text)
+        (tmp_path / f"rank_{rank}.json.gz").write_bytes(gzip.compress(changed, 1))
+    found = api.job([tmp_path], workers=1)
+    assert found.verdict.bound == "gpu_comm"
+    assert sum(rank.wait_ns for rank in found.ranks) == 0
+    assert found.stragglers == ()
 
 
 def test_a_pipelines_waits_count_and_its_embedding_group_makes_no_stage() -> None:

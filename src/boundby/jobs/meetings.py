@@ -279,7 +279,8 @@ def _into(
             why = f"cannot be matched over its {len(together)} ranks"
             if len(together) == 1:
                 why = f"stand on record of {together[0].of} alone"
-            notes.append(f"{'Messages' if passes else 'Collectives'} of {name or 'one group'} {why}.")
+            of_group = f"process group {name}" if name.isdigit() else name or "one group"
+            notes.append(f"{'Messages' if passes else 'Collectives'} of {of_group} {why}.")
         blocks.append(block)
     return True
 

@@ -451,7 +451,9 @@ def _verdict(
     what_if = {one.scenario: one.length_ns for one in diagnosis.what_if}
     named = sum(one.saving_ns for one in diagnosis.culprits if one.kind != "link")
     named += sum(one.saving_ns for one in diagnosis.chance)
-    balance = max(length - what_if.get("balance", length), named)
+    even = max(length - what_if.get("balance", length), named)
+    # The same work shared differently saves no more than ranks wait on average: the rest is even transfers.
+    balance = max(min(even, sum(rank.wait_ns for rank in ranks) // max(len(ranks), 1)), named)
     transfer = length - what_if.get("transfer_free", length)
     reasons = _doubts(diagnosis, aligned, missing, summaries)
     if any(one.program.ended == FAILED for one in programs):
@@ -496,7 +498,7 @@ def _verdict(
     told = f"{share} of the ranks' time is {SHORT_LABEL.get(bound, bound)}"
     if bound == "gpu_comm":
         told = f"transfers that nothing hides take {share}"
-    because = f"{told}, and balance would save {units.percent(balance / length, 1)}"
+    because = f"{told}, and balance would save {units.percent(even / length, 1)}"
     return _told(bound, confidence, because, reasons, savings[bound])
 
 
