@@ -108,7 +108,9 @@ def _pinning(copies: CopySet) -> Match | None:
     to_device, (common, times) = copies.to_device, copies.common_size
     way = f"{'from' if to_device == len(copies) else 'to' if to_device == 0 else 'from or to'} pageable memory"
     again = f"{count(times)} of them are {size(common)} each: if their content does not change, upload it once"
-    is_once = times < _OFTEN
+    table = context.operations
+    alike = np.unique(np.stack((table.bytes[copies.rows], table.direction[copies.rows])), axis=1, return_counts=True)[1]
+    is_once = int(alike.max()) < _OFTEN
     return copies.match(
         f"{counted(len(copies), f'copy {way} moves', f'copies {way} move')} {size(copies.byte_count)} in "
         f"{copies.took}, at {bandwidth(rate * 1e9)}{_ends(copies)}",
