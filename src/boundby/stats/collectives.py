@@ -65,4 +65,5 @@ def _needed(keys: npt.NDArray[np.int64], fastest: npt.NDArray[np.float64]) -> np
     for at in range(len(keys) - 2, -1, -1):
         if (keys[at, :2] == keys[at + 1, :2]).all():
             needed[at] = min(needed[at], needed[at + 1])
-    return needed.astype(np.int64)
+    whole: npt.NDArray[np.int64] = needed.astype(np.int64)
+    return whole
