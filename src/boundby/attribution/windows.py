@@ -21,6 +21,8 @@ from boundby.structure.steps import find_steps, likely_steps
 from boundby.trace.tables import Trace
 
 _UNIT_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "": 1_000_000_000}
+#: No trace has an instant beyond, nor a number that takes more signs; sums of such times stay in range.
+_FAR_NS, _LONGEST = 1 << 61, 40
 _TIME = expression(r"^\s*([+-]?\d+(?:\.\d*)?|[+-]?\.\d+)\s*(ns|us|ms|s|)\s*$")
 
 
@@ -63,7 +65,10 @@ def _time(text: str) -> int:
     if not match:
         raise SelectionError(f"{text!r} is not a time.", "Write a number with ns, us, ms or s, such as 1.5s.")
     whole, unit = match.groups()
-    return round(float(whole) * _UNIT_NS[unit]) if "." in whole else int(whole) * _UNIT_NS[unit]
+    time_ns = (
+        round(float(whole[:_LONGEST]) * _UNIT_NS[unit]) if "." in whole else int(whole[:_LONGEST]) * _UNIT_NS[unit]
+    )
+    return max(-_FAR_NS, min(time_ns, _FAR_NS))
 
 
 def device_window(

@@ -498,7 +498,7 @@ def _toml(text: str, name: str) -> dict[str, Any]:
         import tomli as tomllib
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(f"{name} is not TOML: {error}.", _EXAMPLE) from error
 
 

@@ -31,7 +31,8 @@ def in_turns(trace: Trace) -> Trace:
         for name, table in ((name, getattr(trace, name)) for name in trace.__struct_fields__)
         if isinstance(table, ColumnTable) and "thread" in table.__struct_fields__
     }
-    who, begin, end = _on_record(trace, list(tables.values()))
+    events = {name for name, table in tables.items() if "start_ns" in table.__struct_fields__}
+    who, begin, end = _on_record(trace, [tables[name] for name in sorted(events)])
     stands_for = np.arange(len(process))
     threads, notes = list(trace.threads), []
     for number in crowded:
@@ -50,9 +51,9 @@ def in_turns(trace: Trace) -> Trace:
     kept = unique(stands_for)
     place = np.searchsorted(kept, stands_for)
     moved: dict[str, Any] = {
-        name: replace(table, thread=pick(place, table.thread, -1).astype(np.int32)).sorted(trace.names)
-        for name, table in tables.items()
+        name: replace(table, thread=pick(place, table.thread, -1).astype(np.int32)) for name, table in tables.items()
     }
+    moved |= {name: moved[name].sorted(trace.names) for name in events}
     return replace(
         trace,
         **moved,

@@ -96,7 +96,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         else:
             import tomli as tomllib
         data = tomllib.loads(text)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{file} cannot be read: {error}.", "Correct it, or run boundby elsewhere.") from error
     tool = data.get("tool", {})
     found: object = tool.get("boundby", {}) if isinstance(tool, dict) else {}
