@@ -21,7 +21,7 @@ from boundby.jobs.peers import stages_of
 from boundby.jobs.rank_summary import RankSummary, merged
 from boundby.model.arrays import BoolArray, Int64Array, factorize, ranked, sorted_distinct
 from boundby.model.causes import BUSY_CAUSES, CAUSES, Cause
-from boundby.model.scale import HABIT, HALF, LIST, MOST, NEARLY_ALL, NEGLIGIBLE, NOTABLE, SLIGHT
+from boundby.model.scale import HABIT, HALF, LIST, MOST, NEARLY_ALL, NOTABLE, SLIGHT
 from boundby.structure.loop_detection import find_loop
 
 Float = npt.NDArray[np.float64]
@@ -49,7 +49,7 @@ _MOST_STEPS = 64
 #: Fewer steps tell no habit from an exception.
 FEW_STEPS = HABIT
 #: Who is named saves at least so much: less is shown as nothing.
-LEAST_NAMED_SHARE = NEGLIGIBLE
+LEAST_NAMED_SHARE = 0.001
 _MAD = 1.4826
 #: Nobody can say how to be without these.
 _LASTING = (Cause.UNATTRIBUTED, Cause.DEVICE_WAIT)
