@@ -23,7 +23,7 @@ from boundby.capture.recording import write_facts
 from boundby.cli import outcome
 from boundby.cli.main import TerminatedError, main
 from boundby.cli.outcome import Exit
-from boundby.model import door
+from boundby.model import door, stage
 from boundby.model.errors import InputError, OutputError, ToolError
 from boundby.readers.nsys import database
 from boundby.render import store
@@ -99,7 +99,7 @@ def test_a_signal_while_sqlite_works_is_that_and_no_damage(
     def stopped() -> None:
         raise ended
 
-    monkeypatch.setattr(database.stage, "over", stopped)
+    monkeypatch.setattr(stage, "over", stopped)
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.set_progress_handler(database._is_over, 1)
         with pytest.raises(sqlite3.OperationalError) as caught:
