@@ -214,6 +214,9 @@ GPU_TABLES = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI
         (GPU_TABLES, "start = start / 1000, end = end / 1000"),
         ((RUNTIME,), "start = start / 1000, end = end / 1000"),
         ((*GPU_TABLES, RUNTIME, "NVTX_EVENTS", "OSRT_API"), "start = start / 1000, end = end / 1000"),
+        (GPU_TABLES, "start = start * 10, end = end * 10"),
+        (GPU_TABLES[:1], "start = start * 1000, end = end * 1000"),
+        (("NVTX_EVENTS",), "start = start * 1000, end = end * 1000"),
     ],
 )
 def test_times_in_a_wrong_unit_are_told_and_make_no_sure_verdict(

@@ -62,10 +62,10 @@ from boundby.model.arrays import (
 )
 from boundby.model.errors import SelectionError
 from boundby.model.intervals import NOTHING, IntervalSet, clip, close_leaks, complement
-from boundby.model.scale import HABIT
+from boundby.model.scale import HABIT, HALF, MANY, NOTABLE
 from boundby.structure.found import add_found
 from boundby.structure.mpi_ranks import not_ended, unmatched
-from boundby.trace.facts import TraceWarning
+from boundby.trace.facts import UNBELIEVABLE, TraceWarning
 from boundby.trace.tables import Direction, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, is_device_wide
 
@@ -415,6 +415,7 @@ def _set_clocks(trace: Trace, calls: Calls) -> tuple[Trace, dict[int, ClockShift
     """Put every device's operations and pages on the host's clock."""
     operations, pages = trace.operations, trace.page_events
     shifts: dict[int, ClockShift] = {}
+    notes: list[TraceWarning] = []
     start, end = operations.start_ns, operations.end_ns
     # Copies to the host that return when the data are there.
     holding = np.flatnonzero((operations.kind == OpKind.MEMCPY) & (operations.direction == Direction.DTOH))
@@ -433,6 +434,7 @@ def _set_clocks(trace: Trace, calls: Calls) -> tuple[Trace, dict[int, ClockShift
             late = end[holds] - calls.end_ns[calls.of_operation[holds]]
             late = np.concatenate((late, _after_waits(trace, calls, mine)))
             shift = estimate_shift(begun, calls.launched_ns[joined_rows], late)
+            notes += _unlike_waits(trace, device, late + shift.shift_ns, int(end[mine].max() - start[mine].min()))
             if len(call) >= LEAST_LAUNCHED:
                 shift = replace(shift, unshown_ns=_unshown_ns(begun, calls, call, shift.shift_ns))
         shifts[device] = shift
@@ -442,7 +444,19 @@ def _set_clocks(trace: Trace, calls: Calls) -> tuple[Trace, dict[int, ClockShift
             late_ns = np.where(pages.device == device, shift.shift_ns, 0)
             pages = replace(pages, start_ns=pages.start_ns + late_ns, end_ns=pages.end_ns + late_ns)
     operations = replace(operations, start_ns=start, end_ns=end)
-    return replace(trace, operations=operations, page_events=pages), shifts
+    return replace(trace, operations=operations, page_events=pages, warnings=(*trace.warnings, *notes)), shifts
+
+
+def _unlike_waits(trace: Trace, device: int, late_ns: Int64Array, span_ns: int) -> list[TraceWarning]:
+    """Whether most waits return long before the work ends that they waited for (``late_ns``), however a device's clock
+    is set: then its times are no times of this host."""
+    if len(late_ns) < MANY or float((late_ns > NOTABLE * span_ns).mean()) <= HALF:
+        return []
+    text = (
+        f"Most of {len(late_ns):,} waits for {trace.gpus[device].name} return before the work that they wait for has "
+        "ended: its times may be in another unit than nanoseconds. Export or capture it again."
+    )
+    return [TraceWarning(UNBELIEVABLE, text)]
 
 
 def _unshown_ns(begun: Int64Array, calls: Calls, call: npt.NDArray[np.integer], shift_ns: int) -> int:

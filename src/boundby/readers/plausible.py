@@ -26,6 +26,7 @@ from boundby.model.arrays import (
     in_order,
     is_any,
     is_even,
+    is_in,
     pick,
     places,
     unique,
@@ -233,7 +234,8 @@ def without_broken(trace: Trace) -> Trace:
 
 def unlike_any_machine(trace: Trace) -> str | None:
     """What no machine does, where most rows of a kind say that it did: kernels and launches that take no time, copies
-    faster than any memory, waits for a device that does nothing although all that was launched is on record."""
+    faster than any memory, waits for a device that does nothing although all that was launched is on record, ranges of
+    threads that call CUDA where nothing else ever is."""
     table, calls = trace.operations, trace.api
     if not len(table) or not len(calls):
         return None
@@ -256,7 +258,18 @@ def unlike_any_machine(trace: Trace) -> str | None:
     for what, lasts in ("kernels", busy[table.kind == OpKind.KERNEL]), ("launches", lasted[launches]):
         if _mostly(lasts < SHORTEST_NS, MANY):
             return f"Most of {len(lasts):,} {what} are shorter than any can be"
-    return None
+    return _ranges_beyond(trace)
+
+
+def _ranges_beyond(trace: Trace) -> str | None:
+    """Whether most ranges of threads that call CUDA lie far beyond all else that is on record."""
+    ranges = trace.ranges.take(is_in(trace.ranges.thread, unique(trace.api.thread)))
+    others = (trace.operations, trace.api, trace.os_calls, trace.schedule, trace.samples, trace.python_frames)
+    ends = [(int(table.start_ns.min()), int(table.start_ns.max())) for table in others if len(table)]
+    low, high = min(first for first, _ in ends), max(last for _, last in ends)
+    if not _mostly(ranges.start_ns > high, MANY) or int(ranges.start_ns.max()) - low <= MANY * (high - low):
+        return None
+    return f"Most of {len(ranges):,} NVTX ranges begin after all else that is on record"
 
 
 def _mostly(is_so: BoolArray, least: int) -> bool:
