@@ -234,6 +234,36 @@ def test_times_in_a_wrong_unit_are_told_and_make_no_sure_verdict(
     assert {device.verdict.confidence for device in report.devices} == {"low"}
 
 
+def test_waits_for_the_step_before_are_no_other_unit(tmp_path: Path) -> None:
+    """The host waits for an event of the step before, while the work of this one runs: a step in twenty-five."""
+    export, length = Export(), 10_000_000
+    thread = export.thread()
+    for step in range(25):
+        at = step * length
+        export.kernel(export.api(thread, at, at + 5_000, "cudaLaunchKernel_v7000"), at + length, at + 2 * length)
+        export.api(thread, at + 10_000, at + length + 5_000, "cudaEventSynchronize_v3020")
+    report = api.analyze(export.write(tmp_path / "behind.sqlite"))
+    assert "unbelievable-times" not in {warning.code for warning in report.trace.warnings}
+
+
+@pytest.mark.parametrize(("longer", "is_told"), [(1, False), (20, False), (1_000, True)])
+def test_a_program_may_go_on_without_the_gpu(longer: int, is_told: bool, tmp_path: Path) -> None:
+    """Ranges after all calls, for as many times as long as these take."""
+    export, calls_ns = Export(), 25_000_000
+    thread = export.thread()
+    for step in range(25):
+        at = step * calls_ns // 25
+        export.kernel(export.api(thread, at, at + 5_000, "cudaLaunchKernel_v7000"), at + 8_000, at + 900_000)
+        export.api(thread, at + 10_000, at + 910_000, "cudaDeviceSynchronize_v3020")
+        export.nvtx(thread, at, at + 950_000, "step")
+    for number in range(100):
+        since = calls_ns + number * longer * calls_ns // 100
+        export.nvtx(thread, since, since + 100_000, "write")
+    told = unlike_any_machine(read_trace(export.write(tmp_path / "after.sqlite")))
+    assert (told == "Most of 125 NVTX ranges begin after all else that is on record") is is_told
+    assert told is None or is_told
+
+
 def test_waits_for_a_device_that_does_nothing_are_told_only_where_all_launches_are_on_record(tmp_path: Path) -> None:
     for lost in (0, 5):
         export = Export()

@@ -475,6 +475,7 @@ def test_the_line_of_a_librarys_log_is_none_of_the_program() -> None:
     [
         "Couldn't open file: densenet201.weights",
         "cutlass_profiler: cannot open data.bin",
+        "can't read data.bin",
         "./solve: input.dat: No such file or directory",
         "[11/20/2025-14:02:11] [E] Error[4]: [network.cpp::validate::2671] Error Code 4: Internal Error",
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from enum import Enum, auto
 from functools import cached_property
 
 import numpy as np
@@ -79,9 +80,16 @@ ELSEWHERE, INPUT = len(Cause), len(Cause) + 1
 # What a thread sleeps on that no other thread of its process ends by what it computes.
 _OUTSIDE = tuple(SLEEPS.index(what) for what in ("file", "network", "poll", "sleep"))
 
-# Threads whose work is the input of another one: none; those whose name says so; those that launch no kernel; either of
-# both; all of them, for one that waits for something outside of its process.
-_NOBODY, _FEEDERS, _LAUNCH_NOTHING, _MAKERS, _EVERYBODY = "nobody", "feeders", "launch nothing", "makers", "everybody"
+
+class _Who(Enum):
+    """Threads whose work is the input of another one."""
+
+    NOBODY = auto()
+    FEEDERS = auto()  # their name says so
+    LAUNCH_NOTHING = auto()
+    MAKERS = auto()  # either of the two
+    EVERYBODY = auto()  # for one that waits for something outside of its process
+
 
 _CAUSE_OF_CLASS = {
     CallClass.OTHER: Cause.CUDA_API,
@@ -114,8 +122,8 @@ class HostState:
         self._starting: dict[int, IntervalSet] = {}
         self._awaited: dict[int, IntervalSet] = {}
         self._sleeps_for_input: dict[int, IntervalSet] = {}
-        self._shown_together: dict[tuple[tuple[int, ...], bool, str], StepFunction] = {}
-        self._computing: dict[tuple[int, bool, str], IntervalSet] = {}
+        self._shown_together: dict[tuple[tuple[int, ...], bool, _Who], StepFunction] = {}
+        self._computing: dict[tuple[int, bool, _Who], IntervalSet] = {}
         self._for_makers: dict[int, IntervalSet] = {}
         self._makers: dict[int, bool] = {}
         self._outside: dict[int, IntervalSet] = {}
@@ -248,11 +256,7 @@ class HostState:
     @cached_property
     def _read_back(self) -> npt.NDArray[np.intp]:
         """Migrations to the host that came because it touched the pages."""
-        table, events = self._trace.operations, self._trace.page_events
-        touched = events.start_ns[events.kind == Paging.READ_BACK]
-        moved = np.flatnonzero(table.kind == OpKind.MIGRATION) if len(touched) else np.zeros(0, np.intp)
-        found: npt.NDArray[np.intp] = moved[is_in(table.start_ns[moved], touched)]
-        return found
+        return self._trace.migrations(Paging.READ_BACK)
 
     @cached_property
     def _touching(self) -> Int32Array:
@@ -331,14 +335,14 @@ class HostState:
     def _first_running(self, threads: tuple[int, ...], sleeper: int) -> StepFunction:
         """The same of the first of these that can, in their order."""
         outside, is_fed = self._waits_outside(sleeper), bool(self._is_fed[sleeper])
-        found = self._shown_first(threads, sleeper, _FEEDERS if is_fed else _NOBODY)
+        found = self._shown_first(threads, sleeper, _Who.FEEDERS if is_fed else _Who.NOBODY)
         if is_fed and not self.launches_kernels[list(threads)].all():  # what others do for one that feeds is its work
-            found = during(self._hungry(sleeper), self._shown_first(threads, sleeper, _MAKERS), found)
+            found = during(self._hungry(sleeper), self._shown_first(threads, sleeper, _Who.MAKERS), found)
         if len(outside.start):
-            found = during(outside, self._shown_first(threads, sleeper, _EVERYBODY), found)
+            found = during(outside, self._shown_first(threads, sleeper, _Who.EVERYBODY), found)
         return found
 
-    def _shown_first(self, threads: tuple[int, ...], sleeper: int, makers: str) -> StepFunction:
+    def _shown_first(self, threads: tuple[int, ...], sleeper: int, makers: _Who) -> StepFunction:
         """Of the first of these that can be shown to run while the ``sleeper`` does not, its states; what ``makers``
         compute aside."""
         key = threads, self.evidence(sleeper).is_known, makers
@@ -349,7 +353,7 @@ class HostState:
             )
         return self._shown_together[key]
 
-    def _shown_to_compute(self, sleeper: int, makers: str) -> IntervalSet:
+    def _shown_to_compute(self, sleeper: int, makers: _Who) -> IntervalSet:
         """When any of these threads of its process can be shown to compute while the ``sleeper`` does not."""
         process = self._trace.threads[sleeper].process
         key = process, self.evidence(sleeper).is_known, makers
@@ -359,15 +363,15 @@ class HostState:
         return self._computing[key]
 
     @cached_property
-    def _who(self) -> dict[str, BoolArray]:
+    def _who(self) -> dict[_Who, BoolArray]:
         """Which threads these are."""
         named = np.array([FEEDER_NAME.search(thread.name) is not None for thread in self._trace.threads], bool)
         return {
-            _NOBODY: np.zeros_like(named),
-            _FEEDERS: named,
-            _LAUNCH_NOTHING: ~self.launches_kernels,
-            _MAKERS: named | ~self.launches_kernels,
-            _EVERYBODY: np.ones_like(named),
+            _Who.NOBODY: np.zeros_like(named),
+            _Who.FEEDERS: named,
+            _Who.LAUNCH_NOTHING: ~self.launches_kernels,
+            _Who.MAKERS: named | ~self.launches_kernels,
+            _Who.EVERYBODY: np.ones_like(named),
         }
 
     def _waits_outside(self, thread: int) -> IntervalSet:
@@ -406,7 +410,7 @@ class HostState:
         waits for: a loader's workers, files."""
         if thread not in self._sleeps_for_input:
             asleep, ranges = self.evidence(thread).asleep, self._trace.ranges.of_thread(thread)
-            works = CoveredTime(self._shown_to_compute(thread, _LAUNCH_NOTHING))
+            works = CoveredTime(self._shown_to_compute(thread, _Who.LAUNCH_NOTHING))
             taking = [name for name in unique(ranges.name).tolist() if INPUT_NAME.search(self._trace.names[name])]
             mine = is_in(ranges.name, taking)
             takes = contains(union(ranges.start_ns[mine], ranges.end_ns[mine]), asleep.start) >= 0
@@ -417,10 +421,10 @@ class HostState:
     def fed(self, thread: int) -> IntervalSet:
         """Sleeps of a thread while others of its process make its input: they may have to, however soon the rest of it
         is there."""
-        parts = [(self._waits_outside(thread), _EVERYBODY)]
+        parts = [(self._waits_outside(thread), _Who.EVERYBODY)]
         asleep = self.evidence(thread).asleep
-        if self._is_fed[thread] and self._who[_MAKERS].any():
-            parts += [(asleep, _FEEDERS), (self._hungry(thread), _LAUNCH_NOTHING)]
+        if self._is_fed[thread] and self._who[_Who.MAKERS].any():
+            parts += [(asleep, _Who.FEEDERS), (self._hungry(thread), _Who.LAUNCH_NOTHING)]
         made = any_of(intersect(self._shown_to_compute(thread, who), when) for when, who in parts if len(when.start))
         return intersect(made, asleep)
 
@@ -434,7 +438,7 @@ class HostState:
         return self._makers[thread]
 
     def _makes_for(self, taker: int, thread: int) -> bool:
-        if self._who[_FEEDERS][thread]:
+        if self._who[_Who.FEEDERS][thread]:
             return True
         if self.launches_kernels[thread]:
             return False

@@ -449,7 +449,8 @@ def _set_clocks(trace: Trace, calls: Calls) -> tuple[Trace, dict[int, ClockShift
 
 def _unlike_waits(trace: Trace, device: int, late_ns: Int64Array, span_ns: int) -> list[TraceWarning]:
     """Whether most waits return long before the work ends that they waited for (``late_ns``), however a device's clock
-    is set: then its times are no times of this host."""
+    is set: then its times are no times of this host. Long is a tenth of all that the device did: of so many steps as
+    waits are needed to tell, one that runs ahead of its wait is less."""
     if len(late_ns) < MANY or float((late_ns > NOTABLE * span_ns).mean()) <= HALF:
         return []
     text = (

@@ -9,7 +9,7 @@ from boundby.evidence.context import Bool, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
 from boundby.model.arrays import is_in
 from boundby.model.intervals import CoveredTime, IntervalSet, clip, union
-from boundby.trace.tables import OpKind, Paging
+from boundby.trace.tables import Paging
 
 
 class Paged(Struct, frozen=True):
@@ -33,6 +33,8 @@ def paged(context: RuleContext) -> Paged:
     ahead, read_back = np.zeros(len(table), bool), np.zeros(len(table), bool)
     if not len(context.trace.page_events):
         return Paged(kernels[0], 0, 0, ahead, read_back, 0)
+    for mask, kind in ((ahead, Paging.PREFETCHED), (read_back, Paging.READ_BACK)):
+        mask[context.trace.migrations(kind)] = True
     work = device_work(context)
     for device in context.timeline.devices:
         events = context.trace.page_events
@@ -48,7 +50,4 @@ def paged(context: RuleContext) -> Paged:
             stalled_ns += int(CoveredTime(waiting).within(running.start, running.end).sum())
         faults += int(events.count[events.kind == Paging.FAULT].sum())
         evictions += int((events.kind == Paging.EVICTED).sum())
-        moves = np.flatnonzero((table.kind == OpKind.MIGRATION) & (table.device == device.index))
-        for mask, kind in ((ahead, Paging.PREFETCHED), (read_back, Paging.READ_BACK)):
-            mask[moves[is_in(table.start_ns[moves], events.start_ns[events.kind == kind])]] = True
     return Paged(np.concatenate(kernels), stalled_ns, faults, ahead, read_back, evictions)

@@ -262,12 +262,13 @@ def unlike_any_machine(trace: Trace) -> str | None:
 
 
 def _ranges_beyond(trace: Trace) -> str | None:
-    """Whether most ranges of threads that call CUDA lie far beyond all else that is on record."""
+    """Whether most ranges of threads that call CUDA lie beyond all else that is on record, as far as they do in another
+    unit: a program may well go on for longer than it uses the GPU."""
     ranges = trace.ranges.take(is_in(trace.ranges.thread, unique(trace.api.thread)))
     others = (trace.operations, trace.api, trace.os_calls, trace.schedule, trace.samples, trace.python_frames)
     ends = [(int(table.start_ns.min()), int(table.start_ns.max())) for table in others if len(table)]
     low, high = min(first for first, _ in ends), max(last for _, last in ends)
-    if not _mostly(ranges.start_ns > high, MANY) or int(ranges.start_ns.max()) - low <= MANY * (high - low):
+    if not _mostly(ranges.start_ns > high, MANY) or int(ranges.start_ns.max()) - low <= HALF * _THOUSAND * (high - low):
         return None
     return f"Most of {len(ranges):,} NVTX ranges begin after all else that is on record"
 

@@ -33,6 +33,7 @@ from boundby.render.face import (
     pad,
 )
 from boundby.results.report import Finding, RegionReport, Report
+from boundby.trace.vocabulary.last_words import UNCLEAR
 
 MOST_LINES = TABLE  # of 100 columns: a terminal of usual height
 MOST_FINDINGS = A_FEW_LINES
@@ -97,11 +98,14 @@ def _accounts(report: Report, face: Face) -> list[list[Text]]:
         return [face.wrapped(sentences.NOTHING, style=STRONG)]
     ended = parts.ended(report, face)[:MOST_ENDED]
     if len(members) == 1:
-        return [ended, _in_full(members[0], face)]
-    shown = members if report.devices else members[: parts.MAX_THREADS]
-    summary = parts.summary(shown, face)
-    first = _first(shown[0], face)
-    return [ended, summary[: MOST_ENDED if shown[0].lead else 4] + first, parts.side_by_side(shown[:8], face)]
+        first, *rest = [_in_full(members[0], face)]
+    else:
+        shown = members if report.devices else members[: parts.MAX_THREADS]
+        summary = parts.summary(shown, face)[: MOST_ENDED if shown[0].lead else 4]
+        first, *rest = summary + _first(shown[0], face), parts.side_by_side(shown[:8], face)
+    # An error that may have been caught is less than what the GPU is bound by; an end is more.
+    is_less = report.trace.program is not None and report.trace.program.ended == UNCLEAR and report.devices
+    return [first, ended, *rest] if is_less else [ended, first, *rest]
 
 
 def _in_full(account: ShownAccount, face: Face) -> list[Text]:

@@ -654,6 +654,17 @@ class Trace(Struct, frozen=True, dict=True):
     last_words: LastWords | None = None  # of the program, where who ran it heard them
     exit_code: int | None = None  # of the program, as a shell has it; None: not known
 
+    def migrations(self, why: Paging) -> npt.NDArray[np.intp]:
+        """The operations that are migrations of this kind."""
+        events, table = self.page_events, self.operations
+        events = events.take(events.kind == why)
+        moved = np.flatnonzero(table.kind == OpKind.MIGRATION) if len(events) else np.zeros(0, np.intp)
+        found: list[npt.NDArray[np.intp]] = [moved[:0]]
+        for device in unique(events.device).tolist():
+            mine = moved[table.device[moved] == device]
+            found.append(mine[is_in(table.start_ns[mine], events.start_ns[events.device == device])])
+        return np.sort(np.concatenate(found))
+
     @cached_property
     def collective_bytes(self) -> Int64Array:
         """The size of each collective's message, the larger of what goes in and comes out; -1: not told."""

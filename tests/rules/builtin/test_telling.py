@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -263,3 +265,13 @@ def test_behind_its_input_nothing_else_is_sure_to_save() -> None:
         if item.rule not in ("host-input", "host-phase") and item.saving_ns is not None:
             assert item.saving_ns[0] == 0
             assert "worth it once the GPU no longer waits for input" in item.title
+
+
+@pytest.mark.parametrize(("cores", "number"), [(64, 20), (4, 4), (1, 2), (None, 4)])
+def test_as_many_workers_as_the_wait_asks_for_and_the_cores_allow(cores: int | None, number: int) -> None:
+    """Two workers leave a tenth of a step to the GPU: ten times as many make a batch in that time."""
+    source = _feeds(2).changed(lambda trace: replace(trace, machine=replace(trace.machine, cores=cores)))
+    (found,) = [item for item in findings(source) if item.rule == "host-input"]
+    asked = re.search(r"num_workers=(\d+)", found.advice[0])
+    assert asked is not None
+    assert abs(int(asked[1]) - number) <= number // 10

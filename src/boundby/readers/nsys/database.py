@@ -132,6 +132,7 @@ def _harden(connection: Connection) -> None:
     if sys.version_info >= (3, 12):
         connection.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE, True)
     connection.set_authorizer(_authorize)
+    _ended.clear()
     connection.set_progress_handler(_is_over, _STEPS)
 
 

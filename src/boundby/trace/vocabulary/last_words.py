@@ -377,7 +377,7 @@ _CHECKED = expression(
 
 # What a program writes of its own that lacks something it needs: it may end for that, or do without.
 _LACKS = expression(
-    r"\b(?:could ?n[o']t|can ?n[o']t|unable to|failed to) (?:open|read|load|find|create|connect)\b"
+    r"\b(?:(?:could|can)(?: ?not|n't)|can't|unable to|failed to) (?:open|read|load|find|create|connect)\b"
     r"|: (?:No such file or directory|Permission denied|Input/output error|No space left on device|Connection refused"
     r"|Address already in use|Cannot allocate memory|Invalid argument|Broken pipe)$"
     r"|\[E\] ",  # TensorRT's logger
