@@ -87,7 +87,7 @@ def _host_limit(case: BoundCase, decision: Decision) -> str:
         why = "other work hides it" if is_covered else "what is left takes as long"
         return f"; removing it alone saves hardly anything: {why}"
     if left <= LEAST_TOLD:
-        return "; without the work of the GPU under 1 % of the time would be left"
+        return "; without the GPU's work less than 1 % of the time would be left"
     return f"; with an infinitely fast GPU it would still take {rest} of the time"
 
 

@@ -78,7 +78,7 @@ def _reach(proof: Proof) -> str:
     for part in proof.parts:
         parts.setdefault(duration(part.reach_ns), []).append(part.part)
     reach = " and ".join(f"{length} saved of {' or '.join(names)}" for length, names in parts.items())
-    return f"In ms a step, with 95 % intervals. What less saves holds on average for the first {reach}."
+    return f'In ms a step, with 95 % intervals. "1 ms less saves" is an average for the first {reach}.'
 
 
 def _range(one: Estimate) -> str:

@@ -78,12 +78,12 @@ def sections(report: Report, min_share: float | None = None) -> tuple[Section, .
             id="peaks",
         ),
         *_folded(
-            "Operators by shape: kernel time, and the work that the sizes of inputs ask for",
+            "Operators by shape: kernel time, and the work that follows from the sizes of inputs",
             _table(measurements.OPERATOR_COLUMNS, measurements.operator_rows(report)),
             id="operators",
         ),
         *_folded(
-            "Collectives by size: speed, and what at least is waiting for other ranks",
+            "Collectives by size: speed, and at least how much of the time is waiting for other ranks",
             _table(measurements.COLLECTIVE_COLUMNS, measurements.collective_rows(report)),
             id="collectives",
         ),

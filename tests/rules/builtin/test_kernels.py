@@ -51,7 +51,7 @@ def test_two_arrays_go_out_and_back() -> None:
     assert found.title.startswith("2 x 67.1 MB go to the host and as much comes back, 14 times")
     assert found.saving_ns is not None
     assert found.saving_ns[0] == 0  # nothing says that it is the same data
-    assert found.advice[0].startswith("If it is the same data: copy once before the loop")
+    assert found.advice[0].startswith("If it is the same data, copy once before the loop")
     total = found.evidence["total_ns"]
     assert isinstance(total, int)
     assert found.saving_ns[1] <= total

@@ -64,7 +64,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         ),
         (low if is_same else 0, high),
         (
-            *((keep,) if is_same else (f"If it is the same data: {keep[0].lower()}{keep[1:]}", _OTHERWISE)),
+            *((keep,) if is_same else (f"If it is the same data, {keep[0].lower()}{keep[1:]}", _OTHERWISE)),
             "What the host does with them in between moves to the device too, or reads only the part it needs",
         ),
         cost_ns=copies.total_ns,
