@@ -88,8 +88,8 @@ def with_graph_ranges(trace: Trace, calls: Calls, ownership: Ownership) -> Graph
     for columns in added:
         ranges = ranges.and_more(columns)
     text = (
-        f"{np.count_nonzero(later_ns):,} operations inside CUDA graphs are counted in the ranges that were open when the "
-        "graphs were captured. The host spends no time in these while a graph is launched."
+        f"{np.count_nonzero(later_ns):,} operations inside CUDA graphs are counted in the ranges that were open when "
+        "the graphs were captured. The host spends no time in these while a graph is launched."
     )
     warnings = (*trace.warnings, TraceWarning("graph-ranges", text))
     return GraphRanges(replace(trace, ranges=ranges.sorted(trace.names), warnings=warnings), later_ns)
