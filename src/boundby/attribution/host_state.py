@@ -109,6 +109,7 @@ class HostState:
         self._calls = calls
         self._logical_threads = logical_threads
         self._evidence: dict[int, CpuEvidence] = {}
+        self._lifetimes: dict[int, tuple[int, int] | None] = {}
         self._on_cpu: dict[int, IntervalSet] = {}  # this and the next two by the leader of threads that take turns
         self._together_blocked: dict[int, IntervalSet] = {}
         self._issued: dict[int, Int64Array] = {}
@@ -145,6 +146,12 @@ class HostState:
                 evidence = replace(evidence, preempted=subtract(evidence.preempted, running))
             self._evidence[thread] = evidence
         return self._evidence[thread]
+
+    def lifetime(self, thread: int) -> tuple[int, int] | None:
+        """First and last instant at which a thread shows itself; None if it never does."""
+        if thread not in self._lifetimes:
+            self._lifetimes[thread] = lifetime(self._trace, thread)
+        return self._lifetimes[thread]
 
     def _any_on_cpu(self, leader: int) -> IntervalSet:
         """When any of the threads that take turns with this one is on a CPU."""
@@ -539,7 +546,7 @@ class HostState:
         loading = self._overhead(thread, OverheadClass.INIT)
         initializing = self.initializing(thread)
         awaited = self._initialization_awaited(self._trace.threads[thread].process) if evidence.is_known else EMPTY
-        life = lifetime(self._trace, thread)
+        life = self.lifetime(thread)
         alive = life if evidence.is_known else None  # before and after it, nothing shows that the thread exists
         bounds = np.array([_LONG_AGO, *(life or ())], np.int64)
         cause_of_class = np.array([int(_CAUSE_OF_CLASS[kind]) for kind in CallClass])

@@ -15,7 +15,6 @@ from msgspec import Struct
 from boundby.attribution.host_state import DISPATCH_LIMIT_NS
 from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import Timeline
-from boundby.correlation.cpu_evidence import lifetime
 from boundby.model.arrays import (
     BoolArray,
     Int8Array,
@@ -294,7 +293,7 @@ def _relevant(timeline: Timeline, wakeups: Wakeups, callers: npt.NDArray[Any]) -
 
 
 def _beginnings(timeline: Timeline, threads: Int64Array) -> Int64Array:
-    found = [lifetime(timeline.trace, int(thread)) for thread in threads]
+    found = [timeline.host_state.lifetime(int(thread)) for thread in threads]
     return np.array([life[0] if life else 0 for life in found], np.int64)
 
 

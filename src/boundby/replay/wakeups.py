@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
-from boundby.correlation.cpu_evidence import lifetime
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array, factorize, group_counts, is_in, median, unique
 from boundby.model.intervals import EMPTY, IntervalSet, complement, contains, intersect, subtract, union
 from boundby.model.scale import HALF, HARDLY, MOST, NEGLIGIBLE, QUARTER
@@ -145,7 +144,7 @@ def find_hand_overs(timeline: Timeline, wakeups: Wakeups) -> HandOvers:
 def makes_ahead(timeline: Timeline, wakeups: Wakeups, thread: int) -> bool:
     """Whether a thread that waits for another makes things for it, and waits for room: it had made one before it waited
     for the first time. One that uses what the other makes waits for that first."""
-    rows, life = np.flatnonzero(wakeups.thread == thread), lifetime(timeline.trace, thread)
+    rows, life = np.flatnonzero(wakeups.thread == thread), timeline.host_state.lifetime(thread)
     if life is None or len(rows) < LEAST_ROUNDS:
         return False
     runs = wakeups.begin[rows] - np.append(life[0], wakeups.end[rows][:-1])
@@ -187,7 +186,7 @@ def _takings(timeline: Timeline, known_ns: Int64Array, taker: int) -> Int64Array
 
 def _makings(timeline: Timeline, wakeups: Wakeups, rows: npt.NDArray[np.intp], maker: int, count: int) -> Int64Array:
     """When the thread had made each of ``count`` things, told from the lengths of its runs between two waits."""
-    life = lifetime(timeline.trace, maker)
+    life = timeline.host_state.lifetime(maker)
     if life is None or count == 0:
         return np.empty(0, np.int64)
     begin, end = np.append(life[0], wakeups.end[rows]), np.append(wakeups.begin[rows], life[1])
@@ -335,11 +334,11 @@ def _beyond_chance(
             if number < 0 or len(told) >= HALF * len(mine):
                 found[told] = number >= 0
                 continue
-            for way in ways:
+            for way in (way for way in ways if way.waker == number):
                 seen = told[way.found[told]]
                 each_ns = way.seems.total / max(len(way.seems.start), 1)
                 by_chance = (intersect(way.seems, waits).total + each_ns) / max(waits.total + each_ns, 1)
-                if way.waker == number and _chance(len(seen), len(mine), by_chance) <= NEGLIGIBLE:
+                if _chance(len(seen), len(mine), by_chance) <= NEGLIGIBLE:
                     found[seen] = True
         left = mine[~found[mine]]
         most = left[waker[left] == np.bincount(waker[left] + 1, minlength=1).argmax() - 1]
@@ -360,7 +359,7 @@ def _chance(count: int, of: int, share: float) -> float:
 
 
 def _describe(timeline: Timeline, thread: int) -> _Sleeper | None:
-    evidence, life = timeline.host_state.evidence(thread), lifetime(timeline.trace, thread)
+    evidence, life = timeline.host_state.evidence(thread), timeline.host_state.lifetime(thread)
     if life is None or not evidence.is_known:
         return None
     rows = timeline.calls.rows_of(thread)

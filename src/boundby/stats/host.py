@@ -13,7 +13,7 @@ from boundby.attribution.host_state import where
 from boundby.attribution.segments import Segments
 from boundby.attribution.timeline import DeviceTimeline, Timeline, TimeSpan
 from boundby.correlation.correlate import Calls
-from boundby.correlation.cpu_evidence import lifetime, sleeps_of
+from boundby.correlation.cpu_evidence import sleeps_of
 from boundby.model.arrays import (
     Tally,
     as_rows,
@@ -363,7 +363,7 @@ def _waits_for_nobody(timeline: Timeline, thread: int) -> IntervalSet:
     begin, end = calls.start_ns[handed], calls.end_ns[handed]
     alone = end > begin
     for other in np.flatnonzero(trace.process_of_thread == trace.threads[thread].process).tolist():
-        life = lifetime(trace, other)
+        life = timeline.host_state.lifetime(other)
         if other == thread or life is None or not alone.any():
             continue
         evidence = timeline.host_state.evidence(other)
