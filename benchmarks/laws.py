@@ -7,8 +7,8 @@ nothing starts before its launch, or before what it comes after has ended; a rem
 shorter than the busiest stream that it leaves alone; without costs of the host, what cannot run at once takes its time;
 with a perfect host the device takes no longer than without one of its parts; no region saves more than the whole;
 a range holds its prediction; what a thread did is the same in the account and in the replay; kernels 2 % faster on a
-device that is 95 % busy move its end by about that; a cause of the host for which the device does not idle in a part is
-not its bound with high confidence.
+device that is 95 % busy with kernels alone move its end by about that; a cause of the host for which the device does
+not idle in a part is not its bound with high confidence.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from boundby.api import Analysis
 from boundby.model.arrays import Int64Array
 from boundby.model.causes import BUSY_CAUSES, REMOVABLE
 from boundby.model.errors import UserError
-from boundby.model.intervals import clip
+from boundby.model.intervals import clip, subtract, union
 from boundby.model.scenarios import SCENARIOS
 from boundby.replay.engine import replay
 from boundby.replay.events import MOST_CLOCK_ERROR_NS
@@ -165,8 +165,12 @@ def _slightly_faster(predictor: Predictor, position: int) -> Iterator[str]:
     graph, device = predictor.graph, predictor.devices[position]
     length = predictor.measured_ns[position]
     kernels = (graph.op_kind <= OpKind.GRAPH) & ~graph.is_communication
-    busy_ns = clip(device.busy, device.low_ns, device.high_ns).total
-    if busy_ns < BUSY * length or _inside_ns(predictor, position)[kernels].sum() < BUSY * length:
+    start, inside_ns = graph.links.start_ns, _inside_ns(predictor, position)
+    others = (graph.device == device.index) & ~kernels & (inside_ns > 0)
+    beside = union(start[others], start[others] + inside_ns[others])
+    # What runs beside a kernel may be what the next one waits for.
+    alone_ns = subtract(clip(device.busy, device.low_ns, device.high_ns), beside).total
+    if alone_ns < BUSY * length or inside_ns[kernels].sum() < BUSY * length:
         return
     left = predictor.windows(ReplayStep(Faster(kernels, 1.02), predictor.everywhere))[position]
     if not 0.008 <= 1 - left / length <= 0.03:
