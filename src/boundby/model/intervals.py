@@ -260,7 +260,7 @@ def during(inside: IntervalSet, within: StepFunction, outside: StepFunction) -> 
     """One function inside a set, another one outside of it."""
     if not len(inside.start):
         return outside
-    time = np.unique(np.concatenate((within.time, outside.time, *inside)))
+    time = sorted_distinct(within.time, outside.time, *inside)
     return StepFunction(time, np.where(contains(inside, time) >= 0, within.at(time), outside.at(time)))
 
 
