@@ -73,6 +73,7 @@ def test_wrong_usage(boundby: Boundby, arguments: list[str]) -> None:
         (["--width", "abc"], "'--width': 'abc' is not a whole number."),
         (["--width", "10"], "'--width': 10 is too small: the least is 40."),
         (["--min-share", "abc"], "'--min-share': 'abc' is not a number."),
+        (["--max-time", "nan"], "'--max-time': 'nan' is not a number."),
         (["--min-share", "101"], "'--min-share': 101.0 is not between 0 and 100."),
         (["--device", "abc"], "'--device': 'abc' is not a whole number."),
     ],

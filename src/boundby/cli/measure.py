@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from boundby.cli import console, outcome
 from boundby.cli.console import View
-from boundby.cli.shared_options import FILE, PLAIN, Command, json_option, output_option, view_options
+from boundby.cli.shared_options import FILE, PLAIN, Command, Real, json_option, output_option, view_options
 
 if TYPE_CHECKING:
     from boundby.measure.comparisons import Measurable
@@ -163,10 +163,10 @@ def _moded(command: Command) -> Command:
 @click.option(
     "--precision",
     metavar="PERCENT",
-    type=click.FloatRange(min=0.001),
+    type=Real(min=0.001),
     help="Half the width of the interval, in percent. [1]",
 )
-@click.option("--budget", metavar="SECONDS", type=click.FloatRange(min=0.001), help="How long to sample, at most. [5]")
+@click.option("--budget", metavar="SECONDS", type=Real(min=0.001), help="How long to sample, at most. [5]")
 @_moded
 @_shown
 def latency(
@@ -253,14 +253,10 @@ def _pair(how: str) -> Callable[[Command], Command]:
 @measure.command(epilog=outcome.EPILOG)
 @click.argument("target", required=False)
 @_pair("by size")
-@click.option(
-    "--latency-limit", metavar="MS", type=click.FloatRange(min=0, min_open=True), help="The longest a batch may take."
-)
+@click.option("--latency-limit", metavar="MS", type=Real(min=0, min_open=True), help="The longest a batch may take.")
 @click.option("--start", metavar="N", type=click.IntRange(min=1), default=1, help="The batch size to start with. [1]")
 @click.option("--max-batch", metavar="N", type=click.IntRange(min=1), help="The largest batch size to try.")
-@click.option(
-    "--budget", metavar="SECONDS", type=click.FloatRange(min=0.001), default=60, help="The longest search. [60]"
-)
+@click.option("--budget", metavar="SECONDS", type=Real(min=0.001), default=60, help="The longest search. [60]")
 @_moded
 @_shown
 def throughput(
@@ -319,9 +315,11 @@ def throughput(
     "--quality", metavar="TARGET", help="A function that says as a number how good a result is; shown beside the times."
 )
 @click.option("--mode", type=click.Choice(MODES), help="Put the model into this mode. [as it is]")
-@click.option("--rtol", type=float, default=1e-3, help="Results may differ by this fraction of the value. [0.001]")
-@click.option("--atol", type=float, default=1e-5, help="Results may also differ by this amount. [0.00001]")
-@click.option("--budget", metavar="SECONDS", type=click.FloatRange(min=0.001), default=60, help="The longest run. [60]")
+@click.option(
+    "--rtol", type=Real(min=0), default=1e-3, help="Results may differ by this fraction of the value. [0.001]"
+)
+@click.option("--atol", type=Real(min=0), default=1e-5, help="Results may also differ by this amount. [0.00001]")
+@click.option("--rtol", type=Real(min=0), default=1e-3, help="Results may differ by this part of the value. [0.001]")
 @_shown
 def devices(
     target: str | None,

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from boundby.cli import outcome
 from boundby.cli.console import View
 from boundby.cli.outcome import Exit
-from boundby.cli.shared_options import FILE, analysis_options, output_option, view_options
+from boundby.cli.shared_options import FILE, Real, analysis_options, output_option, view_options
 from boundby.model.errors import InputError
 from boundby.options import AnalysisOptions
 from boundby.render.formats import FIGURES, FIGURES_OF_A_REPORT
@@ -53,11 +53,9 @@ boundby plot report.sqlite --kind timeline --size slide -o timeline.png
     default="paper",
     help="Width and text: 7 inches and 8 points, one column (3.4 and 6.5) or a slide (12.5 and 15).",
 )
-@click.option("--width", metavar="INCHES", type=click.FloatRange(2, 60), help="Another width.")
-@click.option(
-    "--height", metavar="INCHES", type=click.FloatRange(1, 60), help="A height, instead of what the content needs."
-)
-@click.option("--font", metavar="POINTS", type=click.FloatRange(4, 40), help="Another size of text.")
+@click.option("--width", metavar="INCHES", type=Real(2, 60), help="Another width.")
+@click.option("--height", metavar="INCHES", type=Real(1, 60), help="A height, instead of what the content needs.")
+@click.option("--font", metavar="POINTS", type=Real(4, 40), help="Another size of text.")
 @click.option("--dpi", metavar="N", type=click.IntRange(50, 1200), default=200, help="Pixels per inch of a .png. [200]")
 @click.option("--no-title", is_flag=True, help="Leave the title to the caption.")
 @analysis_options("window", "skip_first", "region", "devices", "processes", "nsys")

@@ -16,6 +16,7 @@ from boundby.cli.console import View
 from boundby.cli.shared_options import (
     FILE,
     WINDOW_HELP,
+    Real,
     analysis_options,
     output_option,
     view_options,
@@ -95,13 +96,11 @@ Exit codes: docs/exit-codes.md
     metavar="KINDS",
     help="What to trace, as nsys calls it, separated by commas. [cuda,cudnn,cublas,nvtx,osrt, and with MPI mpi,ucx]",
 )
-@click.option(
-    "--delay", metavar="S", type=click.FloatRange(min=0), default=0.0, help="Start recording after S seconds."
-)
+@click.option("--delay", metavar="S", type=Real(min=0), default=0.0, help="Start recording after S seconds.")
 @click.option(
     "--duration",
     metavar="S",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Real(min=0, min_open=True),
     help="Record for S seconds, then stop the program.",
 )
 @click.option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -26,6 +27,18 @@ Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
 
 FILE = click.Path(path_type=Path)
+
+
+class Real(click.FloatRange):
+    """A number within a range, of which ``nan`` is none: it lies in every range, and is no limit."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return number
+
+
 WINDOW_HELP = (
     "The time to account for: first to last GPU work or step, the whole trace, a span such as 1.5s:2s, or one NVTX "
     "range."
@@ -81,7 +94,7 @@ _ANALYSIS: dict[str, Callable[..., Decorator]] = {
         click.option,
         "--min-share",
         metavar="PERCENT",
-        type=click.FloatRange(0, 100),
+        type=Real(0, 100),
         callback=_fraction,
         help="Only regions with at least this share of the time. [1 in tables for people, else 0]",
     ),
@@ -107,7 +120,7 @@ _ANALYSIS: dict[str, Callable[..., Decorator]] = {
         click.option,
         "--max-time",
         metavar="SECONDS",
-        type=click.FloatRange(min=0),
+        type=Real(min=0),
         help="The most CPU time for each stage. [a minute, plus a second for every 20,000 events]",
     ),
     "disable": partial(
