@@ -94,7 +94,7 @@ def test_percent_never_rounds_something_to_nothing_nor_most_to_all(fraction: flo
         (0.0001, "<0.1 %"),
         (-0.9999, "-99.9 %"),
         (-1.0, "-100 %"),
-        (12.5, "+1,250 %"),
+        (12.5, "14 times"),
     ],
 )
 def test_change(fraction: float, text: str) -> None:

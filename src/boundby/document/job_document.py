@@ -500,8 +500,8 @@ def job_comparison_document(found: JobComparison, result: GateResult | None = No
 def job_change(found: JobComparison) -> str:
     """How much shorter or longer, and whether that is sure."""
     one, other, tested = found.before, found.after, found.significance
-    what = "A step" if one.step_ns is not None and other.step_ns is not None else "The job"
-    before, after = (side.step_ns if what == "A step" else side.length_ns for side in (one, other))
+    what = "The median step" if one.step_ns is not None and other.step_ns is not None else "The job"
+    before, after = (side.length_ns if what == "The job" else side.step_ns for side in (one, other))
     told = f"{what} takes {units.duration(after or 0)} instead of {units.duration(before or 0)}"
     told += f" ({units.change(found.change)})"
     if tested.is_change:

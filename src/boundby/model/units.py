@@ -97,9 +97,11 @@ def percent(fraction: float | None, digits: int = 0) -> str:
 
 def change(fraction: float) -> str:
     """A change by a part of what was: ``-24 %``, and with a tenth where it is small (``+5.3 %``) or where all but a
-    little is gone (``-99.9 %``)."""
+    little is gone (``-99.9 %``). From ten times on how many times as much it is: ``20,104 times``."""
     if not fraction:
         return "0 %"
+    if 1 + fraction >= 10:
+        return f"{1 + fraction:,.0f} times"
     size, sign = abs(fraction), "-" if fraction < 0 else "+"
     if size < 0.0005:
         return "<0.1 %"
