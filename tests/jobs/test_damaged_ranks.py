@@ -58,3 +58,12 @@ def test_ranks_of_mpi_that_pass_messages_are_peers(tmp_path: Path) -> None:
     assert {one.stage for one in found.ranks} <= {None, 0}
     balance = next(one for one in found.what_if if one.scenario == "balance")
     assert balance.predicted_ns < 0.7 * found.length_ns  # of 9 ms a round one rank's 8 are dealt out to four
+
+
+def test_a_rank_that_its_table_and_its_thread_name_differ_on_is_named_by_its_process(tmp_path: Path) -> None:
+    path = beside.late_rank().write(tmp_path / "ranks.sqlite", "2023")
+    damage = ("UPDATE MPI_RANKS SET rank = 2000000000 WHERE rank = 2", "DROP TABLE MPI_COMMUNICATORS")
+    job = api.job([changed(path, *damage)], workers=1)
+    late = job.ranks[job.stragglers[0].ranks[0]]
+    assert late.rank is None
+    assert late.name.endswith(f" {beside.LATE_PID}")

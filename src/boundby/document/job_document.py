@@ -198,7 +198,7 @@ def told(job: JobReport, one: Straggler) -> str:
     gain = f"{units.duration(one.saving_ns)}{share} shorter"
     often = f"in {one.steps} of {job.steps} steps" if job.steps > 1 else "over the run"
     excess, who = units.duration(one.excess_ns), names_of(job, one.ranks)
-    subject = who[:1].upper() + who[1:]
+    subject = who[:1].upper() + who[1:] if who.partition(" ")[0] in ("rank", "ranks") else who  # else a file's name
     many = len(one.ranks) > 1
     their, them = ("their", "them") if many or one.kind == "random" else ("its", "it")
     if one.kind == "machine":

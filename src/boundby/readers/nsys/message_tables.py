@@ -86,10 +86,10 @@ def with_messages(trace: Trace, raw: Raw, indexes: Indexes) -> Trace:
     if not len(calls):
         return trace
     communicators, ranks = _communicators(indexes.database, indexes.identities)
-    for thread in trace.threads:
-        if named := _RANK_THREAD.match(thread.name):
-            ranks.setdefault(thread.process, int(named[1]))
-    return replace(trace, messages=calls, communicators=communicators, ranks=ranks)
+    named = {thread.process: int(found[1]) for thread in trace.threads if (found := _RANK_THREAD.match(thread.name))}
+    if any(ranks.get(process, rank) != rank for process, rank in named.items()):
+        communicators, ranks, named = (), {}, {}  # one of the tables is damaged, and nothing shows which
+    return replace(trace, messages=calls, communicators=communicators, ranks={**named, **ranks})
 
 
 def _with_ranges(trace: Trace, calls: MessageTable) -> Trace:
