@@ -236,6 +236,17 @@ def test_who_is_away_many_times_as_long_as_it_runs_sleeps(away_us: int, waits_fo
     assert evidence.asleep.total == (5 * US if waits_for_a_core else 5 * US + 10 * away_us * US)
 
 
+def test_a_long_ioctl_is_a_wait_for_a_device_where_the_thread_never_calls_cuda() -> None:
+    """A camera's thread waits in it for the next frame; in one that calls CUDA it is the GPU's driver at work."""
+    program = Program(threads=2)
+    launch(program, 0, 10, 20)
+    for thread in (0, 1):
+        program.sleep(100 * US, 100 * US + 5_000 * US, thread, "ioctl")
+        program.sleep(6_000 * US, 6_000 * US + 50 * US, thread, "ioctl")
+    asleep = [gather_evidence(program.trace(), thread).asleep.total for thread in (0, 1)]
+    assert asleep == [0, 5_000 * US]
+
+
 def test_pages_that_the_host_reads_back_are_of_the_thread_at_work() -> None:
     """No call moves them; of two threads that call CUDA the one that computes touches them, in its range."""
     program = Program(threads=2)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from boundby.correlation.correlate import Calls
-from boundby.correlation.cpu_evidence import CpuEvidence, gather_evidence, lifetime
+from boundby.correlation.cpu_evidence import CpuEvidence, gather_evidence, lifetime, sleep_kinds
 from boundby.correlation.logical_threads import LogicalThreads
 from boundby.correlation.starting import CompilationSpans, LibraryStarts
 from boundby.model.arrays import (
@@ -385,8 +385,8 @@ class HostState:
         """When the thread waits for a file, the network, another process or the clock: no thread of its own process
         ends that by what it computes."""
         if thread not in self._outside:
-            calls, kinds = self._trace.os_calls.of_thread(thread), self._trace.sleep_kind
-            rows = is_in(kinds[calls.name], _OUTSIDE)
+            calls = self._trace.os_calls.of_thread(thread)
+            rows = is_in(sleep_kinds(self._trace, thread), _OUTSIDE)
             self._outside[thread] = union(calls.start_ns[rows], calls.end_ns[rows])
         return self._outside[thread]
 

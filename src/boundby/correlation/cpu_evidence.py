@@ -7,9 +7,9 @@ from functools import cached_property
 import numpy as np
 from msgspec import Struct
 
-from boundby.model.arrays import is_in, unique
+from boundby.model.arrays import Int8Array, is_in, unique
 from boundby.model.intervals import EMPTY, CoveredTime, IntervalSet, any_of, contains, subtract, union
-from boundby.model.scale import MANY, NEGLIGIBLE, NOTABLE, SLIGHT
+from boundby.model.scale import MANY, NEGLIGIBLE, NO_LAUNCH_NS, NOTABLE, SLIGHT
 from boundby.trace.tables import Schedule, Trace
 from boundby.trace.vocabulary.os import MESSAGES, SLEEPS, WAITING
 from boundby.trace.vocabulary.python import LOADER, WAITS_FOR_WORKERS
@@ -28,6 +28,7 @@ MOST_OFF_CPU, MOST_SLEPT_ON_CPU, LEAST_SLEPT_ON_CPU = 0.02, NOTABLE, NEGLIGIBLE
 LEAST_SLEEP_NS, SWITCH_NS = 100_000, 20_000
 #: Whoever reads what lies in memory, or writes to it, works in such a call and leaves no CPU.
 _FILE = SLEEPS.index("file")
+_POLL = SLEEPS.index("poll")
 
 
 class CpuEvidence(Struct, frozen=True, dict=True):
@@ -80,7 +81,7 @@ def gather_evidence(trace: Trace, thread: int) -> CpuEvidence:
         is_thinned = bool(np.count_nonzero(is_in[1:] == is_in[:-1]) > max(MOST_REPEATED * (len(is_in) - 1), 1))
     if trace.captured.osrt:
         calls = trace.os_calls.of_thread(thread)
-        blocks = trace.sleep_kind[calls.name] >= 0
+        blocks = sleep_kinds(trace, thread) >= 0
         in_call = union(calls.start_ns[blocks], calls.end_ns[blocks])
         if off is not None and len(calls):  # whoever makes OS calls that are seen sleeps in one
             rest = subtract(off, union(calls.start_ns, calls.end_ns))
@@ -93,6 +94,16 @@ def gather_evidence(trace: Trace, thread: int) -> CpuEvidence:
     if len(awaiting.start) and len(preempted.start):
         preempted = subtract(preempted, awaiting)
     return CpuEvidence(on, off, in_call, None, preempted, is_thinned, awaiting)
+
+
+def sleep_kinds(trace: Trace, thread: int) -> Int8Array:
+    """What each OS call of a thread sleeps on, as a place in `SLEEPS`; -1 where it does not. Of a thread that never
+    calls CUDA a long ``ioctl`` waits for a device (a camera's next frame), else it is the driver of the GPU at work."""
+    calls = trace.os_calls.of_thread(thread)
+    kind: Int8Array = trace.sleep_kind[calls.name]
+    asks = is_in(calls.name, [name for name in unique(calls.name).tolist() if trace.names[name] == "ioctl"])
+    asks &= calls.end_ns - calls.start_ns >= NO_LAUNCH_NS
+    return np.where(asks, np.int8(_POLL), kind) if asks.any() and not len(trace.api.of_thread(thread)) else kind
 
 
 def _contradicts(trace: Trace, thread: int, on: IntervalSet, switches: Schedule) -> bool:
@@ -118,7 +129,7 @@ def _on_since(trace: Trace, thread: int, first_ns: int) -> int:
     """Since when a thread was on the CPU that is first seen leaving it at ``first_ns``: since the recording began, as
     one that is new comes to it first; or since its last OS call on record that blocks."""
     calls = trace.os_calls.of_thread(thread)
-    ends = calls.end_ns[(trace.sleep_kind[calls.name] >= 0) & (calls.end_ns <= first_ns)]
+    ends = calls.end_ns[(sleep_kinds(trace, thread) >= 0) & (calls.end_ns <= first_ns)]
     return max(trace.schedule.begin_ns, int(ends.max(initial=trace.schedule.begin_ns)))
 
 
@@ -149,8 +160,7 @@ def sleeps_of(trace: Trace, thread: int) -> dict[str, IntervalSet]:
     is that, whatever OS calls it makes."""
     if trace.is_told_by_frames:
         return trace.frames.asleep(thread)
-    calls = trace.os_calls.of_thread(thread)
-    kind = trace.sleep_kind[calls.name]
+    calls, kind = trace.os_calls.of_thread(thread), sleep_kinds(trace, thread)
     sleeps = {
         SLEEPS[number]: union(calls.start_ns[kind == number], calls.end_ns[kind == number])
         for number in unique(kind[kind >= 0]).tolist()

@@ -8,7 +8,8 @@ from enum import IntEnum
 from boundby.model.expressions import expression
 
 # What an OS runtime call waits on. nsys records only calls that can block; those not named here (mmap, open,
-# ioctl, pthread_create ...) work in the kernel on the thread's own behalf and count as running.
+# ioctl, pthread_create ...) work in the kernel on the thread's own behalf and count as running; of ioctl see
+# `boundby.correlation.cpu_evidence.sleep_kinds`.
 _BLOCKED_ON: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("lock", expression(r"mutex_(?:timed|clock)?lock|rwlock_\w*(?:rd|wr)lock|spin_lock|flock|futex|lockf")),
     ("condition", expression(r"cond_(?:timed|clock)?wait|barrier_wait|sem_(?:timed|clock)?wait|semop|semtimedop")),
