@@ -56,6 +56,14 @@ def test_steps_in_a_row_or_with_work_between_are_one_span(tmp_path: Path, steps:
     assert read_trace(made.write(tmp_path / "trace.json")).cycles == ()
 
 
+def test_steps_that_overlap_are_one_span(tmp_path: Path) -> None:
+    made = Kineto()
+    record(made, 4, 0, 1)
+    made.event("user_annotation", "ProfilerStep#5", 0, 5_000)
+    record(made, 9, 3_000, 1)
+    assert read_trace(made.write(tmp_path / "trace.json")).cycles == ()
+
+
 def test_a_folder_of_one_file_a_cycle_is_no_job(tmp_path: Path) -> None:
     """As ``tensorboard_trace_handler`` writes them."""
     for first, written in ((2, 1_700_000_000_000), (10, 1_700_000_000_900)):

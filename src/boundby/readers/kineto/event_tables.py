@@ -351,7 +351,7 @@ def _cycles(columns: Columns, raw: dict[str, Raw]) -> tuple[Cycle, ...]:
             low, high = int(table["end"][rows[place - 1]]), int(table["start"][row])
             inside = slice(*np.searchsorted(start, (low, high + 1)))
             nothing = start[inside] - until[inside.start - 1 : inside.stop - 1]
-            if nothing.max(initial=0) >= _UNRECORDED * (high - low):
+            if len(nothing) and nothing.max() >= max(_UNRECORDED * (high - low), 1):
                 after = inside.start + int(nothing.argmax())
                 found.append(Cycle(begun, int(until[after - 1]), numbers[first], numbers[place - 1]))
                 first, begun = place, int(start[after])
