@@ -67,3 +67,16 @@ def test_a_rank_that_its_table_and_its_thread_name_differ_on_is_named_by_its_pro
     late = job.ranks[job.stragglers[0].ranks[0]]
     assert late.rank is None
     assert late.name.endswith(f" {beside.LATE_PID}")
+
+
+def test_a_job_that_the_replay_cannot_reproduce_is_not_sure(tmp_path: Path) -> None:
+    """One call of the late rank seems to have begun before all others, and none tells where MPI began."""
+    late = "(SELECT globalTid FROM MPI_RANKS WHERE rank = 2)"
+    path = changed(
+        beside.late_rank().write(tmp_path / "ranks.sqlite", "2023"),
+        f"UPDATE MPI_COLLECTIVES_EVENTS SET start = 0 WHERE globalTid = {late} AND end = 263130000",
+        "ALTER TABLE MPI_OTHER_EVENTS DROP COLUMN textId",
+    )
+    found = api.job([path], workers=1)
+    assert found.verdict.confidence == "low"
+    assert any("replayed unchanged" in reason for reason in found.verdict.reasons)

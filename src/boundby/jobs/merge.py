@@ -23,7 +23,7 @@ from boundby.model import units
 from boundby.model.arrays import BoolArray, Int64Array, factorize, group_sums
 from boundby.model.causes import CAUSE_KEYS, CAUSES, LETTER, SHORT_LABEL, Cause
 from boundby.model.errors import InputError
-from boundby.model.scale import HALF, NEGLIGIBLE, SLIGHT, SMALL
+from boundby.model.scale import HALF, NEGLIGIBLE, NOTABLE, SLIGHT, SMALL
 from boundby.results.job_report import (
     Ended,
     JobReport,
@@ -45,8 +45,8 @@ IMBALANCE_SHARE = SMALL
 _MOST_PAIRS = 200
 #: A rank that shares a smaller part of its collectives with the others is no rank of their job.
 _STRANGE_SHARE = 0.2
-#: A replay that misses the measured length by more lowers confidence.
-_REPLAY_ERROR = SLIGHT
+#: A replay that misses the measured length by more lowers confidence; by far more, and nothing that it says is sure.
+_REPLAY_ERROR, _REPLAY_FAILS = SLIGHT, NOTABLE
 #: A clock whose ends lie further from the others', as the median, is poor.
 _POOR_CLOCK_NS = 50_000
 #: Where more of the time in collectives is in such that nobody else here has, what bounds the job cannot be told.
@@ -459,6 +459,8 @@ def _verdict(
     if any(one.program.ended == FAILED for one in programs):
         reasons.append("a program failed: what follows is what the ranks did until then")
     confidence = "high" if not reasons else "medium" if len(reasons) == 1 else "low"
+    if _replay_error(diagnosis) > _REPLAY_FAILS:
+        confidence = "low"
     if len({one.begins_mpi for one in summaries} - {None}) > 1:
         reasons = [*reasons, "some ranks began MPI before their recording did, or the call is lost"]
         confidence = "low"
@@ -550,6 +552,11 @@ def _name(summary: RankSummary) -> str:
     return f"rank {summary.rank}" if summary.rank != UNKNOWN else summary.name
 
 
+def _replay_error(diagnosis: Diagnosis) -> float:
+    """By what part of the measured length the replay misses it."""
+    return abs(diagnosis.replayed_ns / max(diagnosis.length_ns, 1) - 1) if diagnosis.replayed_ns else 0.0
+
+
 def _doubts(
     diagnosis: Diagnosis, aligned: Aligned, missing: Sequence[int], summaries: Sequence[RankSummary]
 ) -> list[str]:
@@ -558,7 +565,7 @@ def _doubts(
         are = "is" if len(missing) == 1 else "are"
         absent = f"{units.plural(len(missing), 'rank')} of the job {are} not here"
         doubts.append(f"{absent}: what they hold up counts as transfer")
-    if diagnosis.replayed_ns and abs(diagnosis.replayed_ns / max(diagnosis.length_ns, 1) - 1) > _REPLAY_ERROR:
+    if _replay_error(diagnosis) > _REPLAY_ERROR:
         doubts.append(f"replayed unchanged the job takes {units.duration(diagnosis.replayed_ns)}")
     if damaged := sum(one.is_damaged for one in summaries):
         doubts.append(f"rows of {units.plural(damaged, 'report')} had no time that fits the others' and were left out")
