@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from boundby.model.causes import BOUNDS, CAUSE_KEYS
 from boundby.model.errors import InputError
 from boundby.results import saved
-from boundby.results.report import Report, WhatIf
+from boundby.results.report import Card, Report, WhatIf
 from boundby.results.schema import DOCUMENTS, schema
 from tests.support import reports, schemas
 
@@ -150,6 +150,14 @@ def test_several_reports_are_an_array() -> None:
 def test_what_is_no_result_is_refused(data: dict[str, object]) -> None:
     with pytest.raises(InputError, match="not a"):
         saved.from_dict(data, Report)
+
+
+def test_a_pattern_that_is_none_is_refused() -> None:
+    """A page is opened by its name."""
+    [device, *others] = (made := reports.sample()).devices
+    damaged = replace(made, devices=(replace(device, cards=(Card("../gpu_copy"),)), *others))
+    with pytest.raises(InputError, match="pattern"):
+        saved.from_dict(damaged.to_dict(), Report)
 
 
 def test_a_later_format_is_refused_by_name() -> None:

@@ -18,6 +18,11 @@ def broken(report: JobReport) -> Iterator[str]:
         yield f"balanced, the job would take {units.duration(balance - report.length_ns)} longer"
     if any(one.saving_ns <= 0 for one in (*report.stragglers, *report.extras)):
         yield "something is named that the job would gain nothing by"
+    most = sum(rank.wait_ns + rank.start_wait_ns + rank.transfer_ns for rank in report.ranks)
+    for one in report.stragglers:
+        if one.saving_ns > most + _ROUNDED_NS:  # who is late makes the job longer by no more than others wait
+            saved, with_others = units.duration(one.saving_ns), units.duration(most)
+            yield f"what is named would save {saved}, and all ranks together are with others for {with_others}"
     for rank in report.ranks:
         told = sum(rank.own.values()) + rank.transfer_ns + rank.wait_ns + rank.start_wait_ns
         if abs(told - rank.window_ns) > _ROUNDED_NS:

@@ -489,7 +489,7 @@ class Lookalike(Struct, frozen=True):
 class Card(Struct, frozen=True):
     """What a verdict's pattern usually looks like, whether it does here, and what to do first."""
 
-    pattern: Annotated[str, "Cause key of the pattern; boundby explain teaches it."]
+    pattern: Annotated[str, OneOf(BOUNDS), "The bound whose pattern it is; boundby explain teaches it."]
     signs: Annotated[tuple[Sign, ...], "The classic signs."] = ()
     stands: Annotated[str, "Why the verdict stands where classic signs are missing; empty where all are met."] = ""
     notes: Annotated[tuple[str, ...], "What else to know: waits that cost nothing, host timers that would lie."] = ()
