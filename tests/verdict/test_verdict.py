@@ -134,6 +134,20 @@ def test_other_work_covers_only_where_other_work_runs() -> None:
     assert alone.saving_range_ns == (0, 960 * MS)
 
 
+def test_of_work_that_saves_alike_a_saturated_device_is_bound_by_what_takes_most() -> None:
+    replayed = {"gpu_comm": 150 * MS, "gpu_compute": 140 * MS, "sync": 0}
+    case = case_of(time=account(gpu_compute=720, gpu_comm=260, sync=20), captured=ALL, operations=100)
+    assert judge(changed(case, replayed=replayed)).bound == "gpu_compute"
+    assert judge(changed(case, replayed={**replayed, "gpu_comm": 200 * MS})).bound == "gpu_comm"
+
+
+def test_by_the_account_alone_work_that_other_work_covers_is_not_sure() -> None:
+    case = case_of(time=account(gpu_compute=820, gpu_copy=140, sync=40), captured=ALL, operations=100)
+    case = changed(case, unreliable="calls are lost")
+    assert judge(case).confidence == "medium"
+    assert judge(changed(case, beside_ns=800 * MS)).confidence == "low"
+
+
 def test_a_replay_in_which_nothing_saves_anything_does_not_decide_unless_it_is_trusted() -> None:
     """A removal that came out longer than measured is put right: what it says is nothing."""
     time, nothing = account(gpu_compute=960, cuda_api=30, sync=10), {"gpu_compute": 0, "sync": 0}

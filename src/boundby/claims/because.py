@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from boundby.claims.bound import FIXED, IDLE_WORTH, LEAST_SHARE, BoundCase, Decision, host_together_ns
-from boundby.model.causes import BUSY_CAUSES, SHORT_LABEL, Cause
-from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, MANY, NEARLY_ALL, NOTABLE
+from boundby.claims.bound import FIXED, IDLE_WORTH, LEAST_SHARE, BoundCase, Decision, host_together_ns, is_covered
+from boundby.model.causes import BUSY_CAUSES, NOUN, SHORT_LABEL, Cause
+from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, MANY, NOTABLE
 from boundby.model.units import duration, percent
 from boundby.trace.vocabulary.os import MESSAGES
 
@@ -18,7 +18,6 @@ MUCH_FIXED = NOTABLE  # time that no change removes is told from a tenth on
 MUCH_WAITING = NOTABLE  # a thread that waits less for a core is on a machine that others use, too
 MOST_PARTS = A_FEW_LINES  # of host time that one clause names
 MOST_CALLS = A_FEW_LINES  # that one clause names
-COVERED = NEARLY_ALL  # of its time other work runs meanwhile: then that is why its removal gains nothing
 _WORK = {"gpu_compute": "kernels", "gpu_comm": "communication", "gpu_copy": "copies"}
 
 
@@ -83,9 +82,8 @@ def _host_limit(case: BoundCase, decision: Decision) -> str:
         pace = ", and the trace cannot tell which of the two sets the pace" if limit < IDLE_WORTH else ""
         return f"; host code takes {'as long' if pace else f'{rest} of the time'}{pace}"
     if limit < IDLE_WORTH:
-        is_covered = case.beside_ns >= COVERED * case.time[Cause[decision.bound.upper()]]
-        why = "other work hides it" if is_covered else "what is left takes as long"
-        return f"; removing it alone saves hardly anything: {why}"
+        why = "other work hides it" if is_covered(case, decision) else "what is left takes as long"
+        return f"; removing {NOUN[decision.bound]} alone saves hardly anything: {why}"
     if left <= LEAST_TOLD:
         return "; without the GPU's work less than 1 % of the time would be left"
     return f"; with an infinitely fast GPU it would still take {rest} of the time"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 
@@ -310,6 +310,11 @@ def host_together_ns(case: BoundCase, decision: Decision) -> int | None:
     return together if together - decision.savings[0].saving_ns > MIXED_WITHIN * case.window_ns else None
 
 
+def is_covered(case: BoundCase, decision: Decision) -> bool:
+    """Whether other work of the device runs for nearly all of the time of what is named: without it that is left."""
+    return case.beside_ns >= NEARLY_ALL * case.time[Cause[decision.bound.upper()]]
+
+
 def is_saturated(time: Mapping[Cause, int], replayed: Mapping[str, int] | None = None) -> bool:
     """True if the device is busy nearly always and no idle cause is worth much, by replay or else by its share."""
     window, busy = sum(time.values()), sum([time[cause] for cause in BUSY_CAUSES])
@@ -318,10 +323,12 @@ def is_saturated(time: Mapping[Cause, int], replayed: Mapping[str, int] | None =
 
 
 def _decide_saturated(case: BoundCase, savings: tuple[Saving, ...]) -> Decision:
-    """Only the device's own work competes: what saves most, or the busiest class where none saves much."""
+    """Only the device's own work competes: what saves most, or the busiest class of those that save as much, give or
+    take what is not told apart."""
     own = tuple(saving for saving in savings if saving.cause in BUSY_KEYS)
     is_worth = bool(own) and own[0].saving_ns >= IDLE_WORTH * case.window_ns
-    bound = own[0].cause if is_worth else busiest(case.time).key
+    alike = [one.cause for one in own if own[0].saving_ns - one.saving_ns < MIXED_WITHIN * case.window_ns]
+    bound = busiest(case.time, [Cause[key.upper()] for key in alike] if is_worth else BUSY_CAUSES).key
     limit = sum(saving.saving_ns for saving in own) / case.window_ns
     rest = savings if case.following is None else _ranked(case.following)
     others = tuple(saving for saving in rest if saving.cause != bound)
@@ -343,9 +350,9 @@ def _decide_host(case: BoundCase) -> Decision:
     return Decision(max(sorted(parts), key=lambda key: parts[key]))
 
 
-def busiest(time: Mapping[Cause, int]) -> Cause:
-    """The busy class with most time."""
-    return max(BUSY_CAUSES, key=lambda cause: (time[cause], -cause))
+def busiest(time: Mapping[Cause, int], classes: Collection[Cause] = BUSY_CAUSES) -> Cause:
+    """The busy class with most time, of these."""
+    return max(classes, key=lambda cause: (time[cause], -cause))
 
 
 def _worth_naming(savings: Sequence[Saving], window_ns: int) -> str | None:

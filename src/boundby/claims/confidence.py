@@ -15,6 +15,7 @@ from boundby.claims.bound import (
     BoundCase,
     Decision,
     host_together_ns,
+    is_covered,
     shown_most_ns,
 )
 from boundby.claims.limits import NOTABLE_UNSEEN
@@ -242,8 +243,8 @@ def _doubts_of_replay(case: BoundCase, decision: Decision) -> Iterator[Uncertain
     is_lost = (
         case.missing.calls_fraction >= SOME_CALLS_LOST or case.missing.unsure_ns >= SOME_CALLS_LOST * case.window_ns
     )
-    # Nor which of the two sets the pace, where the host's own work takes as long as the device's.
-    is_open = is_lost if limit is None else limit < IDLE_WORTH
+    # Nor which sets the pace, where the host's own work, or other work of the device, takes as long.
+    is_open = is_lost if limit is None else limit < IDLE_WORTH or is_covered(case, decision)
     # Work that is launched waits for the device, or for its own launch to arrive, and for nothing that the host does.
     waiting_ns = 0 if limit is not None else case.time[Cause.DEVICE_WAIT]
     yield _open("unreplayed", _OF_LAUNCHED, 0, waiting_ns, sentence, 2 if is_open else 1)
