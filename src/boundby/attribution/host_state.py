@@ -316,12 +316,22 @@ class HostState:
     def _may_run(self, process: int) -> Int64Array:
         """Of a process the threads that call CUDA or open ranges, then those that are seen at work at times."""
         if process not in self._elsewhere:
-            trace = self._trace
-            marked = {*unique(self._calls.thread).tolist(), *unique(trace.ranges.thread).tolist()}
-            watched = {*unique(trace.schedule.thread).tolist(), *unique(trace.python_frames.thread).tolist()} - marked
-            mine = [t for t in (*sorted(marked), *sorted(watched)) if trace.threads[t].process == process]
-            self._elsewhere[process] = np.array([t for t in mine if t in marked or not self._spins(t)], np.int64)
+            marked, watched = self._seen
+            mine = [t for t in watched.get(process, ()) if not self._spins(t)]
+            self._elsewhere[process] = np.array([*marked.get(process, ()), *mine], np.int64)
         return self._elsewhere[process]
+
+    @cached_property
+    def _seen(self) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+        """By process: the threads that call CUDA or open ranges, and the others of which it is known when they run."""
+        trace = self._trace
+        marked = {*unique(self._calls.thread).tolist(), *unique(trace.ranges.thread).tolist()}
+        watched = {*unique(trace.schedule.thread).tolist(), *unique(trace.python_frames.thread).tolist()} - marked
+        of_process: tuple[dict[int, list[int]], dict[int, list[int]]] = {}, {}
+        for threads, found in zip((marked, watched), of_process, strict=True):
+            for thread in sorted(threads):
+                found.setdefault(trace.threads[thread].process, []).append(thread)
+        return of_process
 
     def at_work(self, process: npt.NDArray[np.integer], time_ns: Int64Array) -> Int32Array:
         """The thread of each of these processes that calls CUDA and runs code of its own at that instant, as one does
