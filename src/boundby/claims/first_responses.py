@@ -61,7 +61,7 @@ def responses(subject: Subject) -> tuple[tuple[Card, ...], tuple[FirstResponse, 
     if known:
         told = _of_patterns(subject, known)
         told = told if is_part else _with_best_finding(subject, told, known)
-        made = tuple(_response(subject, *one) for one in told)
+        made = tuple(_response(subject, *one) for one in _others_first(told))
         made = (_see_into_graphs(subject), *made) if subject.is_in_graphs and not is_part else made
     else:
         made = tuple(_without_pattern(subject)) if verdict.bound == "unknown" else ()
@@ -95,6 +95,17 @@ def _surest_first(told: list[Answer]) -> list[Answer]:
         if one[1].is_shown and one[1].rank < BOUGHT and one[1].saving_ns and one[1].saving_ns[0] > most_ns
     ]
     return [*sure, *(one for one in told if one not in sure)]
+
+
+def _others_first(told: list[Answer]) -> list[Answer]:
+    """The same, where another one that saves anything stands before a remedy that is never the first."""
+    if not told or not told[0][0].is_never_first:
+        return told
+    after = [row.is_never_first or _rank(one)[0] >= BOUGHT for row, one in told]
+    if False not in after:
+        return told
+    at = after.index(False)
+    return [told[at], *told[:at], *told[at + 1 :]]
 
 
 def _asked(subject: Subject, row: Remedy) -> Answer | None:

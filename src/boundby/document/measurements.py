@@ -80,6 +80,16 @@ def _row(name: str, time: str, counters: Counters) -> tuple[str, ...]:
     return (name, time, *cells, units.percent(counters.alone_fraction))
 
 
+def overlap_sentence(device: DeviceReport) -> str:
+    """How much of communication is hidden; empty where it takes next to nothing."""
+    found = device.communication
+    if found is None or found.total_ns < SMALL * device.window_ns:
+        return ""
+    hidden = f"other kernels hide {units.percent(found.hidden_fraction)} of it"
+    hidden = hidden if found.exposed_ns < found.total_ns else "no other kernel hides any of it"
+    return f"Communication runs for {units.duration(found.total_ns)}; {hidden}."
+
+
 class Drawn(NamedTuple):
     """Counters over time as points of a drawing 1,000 wide and 120 high, by the words of the legend."""
 

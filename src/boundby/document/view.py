@@ -98,13 +98,15 @@ class ShownAccount(Struct, frozen=True):
 
     @property
     def told(self) -> tuple[str, ...]:
-        """What repeats, why, what it would save, and what the GPU's counters say."""
-        return _filled(self.steady(), self.because, self.most, *self.counters)
+        """What repeats, why, what it would save, how much of communication is hidden, and what counters say."""
+        return _filled(self.steady(), self.because, self.most, *self.measured)
 
     @property
-    def counters(self) -> tuple[str, ...]:
-        """What those of the GPU say while it is busy."""
-        return measurements.counter_sentences(self.device) if self.device else ()
+    def measured(self) -> tuple[str, ...]:
+        """How much of communication is hidden, and what the GPU's counters say while it is busy."""
+        if self.device is None:
+            return ()
+        return _filled(measurements.overlap_sentence(self.device), *measurements.counter_sentences(self.device))
 
     @property
     def doubts(self) -> tuple[str, ...]:

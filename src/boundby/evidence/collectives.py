@@ -14,10 +14,12 @@ from msgspec import Struct
 
 from boundby.correlation.rank_messages import held, other_ends
 from boundby.evidence.context import Int, RuleContext, once
+from boundby.evidence.device_work import device_work
 from boundby.model.arrays import group_sums, is_any, is_in, pick, ranked, unique
 from boundby.model.expressions import expression
 from boundby.model.intervals import CoveredTime, IntervalSet, contains, union
 from boundby.model.scale import HALF, SLIGHT
+from boundby.stats.collectives import sized_collectives
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.cuda import CallClass
 from boundby.trace.vocabulary.os import MessageKind, message_kind
@@ -88,6 +90,18 @@ def waited_ns(context: RuleContext) -> int:
     """Time of all devices inside collectives before the last device came; 0 where that cannot be told."""
     matched = collectives(context)
     return 0 if matched is None else int(matched.waited_ns.sum())
+
+
+def waited_by_size_ns(context: RuleContext) -> Int:
+    """Of each operation at least how long it waits for other ranks while no other kernel runs: what it takes beyond the
+    fastest message as large or larger, less what is hidden of it. 0 where no size is told."""
+    waited = np.zeros(len(context.operations), np.int64)
+    sized = sized_collectives(context.timeline)
+    if sized is not None:
+        work = device_work(context)
+        hidden = work.duration_ns[sized.rows] - work.exposed_ns[sized.rows]
+        waited[sized.rows] = np.clip(sized.waiting_ns - hidden, 0, work.exposed_ns[sized.rows])
+    return waited
 
 
 class Sender(Struct, frozen=True):

@@ -128,7 +128,7 @@ def _in_full(account: ShownAccount, face: Face) -> list[Text]:
     if account.exposed:
         legend.append(face.line((account.exposed, STRONG)))
     lines += face.flow(legend)[:2]
-    lines += [line for text in account.counters for line in face.within(text, 2)]
+    lines += [line for text in account.measured for line in face.within(text, 2)]
     return lines + face.within(account.sure, 3, style=DIM)
 
 

@@ -203,6 +203,29 @@ class CollectiveSize(Struct, frozen=True):
     ]
 
 
+class Communication(Struct, frozen=True):
+    """Communication on devices, and how much of it other kernels hide."""
+
+    total_ns: Annotated[Natural, "Nanoseconds in which it runs (a union, not a sum); of a region on all devices."]
+    exposed_ns: Annotated[Natural, "Of these, while no other kernel runs on the device."]
+    hidden_of_each: Annotated[
+        tuple[float, ...],
+        NO_COLUMN,
+        "Of the program's step: the hidden share in each one that communicates, in order of time; of many, a few"
+        " hundred taken evenly. Empty of all else.",
+    ] = ()
+
+    @property
+    @derived(after="exposed_ns")
+    def hidden_fraction(self) -> NonNegative:
+        """The share of its time in which other kernels run on the same device: overlap."""
+        return 1 - self.exposed_ns / self.total_ns if self.total_ns else 0.0
+
+
+CommunicationDone = Annotated[
+    Communication | None, LATER, "Communication, and how much of it is hidden; null where nothing communicates."
+]
+
 WorkDone = Annotated[Work | None, LATER, NO_COLUMN, "Work by the sizes of inputs; null where they are not told."]
 
 
@@ -789,6 +812,7 @@ class DeviceReport(_WithCopies, Struct, frozen=True, kw_only=True):
     counters: Annotated[
         DeviceCounters | None, LATER, NO_COLUMN, "The GPU's counters; null where they were not sampled."
     ] = None
+    communication: CommunicationDone = None
     graphs: Annotated[Kernels | None, UNWRITTEN] = None  # CUDA graphs traced as one operation each; None: none were
 
     @property
@@ -902,6 +926,7 @@ class RegionReport(_WithCopies, Struct, frozen=True, kw_only=True):
     payload: Annotated[
         Payload | None, LATER, "What its ranges carry as NVTX payload; null where they carry no number."
     ] = None
+    communication: CommunicationDone = None
     graphs: Annotated[Kernels | None, UNWRITTEN] = None
     host_active_ns: Annotated[
         Natural | None,

@@ -42,6 +42,7 @@ class Remedy(Struct, frozen=True, kw_only=True):
     because: str = ""  # what that replay leaves out
     kinds: tuple[str, ...] = ()  # of programs that can follow it, as in ``do``; empty: all
     is_search: bool = False  # it finds out what to change
+    is_never_first: bool = False  # others are tried before it, whatever it saves
 
     @property
     def key(self) -> str:
@@ -259,6 +260,23 @@ TABLE: tuple[Remedy, ...] = (
         text="One call takes the place of hundreds.",
         needs="the same shapes and addresses at every step; no sync inside the captured part",
         caution="control flow depends on values on the device",
+    ),
+    Remedy(
+        bound="cuda_api",
+        id="graphs-with-collectives",
+        title="Launch what repeats as one CUDA graph, its collectives in it",
+        rules=("cuda-graphs",),
+        do={
+            "vllm": "vllm serve MODEL  # without --enforce-eager",
+            "sglang": "python -m sglang.launch_server --model-path MODEL  # without --disable-cuda-graph",
+            "torch": 'model = torch.compile(model, mode="reduce-overhead")',
+            "cpp": _GRAPH_CPP,
+        },
+        text="One call takes the place of hundreds. All ranks capture the same collectives in the same order, and "
+        "launch their graphs alike.",
+        needs="the same shapes and addresses at every step on all ranks; no sync inside the captured part",
+        caution="ranks do not all run the same steps: then they hang",
+        is_never_first=True,
     ),
     Remedy(
         bound="cuda_api",
@@ -812,6 +830,17 @@ TABLE: tuple[Remedy, ...] = (
         caution="no computation is left to hide it behind",
         scenario="comm_overlapped",
         because="communication beside the kernels, as long as it takes",
+    ),
+    Remedy(
+        bound="gpu_comm",
+        id="find-late-rank",
+        title="Find the rank that the others wait for",
+        rules=("comm-exposed",),
+        do={"any": "boundby job FOLDER  # the traces of all ranks"},
+        text="A collective lasts until the last rank has come; `boundby job` says which one that is, and why.",
+        needs="traces of all ranks",
+        caution="ranks arrive together",
+        is_search=True,
     ),
     Remedy(
         bound="gpu_comm",

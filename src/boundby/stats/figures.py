@@ -51,6 +51,7 @@ from boundby.stats.host import (
 from boundby.stats.instances import RegionSpread, Series, host_series, payloads, projected_series, region_spread
 from boundby.stats.memory import memory_of
 from boundby.stats.operator_shapes import operators_by_shape
+from boundby.stats.overlap import Overlap, overlap_of
 from boundby.stats.work import backward_kernels, worked_calls, works
 
 Int = npt.NDArray[np.int64]
@@ -78,6 +79,7 @@ class Figures(Struct, frozen=True):
     works: list[Work | None]
     operators: tuple[OperatorShape, ...]
     collectives: tuple[CollectiveSize, ...]
+    overlap: Overlap
     device_memory: dict[int, Memory]  # by index into Trace.gpus
     memory: list[RegionMemory | None]
     device_counters: dict[int, DeviceCounters]  # by index into Trace.gpus
@@ -139,6 +141,7 @@ def measure(timeline: Timeline) -> Figures:
         works=works(timeline, worked, counters),
         operators=operators_by_shape(timeline, worked),
         collectives=collectives_by_size(timeline),
+        overlap=overlap_of(timeline),
         device_memory=device_memory,
         memory=memory,
         device_counters=device_counters,

@@ -170,7 +170,7 @@ class Series(Struct, frozen=True):
         """At most ``kept`` durations of one region, taken evenly over time."""
         low, high = int(self.first[region]), int(self.first[region + 1])
         every = self.duration_ns[low:high]
-        return tuple((every if len(every) <= kept else every[_evenly(len(every), kept)]).tolist())
+        return tuple((every if len(every) <= kept else every[evenly(len(every), kept)]).tolist())
 
 
 def host_series(timeline: Timeline, rows: npt.NDArray[np.intp]) -> Series:
@@ -205,7 +205,7 @@ def _series(timeline: Timeline, rows: npt.NDArray[np.intp], start: Int, duration
     return Series(grouped, first)
 
 
-def _evenly(count: int, kept: int) -> npt.NDArray[np.intp]:
+def evenly(count: int, kept: int) -> npt.NDArray[np.intp]:
     """Places of at most ``kept`` of ``count`` items: from the middle of equal parts, so that no end is favoured."""
     return ((2 * np.arange(kept) + 1) * count // (2 * kept)).astype(np.intp)
 

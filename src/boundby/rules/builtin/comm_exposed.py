@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from boundby.attribution.windows import step_region
-from boundby.evidence.collectives import is_exchange, waited_ns
-from boundby.evidence.context import Rows, RuleContext
+from boundby.evidence.collectives import is_exchange, waited_by_size_ns, waited_ns
+from boundby.evidence.context import Rows, RuleContext, SavingNs
 from boundby.evidence.device_work import device_work
 from boundby.model.arrays import median
 from boundby.model.causes import Cause
@@ -22,6 +22,11 @@ _BUCKETS_OF_TORCH = f"{_BUCKETS} (DDP: bucket_cap_mb; FSDP: wrap whole layers; D
 _BALANCE = (
     "Balance what ranks exchange: all wait for the one with most (experts: a capacity, an auxiliary loss, or experts "
     "placed by their load)",
+)
+
+_WAITING = (
+    "Find the rank that comes late: boundby job FOLDER, of the traces of all ranks, says which one the others wait "
+    "for, since when and why. Overlap helps only with the rest",
 )
 
 _EXCHANGE = (
@@ -58,6 +63,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     worth = max(context.least_ns, SLIGHT * context.window_ns)
     if exposed < worth or exposed - min(waited_ns(context), exposed) < worth:
         return  # little, or waiting for a late device: comm-straggler says so
+    waits = int(waited_by_size_ns(context)[rows].sum())
     hidden = max(1 - exposed / max(collectives.total_ns, 1), 0.0)
     runs_ns, share = collectives.total_ns, percent(min(collectives.total_ns / max(context.window_ns, 1), 1))
     kernels = (
@@ -71,30 +77,46 @@ def _check(context: RuleContext) -> Iterator[Match]:
     if is_uneven := uneven is not None and uneven >= 1 + HALF:
         title += f"; the largest part that a rank exchanges is {uneven:.1f} times the mean"
     of_a_step = _of_a_step(context, len(collectives))
+    if waits >= context.least_ns:
+        title += f"; at least {duration(waits)} of that is waiting for other ranks, which no overlap saves"
     is_many = of_a_step is not None and of_a_step >= 5 * MANY
     if is_many:
         usual = median(context.operations.end_ns[rows] - context.operations.start_ns[rows])
         title += f", in {count(of_a_step)} collectives of {duration(usual)} (median) in each step"
+    is_waiting = waits > HALF * exposed
+    remedy = "gpu_comm.overlap-exchange" if is_exchange(context) else "gpu_comm.overlap-comm"
     yield collectives.match(
         title,
         {
             "exposed_ns": exposed,
             "total_ns": collectives.total_ns,
             "hidden_fraction": round(hidden, 4),
+            "waiting_ns": waits,
             "count": len(collectives),
             "devices": len(collectives.per_device()),
             "kernels": collectives.named(),
             "of_a_step": of_a_step,
             "largest_split_of_mean": None if uneven is None else round(uneven, 2),
         },
-        collectives.saving_without(Cause.GPU_COMM, HALF),
+        _saving(collectives, waits),
         (
+            *(_WAITING if is_waiting else ()),
             *(_BALANCE if is_uneven else ()),
             *(context.program.pick((_BUCKETS,), torch=(_BUCKETS_OF_TORCH,)) if is_many else ()),
             *(_EXCHANGE if is_exchange(context) else _reductions(context, len(collectives))),
         ),
         cost_ns=exposed,
-    ).advising("gpu_comm.overlap-exchange" if is_exchange(context) else "gpu_comm.overlap-comm")
+    ).advising("gpu_comm.find-late-rank" if is_waiting else remedy)
+
+
+def _saving(collectives: KernelSet, waits_ns: int) -> SavingNs:
+    """What overlap saves at least and at most: a collective that waits for others waits beside other kernels, too.
+    Where most of it is waiting, what the late rank costs."""
+    low, high = collectives.saving_without(Cause.GPU_COMM, HALF)
+    exposed = max(collectives.exposed_ns, 1)
+    if waits_ns > HALF * exposed:
+        return 0, min(high, waits_ns)
+    return round(low * (1 - waits_ns / exposed)), max(high - waits_ns, low)
 
 
 def _reductions(context: RuleContext, collectives: int) -> tuple[str, ...]:

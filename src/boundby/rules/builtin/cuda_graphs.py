@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from boundby.attribution.gaps import LAUNCH_LIMIT_NS
 from boundby.evidence.context import RuleContext
 from boundby.evidence.launches import LEAST_LAUNCHES, Launches, Part
@@ -43,7 +45,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
     if repeating.between_ns is not None:
         pace += f", {duration(repeating.between_ns)} of host time each"
     small = repeating.small_share or 0.0
-    communicates = bool(context.operations.is_communication.any())
+    exchanged = context.timeline.launch_region[np.flatnonzero(context.operations.is_communication)]
+    communicates = bool(context.tree.subtree(repeating.region)[exchanged].any())
     more = context.program.pick("more work in each", torch="a larger batch", jax="a larger batch")
     batch = (
         f"{percent(small)} of these kernels have fewer blocks than the GPU has multiprocessors: "
@@ -91,7 +94,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             *(context.program.pick((), vllm=(), sglang=(), torch=_WITH_RANKS) if communicates else ()),
             *(batch if small >= HALF else ()),
         ),
-    )
+    ).advising("cuda_api.graphs-with-collectives" if communicates else "cuda_api.cuda-graphs")
 
 
 def _sequences(found: Launches, launches: int) -> str:
