@@ -111,4 +111,5 @@ def test_columns_of_a_report_are_what_they_were() -> None:
         " coverage_launches_lost coverage_unrecorded_ns coverage_calls_lost_fraction coverage_uncalled"
         " coverage_before_ns coverage_is_cpu_thinned"
         " payload_count payload_total payload_least payload_most payload_ns_per_unit payload_name"
+        " communication_total_ns communication_exposed_ns communication_hidden_fraction"
     )
