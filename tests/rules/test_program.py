@@ -70,6 +70,15 @@ def test_servers_are_programs_of_torch_with_words_of_their_own(
 
 
 @pytest.mark.parametrize(
+    ("kernel", "sentinel"), [("nvkernel_solve_F1L210_2", "#pragma omp"), ("solve_210_gpu", "#pragma acc")]
+)
+def test_kernels_tell_whose_directives_they_are_of(kernel: str, sentinel: str) -> None:
+    program = program_of(_trace(kernel, "./heat", "heat", "heat 8000"))
+    assert program.kind == ProgramKind.DIRECTIVES
+    assert by_key()["gpu_copy.keep-on-device"].code(program, {}).startswith(sentinel)
+
+
+@pytest.mark.parametrize(
     ("name", "kind"),
     [
         ("cpp_vector_add", ProgramKind.CPP),

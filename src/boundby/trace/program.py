@@ -96,7 +96,8 @@ _PYTHON = expression(
 )
 # nvc, nvfortran and gcc name the kernels of directives after the function and line that they were made of.
 _DIRECTIVES = expression(r"^nvkernel_|__omp_offloading|__nv_main|_\d+_gpu(?:__red)?$|_gpu__red|^acc_|\$_omp_fn\$")
-_OPENMP = expression(r"__omp_offloading|\$_omp_fn\$|^OpenMP$", re.IGNORECASE)
+# ``nvkernel_solve_F1L204_2``: what `nvc -mp=gpu` makes of line 204; that of an OpenACC loop is ``solve_204_gpu``.
+_OPENMP = expression(r"^nvkernel_\w+_F\d+L\d+_|__omp_offloading|\$_omp_fn\$|^OpenMP$", re.IGNORECASE)
 _DIRECTIVE_DOMAINS = expression(r"^(?:OpenACC|OpenMP)$", re.IGNORECASE)
 _JULIA = expression(r"^julia\b|(?:^|[\\/])julia(?:[\d.]*)(?=$|\s)|\bjulia_|CuDeviceArray|libjulia|^gpu_\w+!?\(")
 

@@ -32,7 +32,7 @@ from boundby.model.arrays import median, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import IntervalSet, intersect
 from boundby.model.scale import HALF, LIST, QUARTER
-from boundby.model.units import counted, percent, plural, size
+from boundby.model.units import counted, percent, size
 from boundby.rules.builtin._telling import asleep_share, match, where_and_when
 from boundby.rules.rule import Match, Rule
 
@@ -166,7 +166,7 @@ def _remedy(context: RuleContext, place: Place, sleeping: float, others: list[Fe
     loader = (
         f"DataLoader(dataset, num_workers={_wanted(context, processes)}, prefetch_factor=4, persistent_workers=True)"
     )
-    return "host_blocked.workers", context.program.pick("", torch=f"{loader}  # now {plural(now, 'worker')}")
+    return "host_blocked.workers", context.program.pick("", torch=f"{loader}  # now {now}")
 
 
 def _are_cores_taken(context: RuleContext, runs: Sequence[FeedingWorker]) -> bool:
