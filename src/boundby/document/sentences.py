@@ -228,7 +228,8 @@ def _by_account(verdict: Verdict, main: str, window_ns: int) -> str:
         if cause is not None and ns
     ]
     if parts:
-        return f"The GPU idles up to {' and '.join(parts)}; what removing it would save cannot be predicted."
+        them = "it" if len(parts) == 1 else "either"
+        return f"The GPU idles up to {' and '.join(parts)}; what removing {them} would save cannot be predicted."
     if verdict.saving_range_ns is None or not verdict.saving_range_ns[1]:
         return ""
     most = units.percent(verdict.saving_range_ns[1] / window_ns)
