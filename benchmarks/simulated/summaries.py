@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchmarks.simulated.jobs import Job, Meet, RankRun
-from boundby.attribution.gaps import LAUNCH_LIMIT_NS
-from boundby.attribution.host_state import DISPATCH_LIMIT_NS
+from boundby.attribution.host_state import DISPATCH_LIMIT_NS, LAUNCH_LIMIT_NS
 from boundby.jobs.rank_summary import Meetings, Own, Piece, RankGroup, RankSummary, compact, fingerprint, queued_ready
 from boundby.model.causes import Cause
 

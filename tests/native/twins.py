@@ -23,9 +23,9 @@ from msgspec.structs import replace
 
 from boundby.attribution import gaps as of_gaps
 from boundby.attribution import segments as of_segments
-from boundby.attribution.gaps import _LATEST_WAITS, LAUNCH_LIMIT_NS, _BlockedTime, _Dividing
+from boundby.attribution.gaps import _LATEST_WAITS, _BlockedTime, _Dividing
 from boundby.attribution.groundwork import TraceContext
-from boundby.attribution.host_state import ELSEWHERE, INPUT
+from boundby.attribution.host_state import ELSEWHERE, INPUT, LAUNCH_LIMIT_NS
 from boundby.attribution.regions import ROOT
 from boundby.attribution.segments import NO_THREAD, Segments
 from boundby.correlation import correlate

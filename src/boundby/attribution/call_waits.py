@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from boundby.attribution.gaps import LAUNCH_LIMIT_NS, GapTable
+from boundby.attribution.gaps import GapTable
 from boundby.attribution.groundwork import TraceContext
+from boundby.attribution.host_state import LAUNCH_LIMIT_NS
 from boundby.model.arrays import BoolArray, Int64Array, as_rows, group_sums, is_any, places, unique
 from boundby.model.intervals import IntervalSet, overlay
 from boundby.trace.vocabulary.cuda import CallClass

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from boundby.attribution import segments
 from boundby.attribution.groundwork import DeviceOperations, TraceContext
-from boundby.attribution.host_state import ELSEWHERE, INPUT
+from boundby.attribution.host_state import ELSEWHERE, INPUT, LAUNCH_LIMIT_NS
 from boundby.attribution.losses import Losses, Withheld, withhold
 from boundby.attribution.regions import ROOT
 from boundby.attribution.segments import NO_THREAD, Segments
@@ -38,9 +38,6 @@ from boundby.model.intervals import NOTHING, IntervalSet
 from boundby.model.library import int64
 from boundby.native.passes import Divided, around, divide
 from boundby.trace.tables import ColumnTable, Operations, OpKind
-
-# An operation that starts within this time of its launch was simply on its way; one that takes longer waited.
-LAUNCH_LIMIT_NS = 10_000
 
 # Of the waits that delayed one launch, only so many of the latest are looked at to find the one to blame.
 _LATEST_WAITS = 32

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
+from boundby.attribution.graph_nodes import graphs_of
 from boundby.attribution.losses import stream_captures
 from boundby.attribution.regions import Ownership
 from boundby.correlation.correlate import Calls
@@ -59,7 +60,7 @@ def with_graph_ranges(trace: Trace, calls: Calls, ownership: Ownership) -> Graph
     if not len(inside) or not (nodes.thread >= 0).any():
         return GraphRanges(trace, none)
     node, call = trace.operations.node[inside], calls.of_operation[inside]
-    graph_of_call, graph_of_node = _graphs(node, call, len(nodes), len(calls))
+    graph_of_call, graph_of_node = graphs_of(node, call, len(nodes), len(calls))
     innermost = np.full(len(nodes), NOTHING, np.int64)
     for number in unique(nodes.thread[nodes.thread >= 0]).tolist():
         mine = nodes.thread == number
@@ -93,20 +94,6 @@ def with_graph_ranges(trace: Trace, calls: Calls, ownership: Ownership) -> Graph
     )
     warnings = (*trace.warnings, TraceWarning("graph-ranges", text))
     return GraphRanges(replace(trace, ranges=ranges.sorted(trace.names), warnings=warnings), later_ns)
-
-
-def _graphs(
-    node: npt.NDArray[np.integer], call: npt.NDArray[np.integer], nodes: int, calls: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The graph of each call and of each node (NOTHING: none), by its first node: calls of a graph share nodes."""
-    of_node, of_call = np.full(nodes, nodes, np.int64), np.full(calls, nodes, np.int64)
-    np.minimum.at(of_node, node, node)
-    while True:
-        before = of_node.copy()
-        np.minimum.at(of_call, call, of_node[node])
-        np.minimum.at(of_node, node, of_call[call])
-        if bool((of_node == before).all()):
-            return np.where(of_call == nodes, NOTHING, of_call), np.where(of_node == nodes, NOTHING, of_node)
 
 
 def _ranges_of(

@@ -61,6 +61,9 @@ from boundby.trace.vocabulary.range_names import FEEDER_NAME, INPUT_NAME
 # Frameworks need some host time from one call to the next: that much of every interval counts as dispatch.
 DISPATCH_LIMIT_NS = 100_000
 
+# An operation that starts within this time of its launch was simply on its way; one that takes longer waited.
+LAUNCH_LIMIT_NS = 10_000
+
 # A launch that takes this many times the median of all, with this many operations queued before it, waits for
 # room in the queue (real traces: 1,020 or 880 queued, and milliseconds in cudaLaunchKernel instead of 6 us).
 FULL_QUEUE_FACTOR = 5

@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from boundby.attribution import segments
+from boundby.attribution.graph_nodes import LostNodes, lost_nodes
 from boundby.attribution.groundwork import TraceContext
 from boundby.attribution.segments import NO_THREAD, Segments
 from boundby.correlation.correlate import Calls
@@ -60,8 +61,9 @@ _NEVER, _EVER = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 class Losses(Struct, frozen=True):
     """``expected`` and ``lost`` are masks over Calls: launches whose work should be on record, and those of which none
-    is. The columns of lost work have a row for each lost launch, in order of its start, and for each device on which it
-    may have run: of a thread that turns from device to device the records around a launch do not tell which."""
+    is, or of a graph not all. The columns of lost work have a row for each lost launch, in order of its start, and for
+    each device on which it may have run: of a thread that turns from device to device the records around a launch do
+    not tell which. Of a graph they have a row for each stretch without its nodes."""
 
     expected: BoolArray
     lost: BoolArray
@@ -72,6 +74,7 @@ class Losses(Struct, frozen=True):
     stream: Int64Array  # NOTHING: not known
     begin_ns: Int64Array  # the work ran at some time from here
     until_ns: Int64Array  # to here
+    of_graphs: LostNodes  # which of these are nodes of graphs
     dark: tuple[IntervalSet, ...]  # per process: when calls were made that are not on record
     unnumbered: tuple[IntervalSet, ...]  # per process: between calls whose numbers leave some out, where that is a sign
     calls_lost_fraction: tuple[float, ...]  # per process: of its calls that left other records
@@ -86,7 +89,11 @@ class Losses(Struct, frozen=True):
     def launches_of(self, device: int) -> int:
         """Launches of one device that should be on record, those included that may be another one's."""
         seen = self.expected & ~self.lost & (self.device_of_call == device)
-        return int(seen.sum()) + len(self.of_device(device))
+        return int(seen.sum()) + self.lost_of(device)
+
+    def lost_of(self, device: int) -> int:
+        """Launches of one device whose work, or part of it, is not on record."""
+        return len(unique(self.call[self.of_device(device)]))
 
     def until(self, device: int) -> int | None:
         """When the last lost work of one device has ended."""
@@ -123,6 +130,15 @@ def find_losses(trace: Trace, calls: Calls, region: npt.NDArray[np.int64]) -> Lo
     device_of_call, is_open = _devices(trace, calls)
     rows, device = _where(calls, rows, device_of_call, is_open)
     begin, until, stream = _when(trace, calls, rows, device)
+    nodes = lost_nodes(trace, calls)
+    if len(nodes.call):
+        lost = marked(np.append(np.flatnonzero(lost), nodes.call), len(calls))
+        expected = expected | lost
+        rows, device = np.append(rows, nodes.call), np.append(device, nodes.device.astype(np.int32))
+        begin, until = np.append(begin, nodes.begin_ns), np.append(until, nodes.until_ns)
+        stream = np.append(stream, nodes.stream)
+        order = np.lexsort((begin, device, rows, calls.start_ns[rows]))
+        rows, device, begin, until, stream = (rows[order], device[order], begin[order], until[order], stream[order])
     dark, fraction, of_waits, uncalled = _dark(trace, calls)
     unnumbered = _unnumbered(trace, every=any(fraction))
     return Losses(
@@ -135,6 +151,7 @@ def find_losses(trace: Trace, calls: Calls, region: npt.NDArray[np.int64]) -> Lo
         stream,
         begin,
         until,
+        nodes,
         dark,
         unnumbered,
         fraction,

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from boundby.attribution.gaps import LAUNCH_LIMIT_NS
+from boundby.attribution.host_state import LAUNCH_LIMIT_NS
 from boundby.evidence.context import Bool, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.looked import Looked
 from boundby.model.arrays import is_any, is_even, narrow, pick, shared

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from boundby.attribution.gaps import LAUNCH_LIMIT_NS
+from boundby.attribution.host_state import LAUNCH_LIMIT_NS
 from boundby.evidence.context import Int, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
 from boundby.model.arrays import (

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from boundby.attribution.gaps import LAUNCH_LIMIT_NS
-from boundby.attribution.host_state import ELSEWHERE
+from boundby.attribution.host_state import ELSEWHERE, LAUNCH_LIMIT_NS
 from boundby.attribution.regions import ROOT
 from boundby.attribution.segments import Segments
 from boundby.attribution.timeline import DeviceTimeline, Timeline, build_timeline, select

@@ -220,7 +220,8 @@ def without_broken(trace: Trace) -> Trace:
         if broken is not None:
             left_out += int(broken.sum()) if why is _CONTRADICT else 0
             named = f" ({_unknown(trace, broken)})" if find is nameless_calls else ""
-            notes.append(f"{int(broken.sum()):,} of the {_ROWS[table]} {why}{named} and were left out.")
+            mixed = _MIXED_UP if find is broken_operations and _are_of_graphs(trace, broken) else ""
+            notes.append(f"{int(broken.sum()):,} of the {_ROWS[table]} {why}{named} and were left out.{mixed}")
             trace = replace(trace, **{table: getattr(trace, table).take(~broken)})
     warnings = [TraceWarning(BROKEN_ROWS, note) for note in notes]
     if left_out > UNBELIEVABLE_FRACTION * rows:
@@ -230,6 +231,21 @@ def without_broken(trace: Trace) -> Trace:
         text = f"{unlike}: its times may be in another unit than nanoseconds, or most work is not on record."
         warnings.append(TraceWarning(UNBELIEVABLE, f"{text} Export or capture it again."))
     return replace(trace, warnings=(*trace.warnings, *warnings)) if warnings else trace
+
+
+#: A known defect (CUPTI's release notes, CUDA 13.1 Update 1).
+_MIXED_UP = (
+    " They ran in CUDA graphs: before CUDA 13.1 Update 1 CUPTI mixes up the launches of graphs from the second"
+    " recording of a process on. Take the first recording, or a newer CUDA."
+)
+
+
+def _are_of_graphs(trace: Trace, operations: BoolArray) -> bool:
+    """Whether all of these operations have the number of a call that launches a graph."""
+    chosen = trace.operations.take(operations)
+    call = _calls_of(trace, chosen.process, chosen.correlation)
+    names = {int(number) for number in unique(trace.api.name[call[call >= 0]])}
+    return bool((call >= 0).all()) and all("GraphLaunch" in trace.names[number] for number in names)
 
 
 def unlike_any_machine(trace: Trace) -> str | None:

@@ -114,6 +114,7 @@ _TABLES: dict[str, str] = {
         "maxActiveClusters@2026- sharedMemoryRequestedPercentage@2026- tensorSizeMinusOneElements!:T@2026-"
     ),
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE@2022-": f"{_OPERATION} graphId! graphExecId!",
+    "CUDA_GRAPH_EVENTS@2022-": "start! end! eventClass! globalTid nameId! graphId! originalGraphId graphExecId",
     "CUDA_GRAPH_NODE_EVENTS@2022-": "start! end! eventClass! globalTid nameId! graphNodeId! originalGraphNodeId",
     "ThreadNames": "nameId! priority globalTid",
     "TARGET_INFO_CUDA_GPU@-2019": _CUDA_GPU,
@@ -473,6 +474,23 @@ class Export:
         """A CUDA graph traced as one operation (schema 2022 on)."""
         place = _operation(call, start, end, device, stream)
         return self.row("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", **place, graphId=1, graphExecId=2)
+
+    def graph_made(
+        self, thread: ExportedThread, time: int, graph: int, *, original: int | None = None, launched: int | None = None
+    ) -> Row:
+        """A CUDA graph was made, from an original where it is a copy; ``launched``: what can be launched of it was,
+        with this number."""
+        return self.row(
+            "CUDA_GRAPH_EVENTS",
+            start=time,
+            end=time,
+            eventClass=_NODE_MADE,
+            globalTid=thread.global_tid,
+            nameId=Name("Graph Creation" if launched is None else "GraphExec Creation"),
+            graphId=graph,
+            originalGraphId=original,
+            graphExecId=launched,
+        )
 
     def graph_node(self, thread: ExportedThread, time: int, node: int, original: int | None = None) -> Row:
         """A node of a CUDA graph was made, from an original where the graph is a copy."""

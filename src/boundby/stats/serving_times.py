@@ -16,7 +16,7 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from boundby.attribution.gaps import LAUNCH_LIMIT_NS
+from boundby.attribution.host_state import LAUNCH_LIMIT_NS
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.attribution.windows import step_region
 from boundby.model.arrays import Int64Array, unique

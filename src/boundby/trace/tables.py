@@ -280,7 +280,8 @@ _BYTES_EACH = {
 
 
 class GraphNodes(ColumnTable, frozen=True):
-    """The nodes of CUDA graphs that operations ran for, in ascending order of process and node."""
+    """The nodes of CUDA graphs that operations ran for, in ascending order of process and node. A graph that is traced
+    as a whole is one node."""
 
     process: Int32Array
     node: Int64Array  # its number in the graph that is launched

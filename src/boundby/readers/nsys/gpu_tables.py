@@ -25,7 +25,7 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.readers.nsys.database import MISSING, Database, Reads, as_text
-from boundby.readers.nsys.graph_nodes import captured_nodes
+from boundby.readers.nsys.graph_nodes import captured_nodes, whole_graphs
 from boundby.readers.nsys.identity import Identities, Indexes, pid_of
 from boundby.readers.nsys.pages import Since
 from boundby.readers.sanitize import CORRELATIONS, MOST_SHAPE
@@ -53,7 +53,7 @@ Raw = dict[str, Int64Array]
 _COMMON = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphNodeId")
 _TABLES: tuple[tuple[str, OpKind, tuple[str, ...]], ...] = (
     ("CUPTI_ACTIVITY_KIND_KERNEL", OpKind.KERNEL, ("demangledName", "shortName")),
-    ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", OpKind.GRAPH, ()),
+    ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", OpKind.GRAPH, ("graphExecId",)),
     ("CUPTI_ACTIVITY_KIND_MEMCPY", OpKind.MEMCPY, ("bytes", "copyKind", "srcKind", "dstKind")),
     ("CUPTI_ACTIVITY_KIND_MEMSET", OpKind.MEMSET, ("bytes",)),
 )
@@ -138,6 +138,8 @@ def read_operations(database: Database, since_ns: int | None = None) -> tuple[Ra
         wanted = (*_COMMON, *extra, *(_SHAPE if kind == OpKind.KERNEL else ()))
         rows = database.columns(table, wanted, only=only)
         count = len(rows["start"])
+        if kind == OpKind.GRAPH:
+            rows["graphNodeId"] = whole_graphs(rows["graphExecId"])
         parts["shape"].append(spread(-1, count))
         if kind == OpKind.KERNEL and count:
             shapes, parts["shape"][-1] = _shapes(rows)

@@ -1,4 +1,7 @@
-"""When, and by which thread, the nodes of CUDA graphs were captured."""
+"""When, and by which thread, CUDA graphs were captured: node by node, or as a whole where they are traced so.
+
+A graph that is traced as a whole counts as one node, with a number that no node has.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,14 @@ from boundby.trace.tables import GraphNodes
 
 _TABLE = "CUDA_GRAPH_NODE_EVENTS"
 _COLUMNS = ("start", "globalTid", "graphNodeId", "originalGraphNodeId")
-DECLARED = (Reads(_TABLE, _COLUMNS, "when the nodes of CUDA graphs were captured"),)
+_GRAPHS = "CUDA_GRAPH_EVENTS"
+_OF_GRAPHS = ("start", "globalTid", "graphId", "originalGraphId", "graphExecId")
+DECLARED = (
+    Reads(_TABLE, _COLUMNS, "when the nodes of CUDA graphs were captured"),
+    Reads(_GRAPHS, _OF_GRAPHS, "when CUDA graphs were captured"),
+)
+#: Where the numbers of graphs that can be launched begin, as nodes; and of those that they are made from.
+_LAUNCHED, _MADE = 1 << 61, 1 << 60
 #: A graph is captured, cloned where it is instantiated, and perhaps once or twice in between; damage may go in circles.
 _MOST_CLONES = 8
 
@@ -23,8 +33,9 @@ def captured_nodes(database: Database, nodes: GraphNodes, identities: Identities
 
     A node that is launched is a clone: its row names the node that it was cloned from. The row of the first of these
     was written when the program added it to its graph."""
-    if not len(nodes) or not len((raw := database.columns(_TABLE, _COLUMNS))["start"]):
+    if not len(nodes):
         return nodes
+    raw = _events(database)
     known = _places(identities.thread_ids, raw["globalTid"])
     told = np.flatnonzero((raw["start"] != MISSING) & (raw["graphNodeId"] != MISSING) & (known >= 0))
     if not len(told):
@@ -46,6 +57,26 @@ def captured_nodes(database: Database, nodes: GraphNodes, identities: Identities
         thread=np.where(row >= 0, thread[found], -1).astype(np.int32),
         captured_ns=np.where(row >= 0, start[found], 0),
     )
+
+
+def whole_graphs(number: Int64Array) -> Int64Array:
+    """Launches of graphs by their numbers, as nodes."""
+    return np.where((number >= 0) & (number < _MADE), number + _LAUNCHED, MISSING)
+
+
+def _events(database: Database) -> dict[str, Int64Array]:
+    """The making of nodes, of graphs and of what can be launched of them, all as nodes with what each is made from."""
+    nodes, graphs = database.columns(_TABLE, _COLUMNS), database.columns(_GRAPHS, _OF_GRAPHS)
+    graph, original, launched = (graphs[column] for column in _OF_GRAPHS[2:])
+    made, source = (np.where((one >= 0) & (one < _MADE), one + _MADE, MISSING) for one in (graph, original))
+    is_launched = launched != MISSING
+    told = {
+        "start": graphs["start"],
+        "globalTid": graphs["globalTid"],
+        "graphNodeId": np.where(is_launched, whole_graphs(launched), made),
+        "originalGraphNodeId": np.where(is_launched, made, source),
+    }
+    return {column: np.concatenate((nodes[column], told[column])) for column in _COLUMNS}
 
 
 def _places(ids: Int64Array, wanted: Int64Array) -> npt.NDArray[np.intp]:

@@ -54,7 +54,6 @@ _NOT_READ = {
     "ANALYSIS_FILE": "files that the profiler packed into the report",
     "CPU_CORE_EVENTS": "events of CPU cores",
     "CUDA_GPU_MEMORY_POOL_EVENTS": "memory pools",
-    "CUDA_GRAPH_*": "creation of CUDA graphs",
     "D3D12_*": "Direct3D 12",
     "DX1[12]_*": "Direct3D",
     "DXGI_*": "DXGI",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.attribution.gaps import LAUNCH_LIMIT_NS
+from boundby.attribution.host_state import LAUNCH_LIMIT_NS
 from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.device_work import device_work
 from boundby.model.causes import Cause

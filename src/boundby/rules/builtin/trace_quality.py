@@ -7,16 +7,18 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.attribution.gaps import LAUNCH_LIMIT_NS
+from boundby.attribution.host_state import LAUNCH_LIMIT_NS
 from boundby.attribution.regions import ROOT
-from boundby.evidence.context import RuleContext
+from boundby.evidence.context import Rows, RuleContext
+from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
 from boundby.model.scale import NOTABLE, QUARTER, SMALL
-from boundby.model.units import duration, percent
+from boundby.model.units import count, duration, percent, plural
 from boundby.results.report import Example
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.rule import Match, Rule, note
+from boundby.trace.facts import PYTORCH
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import OverheadClass, classify_overhead
 
@@ -63,6 +65,7 @@ def _events_lost(context: RuleContext) -> Iterator[Match]:
         for warning in context.trace.warnings
         if warning.code in _CODES or (warning.code.startswith("profiler-") and _is_loss(warning.message))
     ]
+    messages += _lost_nodes(context)
     if messages:
         yield note(
             f"events are missing: {messages[0][:160].rstrip('.')}",
@@ -70,6 +73,40 @@ def _events_lost(context: RuleContext) -> Iterator[Match]:
             "Capture a shorter time (--duration, or --capture-range around some steps), export again, and compare: "
             "gaps in this trace may be lost events",
             instances=len(messages),
+        )
+    yield from _lost_at_start(context)
+
+
+def _lost_nodes(context: RuleContext) -> list[str]:
+    """What is not on record inside launches of CUDA graphs."""
+    lost = context.timeline.losses.of_graphs
+    if not len(lost.call):
+        return []
+    launches = plural(len(unique(lost.call)), "launch", "launches")
+    idle = f"for {duration(int((lost.until_ns - lost.begin_ns).sum()))} in {launches}"
+    nodes = int(lost.missing.sum())
+    if nodes:
+        return [f"{count(nodes)} nodes of CUDA graphs are not on record: the GPU seems idle inside graphs {idle}"]
+    return [f"the GPU seems idle between nodes of CUDA graphs {idle}: what runs there is not on record"]
+
+
+def _lost_at_start(context: RuleContext) -> Iterator[Match]:
+    """A known defect of PyTorch's profiler: kernels at the start of a recording are dropped, the more the longer the
+    GPU had idled (pytorch issue 192021; with CUDA 13.1 and later it was not seen)."""
+    if context.trace.source != PYTORCH or context.trace.is_of_amd:
+        return
+    losses, lost = context.timeline.losses, 0
+    for device in context.timeline.devices:
+        rows = losses.of_device(device.index)
+        first_ns = int(device.operations.table.start_ns.min())
+        lost += len(unique(losses.call[rows[losses.begin_ns[rows] < first_ns]]))
+    if lost:
+        yield note(
+            f"the work of {plural(lost, 'launch', 'launches')} before the first operation is not on record",
+            {"launches_lost": lost, "issue": "https://github.com/pytorch/pytorch/issues/192021"},
+            "A known defect: PyTorch's profiler drops kernels at the start of a recording (pytorch issue 192021; not "
+            "seen with CUDA 13.1). Record more steps, and leave out the first ones: --skip-first 1",
+            instances=lost,
         )
 
 
@@ -94,16 +131,31 @@ def _graph_level(context: RuleContext) -> Iterator[Match]:
     share = graphs.total_ns / max(context.window_ns, 1)
     if not len(graphs) or context.time_ns(Cause.GPU_COMPUTE) == 0 or share < QUARTER:
         return
+    distinct, captured_in = _captured_in(context, graphs.rows)
+    evidence: dict[str, object] = {"graph_launches": len(graphs), "graph_ns": graphs.total_ns, "graph_fraction": share}
+    if distinct:
+        evidence |= {"graphs": distinct, "captured_in": captured_in}
+    where = f"; captured in {captured_in[0]}" if len(captured_in) == 1 else ""
     yield note(
         f"{len(graphs):,} CUDA graph launches ({duration(graphs.total_ns)}, {percent(min(share, 1.0))}) are opaque "
-        "and count as compute",
-        {"graph_launches": len(graphs), "graph_ns": graphs.total_ns, "graph_fraction": share},
+        f"and count as compute{where}",
+        evidence,
         "Capture once with --cuda-graph-trace=node to see kernels, copies and gaps inside the graphs; it costs more, "
         "so time the program at graph level",
         region=graphs.region,
         examples=graphs.examples(),
         instances=len(graphs),
     )
+
+
+def _captured_in(context: RuleContext, rows: Rows) -> tuple[int, list[str]]:
+    """How many graphs these launches run (0: not told), and in which regions these were captured."""
+    nodes, timeline = context.trace.graph_nodes, context.timeline
+    used = unique(context.operations.node[rows])
+    used = used[used >= 0]
+    told = used[nodes.thread[used] >= 0]
+    regions = {int(timeline.ownership.at(int(nodes.thread[row]), nodes.captured_ns[[row]])[0]) for row in told.tolist()}
+    return len(used), sorted("/".join(context.path(region)) for region in regions if region > ROOT)
 
 
 GRAPH_LEVEL = Rule(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from boundby.attribution.gaps import LAUNCH_LIMIT_NS
+from boundby.attribution.host_state import LAUNCH_LIMIT_NS
 from boundby.evidence.context import RuleContext
 from boundby.evidence.device_work import device_work
 from boundby.evidence.kernels import elementwise_chains
