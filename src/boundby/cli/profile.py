@@ -29,6 +29,7 @@ from boundby.render.formats import BY_SUFFIX, FORMATS
 if TYPE_CHECKING:
     from boundby.api import Analysis
     from boundby.capture.recording import Request, Rhythm
+    from boundby.capture.server import Phase
 
 SHOWN = (*(form.name for form in FORMATS.values() if form.after_profile), "none")
 
@@ -51,7 +52,7 @@ Exit codes: docs/exit-codes.md
     epilog=EPILOG,
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
 )
-@click.argument("program", metavar="PROGRAM...", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument("program", metavar="PROGRAM...", nargs=-1, type=click.UNPROCESSED)
 @output_option("The folder for the report, the analysis and run.json. [boundby-out/NAME-TIME]", metavar="DIR")
 @click.option(
     "--with",
@@ -117,6 +118,25 @@ Exit codes: docs/exit-codes.md
 )
 @click.option("--nsys", metavar="PATH", type=FILE, help="The nsys to record with.")
 @click.option(
+    "--server",
+    metavar="URL",
+    help="Record a phase of a server of vLLM or SGLang once it has requests: without PROGRAM one that runs already, by "
+    "its own profiler; else PROGRAM is the server, and nsys records it.",
+)
+@click.option(
+    "--steps",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=40,
+    help="With --server: how many of its steps to record. [40]",
+)
+@click.option(
+    "--traces",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="With --server: the folder that the server's own profiler writes to (vLLM: its torch_profiler_dir).",
+)
+@click.option(
     "--format", "format_name", type=click.Choice(SHOWN), default="terminal", help="How to show the result. [terminal]"
 )
 @analysis_options("window", "skip_first", "min_share", window=WINDOW_HELP)
@@ -138,6 +158,9 @@ def profile(
     capture_range: str | None,
     nsys_args: str,
     nsys: Path | None,
+    server: str | None,
+    steps: int,
+    traces: Path | None,
     format_name: str,
     options: AnalysisOptions,
     view: View,
@@ -150,6 +173,9 @@ def profile(
     the report, its export, the analysis and the circumstances. "boundby analyze FOLDER" shows it again.
     Ctrl-C stops the program and analyses what it did until then.
 
+    A server of language models that runs already is recorded by its own profiler, while it serves requests:
+    boundby profile --server http://localhost:8000 --traces DIR
+
     torchrun, mpirun and srun leave one such folder a rank, and one answer for the job: "boundby job FOLDER".
     """
     from boundby.attribution.windows import parse_window
@@ -157,12 +183,21 @@ def profile(
     from boundby.capture.flags import CaptureOptions
     from boundby.capture.folder import release
     from boundby.capture.recording import Request
+    from boundby.capture.server import Phase
     from boundby.model.library import required
     from boundby.trace.facts import JobPlace
 
+    if server is not None and not program:
+        return _attach(Phase(server, steps, delay, duration, traces), options, format_name, view)
+    if not program:
+        raise click.UsageError("Missing argument 'PROGRAM...'.")
     click.get_current_context().call_on_close(release)
     # What would fail after an hour on a GPU fails before it.
     required()
+    if server is not None:
+        capture_range = capture_range or "cudaProfilerApi"
+        _ask(Phase(server, steps, delay, duration, is_under_nsys=True), view)
+        delay, duration = 0.0, None
     _check_range(capture_range)
     parse_window(options.window, options.skip_first)
     wanted = CaptureOptions(
@@ -198,6 +233,45 @@ def profile(
     if place.rank or in_job:  # one rank's word on what is recorded is enough
         view = replace(view, quiet=True)
     return _run(Request(program, wanted, chosen, force, nsys, torch_ops, place), options, "none", view)
+
+
+def _attach(phase: Phase, options: AnalysisOptions, format_name: str, view: View) -> int:
+    """A server that runs already: it records, and what its steps take is told of the trace that it wrote."""
+    from boundby import api
+    from boundby.capture.server import record_phase
+    from boundby.document.serving_document import document
+    from boundby.render.formats import drawn
+    from boundby.results import saved
+
+    found = record_phase(phase, view.say)
+    if not found.traces:
+        view.say("the trace lies where the server was told to write it: boundby serving FILE")
+        return outcome.Exit.OK
+    with view.progress() as progress:
+        report = api.serving(found.traces[0], options, progress=progress)
+    if format_name == "json":
+        console.put(saved.render(report), utf8=True)
+    elif format_name != "none":
+        console.put(drawn(document(report), "terminal", view.surface()))
+    view.say(f"recorded: {', '.join(map(str, found.traces))}; boundby serving FILE shows it again")
+    return outcome.Exit.OK
+
+
+def _ask(phase: Phase, view: View) -> None:
+    """Have a server that is about to start record itself under nsys, beside this program."""
+    import threading
+
+    from boundby.capture.server import record_phase
+    from boundby.model.errors import UserError
+
+    def ask() -> None:
+        try:
+            found = record_phase(phase, view.say)
+            view.say(f"{found.engine} has recorded; Ctrl-C ends it, and the answer follows")
+        except UserError as error:
+            view.say(str(error))
+
+    threading.Thread(target=ask, name="boundby-server", daemon=True).start()
 
 
 def _run_job(request: Request, words: list[str], options: AnalysisOptions, format_name: str, view: View) -> int:

@@ -1,0 +1,197 @@
+"""Recording a phase of a running server of language models: it is asked to start and stop its profiler.
+
+vLLM and SGLang take ``POST /start_profile`` and ``POST /stop_profile``. What that starts is PyTorch's profiler, or
+where the server runs under nsys with ``--capture-range=cudaProfilerApi`` what lies between cudaProfilerStart and
+cudaProfilerStop. Recorded is a server that works: one without requests would be all gap. Whether it has any, and how
+many steps it has done, its ``GET /metrics`` tells (vLLM: always; SGLang: with --enable-metrics).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from boundby.model.errors import InputError, ToolError
+from boundby.model.expressions import expression
+
+Engine = Literal["vLLM", "SGLang"]
+#: So long an answer is waited for, a server to start, requests to come, and a trace to be written: large models take
+#: minutes for each.
+PATIENCE_S = 600.0
+#: Between two looks at a server.
+_LOOK_S = 0.2
+#: Answers are no longer.
+_MOST_BYTES = 1 << 24
+_RUNNING = expression(r"^(?:vllm:num_requests_running|sglang:num_running_reqs)(?:\{[^}]*\})?\s+(\S+)", re.MULTILINE)
+_STEPS = expression(r"^vllm:iteration_tokens_total_count(?:\{[^}]*\})?\s+(\S+)", re.MULTILINE)
+_TRACES = ("*.trace.json", "*.trace.json.gz")
+
+
+class Phase(NamedTuple):
+    """What to record. ``traces``: where the server's profiler writes; None: not known, or nsys records."""
+
+    url: str
+    steps: int
+    delay_s: float = 0.0
+    duration_s: float | None = None  # at most
+    traces: Path | None = None
+    is_under_nsys: bool = False
+
+
+class Clock(NamedTuple):
+    """Time, as the caller has it."""
+
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+class Recorded(NamedTuple):
+    """What was recorded. ``steps``: None where the server does not tell. ``traces``: new ones, in order of their
+    names."""
+
+    engine: Engine
+    steps: int | None
+    traces: tuple[Path, ...]
+
+
+def record_phase(phase: Phase, say: Callable[[str], None], clock: Clock = Clock()) -> Recorded:  # noqa: B008
+    """Wait until the server works, have it record, and wait for what it writes. Raises InputError for a URL that is
+    none, ToolError where the server does not do what it is asked for."""
+    url = _checked(phase.url)
+    _wait(lambda: _get(url, "/health") is not None, clock, f"No server answers at {url}.", "Is the address right?")
+    engine: Engine = "vLLM" if _get(url, "/get_model_info") is None else "SGLang"
+    if not _is_working(url):
+        say(f"{engine} at {url} has no requests: recording begins when it has")
+        _wait(lambda: _is_working(url), clock, f"{engine} at {url} had no requests.", "Send it some, and try again.")
+    clock.sleep(phase.delay_s)
+    before, known = _traces(phase.traces), _number(url, _STEPS)
+    if engine == "vLLM" and known is None and phase.duration_s is None:
+        raise ToolError(f"{engine} at {url} does not tell how many steps it has done.", "Give --duration S.")
+    _start(url, engine, phase)
+    say(f"{engine} at {url} records {phase.steps} steps")
+    if engine == "vLLM" or phase.duration_s is not None:  # SGLang ends by itself after so many steps
+        _wait_for_end(url, phase, known, before, clock)
+        _stop(url, engine)
+    done = _number(url, _STEPS)
+    written = _written(phase, before, clock)
+    return Recorded(engine, None if done is None or known is None else round(done - known), written)
+
+
+def _checked(url: str) -> str:
+    parts = urllib.parse.urlsplit(url if "//" in url else f"http://{url}")
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise InputError(f"{url!r} is no address of a server.", "Write it as http://localhost:8000.")
+    return urllib.parse.urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
+
+
+def _request(url: str, path: str, body: bytes | None = None) -> bytes:
+    """An answer. Raises OSError (urllib's HTTPError and URLError are such)."""
+    headers = {"Content-Type": "application/json"} if body else {}
+    asked = urllib.request.Request(url + path, data=body, headers=headers)
+    with urllib.request.urlopen(asked, timeout=PATIENCE_S) as answer:
+        found: bytes = answer.read(_MOST_BYTES)
+    return found
+
+
+def _get(url: str, path: str) -> str | None:
+    """What the server answers; None: nothing, or an error."""
+    try:
+        return _request(url, path).decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return None
+
+
+def _number(url: str, what: re.Pattern[str]) -> float | None:
+    """The sum of a figure over all models of the server; None: it does not tell."""
+    text = _get(url, "/metrics")
+    try:
+        values = [float(value) for value in what.findall(text or "")]
+    except ValueError:
+        return None
+    return sum(values) if values else None
+
+
+def _is_working(url: str) -> bool:
+    """Whether it has requests, where it tells."""
+    running = _number(url, _RUNNING)
+    return running is None or running > 0
+
+
+def _wait(is_so: Callable[[], bool], clock: Clock, otherwise: str, next_step: str) -> None:
+    until = clock.now() + PATIENCE_S
+    while not is_so():
+        if clock.now() >= until:
+            raise ToolError(otherwise, next_step)
+        clock.sleep(_LOOK_S)
+
+
+def _start(url: str, engine: Engine, phase: Phase) -> None:
+    asked: dict[str, object] = {"num_steps": phase.steps}
+    if engine == "SGLang":
+        asked["activities"] = ["CUDA_PROFILER"] if phase.is_under_nsys else ["CPU", "GPU"]
+        if phase.traces is not None:
+            asked["output_dir"] = str(phase.traces.resolve())
+    try:
+        _request(url, "/start_profile", json.dumps(asked).encode())
+    except urllib.error.HTTPError as error:
+        raise ToolError(
+            f"{engine} at {url} does not record: it answers /start_profile with {error.code}.",
+            "vLLM needs --profiler-config when it starts (docs/serving.md); TensorRT-LLM has no such request.",
+        ) from None
+    except OSError as error:
+        raise ToolError(f"{url} does not answer /start_profile ({error}).", "Does the server still run?") from None
+
+
+def _wait_for_end(url: str, phase: Phase, known: float | None, before: frozenset[Path], clock: Clock) -> None:
+    """Until the steps are done, by what the server counts or writes, or the time is over."""
+    until = clock.now() + (PATIENCE_S if phase.duration_s is None else phase.duration_s)
+    while clock.now() < until:
+        done = _number(url, _STEPS)
+        if known is not None and done is not None and done - known >= phase.steps:
+            return
+        if _traces(phase.traces) - before:
+            return  # it has ended by itself
+        clock.sleep(_LOOK_S)
+
+
+def _stop(url: str, engine: Engine) -> None:
+    try:
+        _request(url, "/stop_profile", b"{}")
+    except OSError as error:
+        if engine == "vLLM":  # SGLang may have ended the recording by itself, and then says so
+            raise ToolError(
+                f"{engine} at {url} did not end the recording ({error}).", "Ask /stop_profile again."
+            ) from None
+
+
+def _traces(folder: Path | None) -> frozenset[Path]:
+    """Traces below a folder."""
+    if folder is None or not folder.is_dir():
+        return frozenset()
+    return frozenset(path for pattern in _TRACES for path in folder.rglob(pattern) if path.is_file())
+
+
+def _written(phase: Phase, before: frozenset[Path], clock: Clock) -> tuple[Path, ...]:
+    """The traces that the server has written, once they grow no more."""
+    if phase.traces is None or phase.is_under_nsys:
+        return ()
+    sizes: list[dict[Path, int]] = [{}]
+
+    def are_whole() -> bool:
+        sizes.append({path: path.stat().st_size for path in _traces(phase.traces) - before})
+        return bool(sizes[-1]) and all(sizes[-1].values()) and sizes[-1] == sizes[-2]
+
+    _wait(
+        are_whole,
+        clock,
+        f"No new trace lies in {phase.traces}.",
+        "Name the folder that the server's profiler writes to: vLLM's torch_profiler_dir.",
+    )
+    return tuple(sorted(sizes[-1]))
