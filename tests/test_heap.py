@@ -9,22 +9,22 @@ from types import SimpleNamespace
 
 import pytest
 
-from boundby.model import heap
+from boundby.model import stage
 
 RESIDENT = """
 import sys
 import numpy as np
-from boundby.model import heap
+from boundby.model import stage
 
 def resident():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * 4096
 
-heap.keep_freed()
+stage.keep_freed()
 hole, above = np.ones(8_000_000), np.ones(100_000)
 del hole
 kept = resident()
-heap.give_back()
+stage.give_back()
 print(kept - resident())
 """
 
@@ -37,7 +37,7 @@ def test_holes_are_kept_until_they_are_given_back() -> None:
 
 def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda _: SimpleNamespace())
-    monkeypatch.setattr(heap._Heap, "is_kept", False)
-    heap.keep_freed()
-    assert not heap._Heap.is_kept
-    heap.give_back()
+    monkeypatch.setattr(stage._Heap, "is_kept", False)
+    stage.keep_freed()
+    assert not stage._Heap.is_kept
+    stage.give_back()

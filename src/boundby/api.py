@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from boundby.attribution.losses import filled
 from boundby.attribution.timeline import Timeline, build_timeline, select
 from boundby.attribution.windows import matching_ranges, parse_window, regions_matching, skipped_steps
-from boundby.model import door, heap
+from boundby.model import door
 from boundby.model.arrays import MISSING, unique
 from boundby.model.errors import OutOfBoundsError, SelectionError
 from boundby.model.scenarios import SCENARIOS
-from boundby.model.stage import stage
+from boundby.model.stage import give_back, stage
 from boundby.opening import Progress, open_trace
 from boundby.options import AnalysisOptions
 from boundby.readers import holds_trace
@@ -163,7 +163,7 @@ class Analysis:
         try:
             with self.in_time("replaying without each cause", _MEASURED):
                 predictor = self.predictor
-                heap.give_back()
+                give_back()
                 replayed = counterfactuals(predictor, inclusive)
                 return replace(replayed, filled=self._filled()) if self.timeline.losses.lost.any() else replayed
         except OutOfBoundsError as error:
@@ -280,7 +280,7 @@ class Analysis:
         if chosen.region is not None or chosen.min_share:
             shown = self._regions(chosen.region, chosen.min_share or 0.0)
         every, broken = self._rules
-        heap.give_back()
+        give_back()
         with self.in_time("looking for what to change", _JUDGED):
             looked = find(context, every, settings.disabled, is_moot=self._no_verdict is not None)
         found = self.wholes.findings(looked.found, every)

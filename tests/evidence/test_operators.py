@@ -14,7 +14,7 @@ from boundby.evidence.operators import operators_of, source_of
 from boundby.readers import read_trace
 from boundby.trace.stacks import Backtraces, Frames, LazyBacktraces, StackEvents, StackSource
 from boundby.trace.tables import Trace
-from boundby.trace.vocabulary.operator_names import is_operator
+from boundby.trace.vocabulary.range_names import is_operator
 from tests.support.program import Program
 from tests.support.traces import trace_path
 

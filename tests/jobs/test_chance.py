@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from boundby.jobs.chance import is_by_chance, least_t
+from boundby.jobs.even import is_by_chance, least_t
 
 
 @pytest.mark.parametrize(("freedom", "limit"), [(6, 9.844), (10, 6.567), (100, 4.177)])

@@ -16,7 +16,7 @@ from boundby.claims.subject import Subject, Told
 from boundby.cli.main import main as cli
 from boundby.document import view
 from boundby.document.sentences import window
-from boundby.evidence.wait_chains import Link, WaitChain
+from boundby.evidence.waits import Link, WaitChain
 from boundby.model.causes import CAUSES
 from boundby.model.intervals import IntervalSet
 from boundby.results.report import DeviceReport, Finding, Report

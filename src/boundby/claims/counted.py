@@ -9,14 +9,14 @@ import numpy as np
 
 from boundby.claims.checklist import LOW_UTILIZATION, MANY_SYNCS_PER_MS
 from boundby.claims.subject import BOUGHT, FOUND, NO_REPLAY, REPLAYED, Subject, Told
+from boundby.evidence.chunks import items
 from boundby.evidence.code_lines import line_of_calls
 from boundby.evidence.collectives import is_exchange
 from boundby.evidence.device_work import SHORT_KERNEL_NS, device_work, kernel_name
 from boundby.evidence.feeders import SATURATED
 from boundby.evidence.host_idleness import is_in_operators
-from boundby.evidence.item_rounds import items
-from boundby.evidence.kernel_limits import kernel_word, limits, shape
-from boundby.evidence.wait_chains import wait_chain
+from boundby.evidence.kernels import kernel_word, limits, shape
+from boundby.evidence.waits import wait_chain
 from boundby.model.causes import BOUND_LABEL, Cause
 from boundby.model.expressions import expression
 from boundby.model.gpus import Gpu, all_gpus, find_gpu

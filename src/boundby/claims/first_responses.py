@@ -23,8 +23,7 @@ from boundby.evidence.code_lines import line_of_calls
 from boundby.evidence.context import CannotCheckError, RuleContext, once
 from boundby.evidence.device_work import device_work
 from boundby.evidence.host_idleness import host_pieces
-from boundby.evidence.wait_chains import wait_chain
-from boundby.evidence.waits import waits_of
+from boundby.evidence.waits import wait_chain, waits_of
 from boundby.model.arrays import group_sums
 from boundby.model.causes import Cause
 from boundby.model.scale import A_FEW_LINES, HABIT, NOTABLE, SLIGHT

@@ -16,7 +16,7 @@ from click.shell_completion import CompletionItem
 from boundby.__about__ import __version__
 from boundby.cli import outcome
 from boundby.cli.outcome import Exit
-from boundby.model import heap
+from boundby.model import stage
 
 #: command -> where it lives. Loaded when it is used, so that ``boundby --help`` answers at once.
 COMMANDS = {
@@ -104,7 +104,7 @@ def cli(ctx: click.Context) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code (docs/exit-codes.md)."""
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
-    heap.keep_freed()
+    stage.keep_freed()
     _open_closed()
     ends = _catch_end()
     try:

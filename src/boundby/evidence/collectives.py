@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from boundby.correlation.rank_messages import held, other_ends
 from boundby.evidence.context import Int, RuleContext, once
 from boundby.evidence.device_work import device_work
 from boundby.model.arrays import group_sums, is_any, is_in, pick, ranked, unique
@@ -20,6 +19,7 @@ from boundby.model.expressions import expression
 from boundby.model.intervals import CoveredTime, IntervalSet, contains, union
 from boundby.model.scale import HALF, SLIGHT
 from boundby.stats.collectives import sized_collectives
+from boundby.structure.mpi_ranks import held, other_ends
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.cuda import CallClass
 from boundby.trace.vocabulary.os import MessageKind, message_kind

@@ -11,8 +11,7 @@ from msgspec import Struct
 
 from boundby.attribution.host_state import LAUNCH_LIMIT_NS
 from boundby.evidence.context import Bool, Int, Rows, RuleContext, SavingNs, once
-from boundby.evidence.looked import Looked
-from boundby.model.arrays import is_any, is_even, narrow, pick, shared
+from boundby.model.arrays import Looked, is_any, is_even, narrow, pick, shared
 from boundby.model.intervals import CoveredTime, exposed, union
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.kernel_names import kernel_label

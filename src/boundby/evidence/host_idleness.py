@@ -20,14 +20,12 @@ from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import DeviceTimeline
 from boundby.attribution.windows import step_region
 from boundby.correlation.cpu_evidence import sleeps_of
-from boundby.evidence.batches import batch_uploads
 from boundby.evidence.collectives import MESSAGE_NAME
 from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.feeders import FEEDING, is_held_by_input, keeps_up_with_steps, started_processes, workers
-from boundby.evidence.host_operators import operators_on_cpu
 from boundby.evidence.hotspots import UNKNOWN, Hotspot, are_sampled, hottest
 from boundby.evidence.pace import external_pace
-from boundby.evidence.paging import paged
+from boundby.evidence.transfers import batch_uploads, paged
 from boundby.model.arrays import (
     compact,
     group_counts,
@@ -37,6 +35,7 @@ from boundby.model.arrays import (
     is_any,
     is_even,
     largest,
+    marked,
     pick,
     ranked,
     spread,
@@ -45,6 +44,7 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.causes import Cause
+from boundby.model.expressions import expression
 from boundby.model.intervals import NOTHING, CoveredTime, IntervalSet, contains, overlay, subtract, union
 from boundby.model.scale import A_FEW_LINES, HABIT, HALF, LIST, MOST, NEARLY_ALL, SMALL
 from boundby.model.units import duration
@@ -52,8 +52,7 @@ from boundby.replay.predictor import MODEL_ERROR
 from boundby.results.report import Example
 from boundby.structure.found import is_found
 from boundby.trace.program import ProgramKind
-from boundby.trace.vocabulary.operator_names import is_operator
-from boundby.trace.vocabulary.range_names import INPUT_NAME
+from boundby.trace.vocabulary.range_names import INPUT_NAME, is_operator
 
 #: What to advise of a thread that sleeps in a call which only lets time pass.
 ON_PURPOSE = (
@@ -556,3 +555,34 @@ def times(place: Place) -> str:
     if place.times <= 1:
         return f"{duration(place.total_ns)} in one stretch"
     return f"{duration(place.total_ns)} in {place.times:,} stretches of {duration(place.total_ns // place.times)}"
+
+
+# Operators that compute: others only make views, allocate or dispatch, and take microseconds wherever they run.
+_COMPUTES = expression(
+    r"^aten::(?:_?(?:add?mm|baddbmm|bmm|mm|mv|dot|linear|matmul|einsum)|\w*conv\w*|\w*norm\w*|\w*softmax\w*|\w*loss\w*"
+    r"|\w*pool\w*|\w*(?:sort|topk|unique\w*|nonzero|cumsum|cdist|histc|bincount|index\w*|gather|scatter\w*|masked_\w+)\d?"
+    r"|sum|mean|std|var|max|min|argmax|argmin|prod|all|any|eq|ne|lt|gt|le|ge|where|clamp|add_?|sub_?|mul_?|div_?|pow|exp"
+    r"|log|sqrt|sigmoid|tanh|relu_?|gelu|cat|stack|upsample\w*|interpolate|grid_sampler\w*|rand\w*|normal_|uniform_"
+    r"|bernoulli_?|copy_|_fft\w*|stft|linalg_\w+)$"
+)
+
+
+@once
+def operators_on_cpu(context: RuleContext) -> Rows:
+    """Innermost operator ranges that compute, launch nothing and call no CUDA: rows of ``trace.ranges``."""
+    trace, tree = context.trace, context.tree
+    ranges = trace.ranges
+    named = np.array([is_operator(name) and bool(_COMPUTES.match(name.partition(",")[0])) for name in tree.name], bool)
+    chosen = named[tree.of_range] if len(ranges) else np.empty(0, bool)
+    busy = marked(context.timeline.call_range, len(ranges))
+    inside = np.flatnonzero(busy)
+    while len(inside):  # what holds a CUDA call, directly or further in, works with the device
+        above = marked(tree.range_parent[inside], len(ranges))
+        inside = np.flatnonzero(above & ~busy)
+        busy |= above
+    chosen &= ~busy
+    parent = tree.range_parent[np.flatnonzero(chosen)]
+    outer = np.zeros(len(ranges), bool)
+    outer[parent[parent >= 0]] = True
+    rows: Rows = np.flatnonzero(chosen & ~outer)
+    return rows

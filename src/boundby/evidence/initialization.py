@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -11,12 +12,16 @@ from msgspec import Struct
 from boundby.correlation.correlate import FIRST_LOAD_FACTOR, FIRST_LOAD_MINIMUM_NS
 from boundby.correlation.starting import LEAST_STEADY, STEADY_SHARE
 from boundby.evidence.context import Bool, Int, Rows, RuleContext, SavingNs, once
-from boundby.evidence.device_work import device_work
-from boundby.model.arrays import in_order, is_any, marked, median, unique
+from boundby.evidence.device_work import device_work, kernel_name
+from boundby.model.arrays import in_order, is_any, is_in, marked, median, unique
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
-from boundby.model.scale import SMALL
-from boundby.trace.vocabulary.compilers import is_compile_call
+from boundby.model.intervals import EMPTY, IntervalSet, contains, union
+from boundby.model.scale import MANY, SMALL
+from boundby.model.units import count, size
+from boundby.trace.stacks import StackSource, file_name
+from boundby.trace.tables import OpKind
+from boundby.trace.vocabulary.compilers import COMPILERS, is_compile_call, is_compiler_process
 from boundby.trace.vocabulary.cuda import CallClass, plain_name
 
 # What ends the program is no steady state: what comes after so much of the kernels counts neither way.
@@ -146,3 +151,225 @@ def rest_window(context: RuleContext) -> str | None:
     same = np.array([name == tree.name[best] for name in tree.name], bool)
     name = "/".join(tree.path(best)) if bool((same & around).any()) else tree.name[best]
     return f"'nvtx:{name}'"
+
+
+_LIBRARIES = {
+    "cuBLAS": expression(r"cublas", re.IGNORECASE),
+    "cuDNN": expression(r"cudnn", re.IGNORECASE),
+    "cuSOLVER": expression(r"cusolver", re.IGNORECASE),
+    "cuSPARSE": expression(r"cusparse", re.IGNORECASE),
+    "cuFFT": expression(r"cufft", re.IGNORECASE),
+    "cuRAND": expression(r"curand", re.IGNORECASE),
+    "NVRTC": expression(r"nvrtc|nvJitLink", re.IGNORECASE),
+}
+_KERNELS = {
+    "cuBLAS": expression(r"gemm|cutlass|gemv|cublas", re.IGNORECASE),
+    "cuDNN": expression(r"cudnn|convolve|winograd|nchw", re.IGNORECASE),
+    "cuFFT": expression(r"fft", re.IGNORECASE),
+}
+
+
+def libraries_of(context: RuleContext, intervals: IntervalSet, threads: Iterable[int]) -> list[str]:
+    """Names of the libraries that start in these intervals: by samples, ranges, else the kernel launched next."""
+    trace, calls, operations = context.trace, context.calls, context.operations
+    threads = sorted(set(threads))
+    texts: set[str] = set()
+    for thread in threads:
+        if trace.captured.backtraces:
+            stacks = trace.backtraces.load()
+            samples = stacks.rows(StackSource.SAMPLE, thread)
+            within = contains(intervals, stacks.events.start_ns[samples]) >= 0
+            for stack in unique(stacks.events.stack[samples][within]).tolist():
+                texts |= {file_name(stacks.module(frame)) for frame in stacks.frames_of(stack).tolist()}
+        within = (trace.ranges.thread == thread) & (contains(intervals, trace.ranges.start_ns) >= 0)
+        texts |= {trace.names[name] for name in unique(trace.ranges.name[within]).tolist()}
+    libraries = {name for name, pattern in _LIBRARIES.items() if any(pattern.search(text) for text in texts)}
+    if libraries or not len(intervals.end):
+        return sorted(libraries)
+    kernels = np.flatnonzero((calls.of_operation >= 0) & (operations.kind == OpKind.KERNEL))
+    kernels = kernels[np.argsort(calls.start_ns[calls.of_operation[kernels]], kind="stable")]
+    launched_by = calls.thread[calls.of_operation[kernels]]
+    for thread in threads:
+        of_thread = kernels[launched_by == thread]
+        following = np.searchsorted(calls.start_ns[calls.of_operation[of_thread]], intervals.end - 1)
+        for row in of_thread[unique(following[following < len(of_thread)])].tolist():
+            label = kernel_name(context, row)
+            libraries |= {name for name, pattern in _KERNELS.items() if pattern.search(label)}
+    return sorted(libraries)
+
+
+# Triton's do_bench writes 256 MB between two runs of a kernel, so that it finds nothing in the cache; smaller fills are
+# a program's own.
+FLUSH_NS, FLUSH_BYTES = 50_000, 128 << 20
+# So often in a row one kernel and one fill take turns: do_bench runs each configuration dozens of times.
+LEAST_FLUSHES = MANY
+_FILL = expression(r"FillFunctor|memset", re.IGNORECASE)
+
+
+class Compilations(Struct, frozen=True):
+    """Idle pieces of devices in which the host compiles, and the calls that end them or compile themselves."""
+
+    start_ns: Int
+    end_ns: Int
+    region: Int
+    calls: Rows  # of ``context.calls``
+    who: tuple[str, ...]  # the compilers, as far as names show
+    processes: int  # of compilers, beside the program
+
+    @property
+    def total_ns(self) -> int:
+        return int((self.end_ns - self.start_ns).sum())
+
+
+@once
+def compilations(context: RuleContext) -> Compilations:
+    """All of a trace. Calls of compilers count with their own time in gaps."""
+    calls, hosts = context.calls, context.timeline.host_state
+    is_compiling = context.named(calls.name, lambda name: is_compile_call(plain_name(name)))
+    rows: list[tuple[Int, Int, Int]] = [(np.empty(0, np.int64),) * 3]
+    chosen: list[Rows] = [np.empty(0, np.intp)]
+    for device in context.timeline.devices:
+        parts = device.segments
+        is_init = np.flatnonzero((parts.cause == Cause.INIT) & (parts.thread >= 0))
+        for thread in unique(parts.thread[is_init]).tolist():
+            of_thread = is_init[parts.thread[is_init] == thread]
+            own = calls.rows_of(thread)
+            linking = own.start + np.flatnonzero(is_compiling[own])
+            compiling = hosts.compiling_for(thread)
+            either = union(
+                np.concatenate((compiling.start, calls.start_ns[linking])),
+                np.concatenate((compiling.end, calls.end_ns[linking])),
+            )
+            inside = of_thread[contains(either, parts.start_ns[of_thread]) >= 0]
+            if not len(inside):
+                continue
+            rows.append(tuple(c[inside].astype(np.int64) for c in (parts.start_ns, parts.end_ns, parts.region)))
+            ends = own.start + np.searchsorted(calls.start_ns[own], parts.start_ns[inside])
+            chosen += [ends[ends < own.stop], linking]
+    start, end, region = (np.concatenate(column) for column in zip(*rows, strict=True))
+    gaps = union(start, end) if len(start) else EMPTY
+    processes = sum(is_compiler_process(process.name) for process in context.trace.processes)
+    return Compilations(start, end, region, unique(np.concatenate(chosen)), _who(context, gaps), processes)
+
+
+def _who(context: RuleContext, inside: IntervalSet) -> tuple[str, ...]:
+    """Compilers by the names of ranges there; else of binaries in samples there; else of all kernels."""
+    trace = context.trace
+    if not len(inside.start):
+        return ()
+    ranges = trace.ranges
+    names = unique(ranges.name[(contains(inside, ranges.start_ns) >= 0)]).tolist()
+    texts = [trace.names[name] for name in names]
+    if found := _compilers(texts):
+        return found
+    if trace.captured.backtraces:
+        stacks = trace.backtraces.load()
+        frames: set[str] = set()
+        for stack in unique(stacks.events.stack[contains(inside, stacks.events.start_ns) >= 0]).tolist():
+            frames |= {file_name(stacks.module(frame)) for frame in stacks.frames_of(stack).tolist()}
+        if found := _compilers(sorted(frames)):
+            return found
+    return _compilers([trace.names[name] for name in unique(context.operations.name).tolist() if name >= 0])
+
+
+def _compilers(texts: list[str]) -> tuple[str, ...]:
+    """The first two that any text names."""
+    return tuple(who for who, pattern in COMPILERS if any(map(pattern.search, texts)))[:2]
+
+
+class Autotuning(Struct, frozen=True):
+    """``flushes``: fills of the cache; ``rows``: these and the kernels that they take turns with, of the operations."""
+
+    rows: Rows
+    flushes: int
+    kernels: tuple[str, ...]
+
+    @property
+    def is_seen(self) -> bool:
+        return self.flushes >= LEAST_FLUSHES
+
+
+@once
+def autotuning(context: RuleContext) -> Autotuning:
+    """Runs in which one large fill comes again and again, with one and the same kernel between."""
+    work, table = device_work(context), context.operations
+    fills = context.named(table.name, _FILL.search)
+    is_fill = (fills & (table.kind == OpKind.KERNEL) & (work.duration_ns >= FLUSH_NS)) | (
+        (table.kind == OpKind.MEMSET) & (table.bytes >= FLUSH_BYTES)
+    )
+    if np.count_nonzero(is_fill) < LEAST_FLUSHES:
+        return Autotuning(np.empty(0, np.intp), 0, ())
+    order = np.flatnonzero(work.in_window & is_any(table.kind, (OpKind.KERNEL, OpKind.MEMSET)))
+    keys = (order, table.start_ns[order], table.stream[order], table.process[order], table.device[order])
+    order = order[np.lexsort(keys)]
+    flush, name, stream = is_fill[order], table.name[order], table.stream[order]
+    # A turn: fill, kernel, fill, and the kernel after it has the same name.
+    turn = np.zeros(len(order), bool)
+    if len(order) > 3:
+        alike = (name[1:-2] == name[3:]) & (stream[:-3] == stream[3:]) & (name[:-3] == name[2:-1])
+        turn[:-3] = flush[:-3] & ~flush[1:-2] & flush[2:-1] & ~flush[3:] & alike
+    at = np.flatnonzero(turn)
+    if not len(at):
+        return Autotuning(np.empty(0, np.intp), 0, ())
+    runs = np.split(at, np.flatnonzero(np.diff(at) != 2) + 1)
+    kept = [run for run in runs if len(run) >= LEAST_FLUSHES - 1]
+    if not kept:
+        return Autotuning(np.empty(0, np.intp), 0, ())
+    inside = np.concatenate([np.arange(int(run[0]), int(run[-1]) + 4) for run in kept])
+    tried = sorted({context.trace.names[name[run[0] + 1]] for run in kept})
+    return Autotuning(np.sort(order[inside]), sum(len(run) + 1 for run in kept), tuple(tried))
+
+
+class Allocated(Struct, frozen=True):
+    """What some calls allocate on GPUs, and how much of it is released again."""
+
+    times: int
+    total_bytes: int
+    released_bytes: int
+    common_bytes: int  # the size that most of it has
+    common_times: int
+
+    def __str__(self) -> str:
+        """``200 times 512 MB, all released again``."""
+        what = f"{count(self.common_times)} times {size(self.common_bytes)}"
+        if self.common_times < self.times:
+            what += f" and {count(self.times - self.common_times)} of other sizes"
+        if self.released_bytes >= self.total_bytes:
+            return f"{what}, all released again"
+        if not self.released_bytes:
+            return f"{what}, none released again"
+        return f"{what}, {size(self.released_bytes)} of {size(self.total_bytes)} released again"
+
+    @property
+    def evidence(self) -> dict[str, object]:
+        """The same as numbers."""
+        return {
+            "allocations": self.times,
+            "allocated_bytes": self.total_bytes,
+            "released_again_bytes": self.released_bytes,
+            "common_size_bytes": self.common_bytes,
+        }
+
+
+def allocated_in(context: RuleContext, rows: Rows) -> Allocated | None:
+    """What these calls allocate, by the allocations that begin in them; None: none is on record."""
+    points, calls = context.trace.memory, context.calls
+    if not len(points):
+        return None
+    inside = np.zeros(len(points), bool)
+    for thread in unique(calls.thread[rows]).tolist():
+        own = rows[calls.thread[rows] == thread]
+        own = own[np.argsort(calls.start_ns[own], kind="stable")]
+        last = np.searchsorted(calls.start_ns[own], points.start_ns, side="right") - 1
+        until = np.append(calls.end_ns[own], -1)[last]
+        inside |= (points.thread == thread) & (last >= 0) & (points.start_ns <= until) & (points.device >= 0)
+    taken = np.flatnonzero(inside & (points.delta > 0))
+    if not len(taken):
+        return None
+    total = int(points.delta[taken].sum())
+    later = points.start_ns > points.start_ns[taken].min()
+    released = (points.delta < 0) & later & is_in(points.address, points.address[taken])
+    sizes, times = np.unique(points.delta[taken], return_counts=True)
+    best = int(np.argmax(sizes * times))
+    given_back = min(total, -int(points.delta[released].sum()))
+    return Allocated(len(taken), total, given_back, int(sizes[best]), int(times[best]))

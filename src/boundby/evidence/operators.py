@@ -13,14 +13,13 @@ from msgspec import Struct
 
 from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import Timeline
-from boundby.evidence.looked import Looked
-from boundby.model.arrays import Int32Array, Int64Array, compact, factorize, unique
+from boundby.model.arrays import Int32Array, Int64Array, Looked, compact, factorize, unique
 from boundby.model.intervals import NOTHING
 from boundby.results.report import CodeLine
 from boundby.trace.stacks import Backtraces, StackSource, describe_frame, is_plumbing, is_user_python, own_first
 from boundby.trace.tables import Trace
-from boundby.trace.vocabulary.operator_names import operator_names
 from boundby.trace.vocabulary.python import Frame
+from boundby.trace.vocabulary.range_names import operator_names
 
 # A Python stack taken at a call is stamped a little before or after it; no other call of the thread lies between.
 _PYTHON_SLACK_NS = 50_000

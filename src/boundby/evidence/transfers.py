@@ -9,12 +9,14 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from boundby.evidence.context import Rows, RuleContext, once
+from boundby.attribution.timeline import DeviceTimeline
+from boundby.evidence.context import Bool, Int, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
-from boundby.model.arrays import compact, is_any, scattered, unique
+from boundby.model.arrays import compact, is_any, is_in, pick, scattered, spread, unique
 from boundby.model.expressions import expression
-from boundby.model.scale import HABIT, SMALL
-from boundby.trace.tables import Direction, MemoryKind, OpKind
+from boundby.model.intervals import NOTHING, CoveredTime, IntervalSet, clip, union
+from boundby.model.scale import HABIT, MOST, SMALL
+from boundby.trace.tables import Direction, MemoryKind, OpKind, Paging
 
 # Below this a copy is latency, not bandwidth: a scalar, a flag, an index.
 LEAST_BYTES = 1 << 16
@@ -134,3 +136,78 @@ def is_upload(context: RuleContext, rows: Rows) -> bool:
     inside = work.is_kernel & (table.start_ns >= low) & (table.start_ns < high)
     to_device = bool((table.direction[rows] == Direction.HTOD).all())
     return to_device and int(work.exposed_ns[inside].sum()) <= UPLOAD_KERNELS * (high - low)
+
+
+# A scalar, a flag or a few indices are no batch.
+LEAST_BATCH_BYTES = 1 << 10
+# Fewer steps are no habit.
+LEAST_STEPS = HABIT
+
+
+def batch_uploads(context: RuleContext, device: DeviceTimeline) -> Int:
+    """By gap of a device: the bytes of the upload that ends it, where gaps end in uploads step after step: kernels run
+    between one and the next, and less is read back than goes up (what the host makes of results is no input). Else 0.
+    Shape (gaps,)."""
+    table, gaps = context.operations, device.gaps
+    none = spread(0, len(gaps))
+    if not len(gaps):
+        return none
+    operation = gaps.operation.astype(np.int64)
+    is_upload = (table.kind == OpKind.MEMCPY) & (table.direction == Direction.HTOD) & (table.bytes >= LEAST_BATCH_BYTES)
+    ends = np.flatnonzero(pick(is_upload, operation, False) & (operation != NOTHING))
+    if len(ends) < LEAST_STEPS:
+        return none
+    rows, of_device = operation[ends], table.device == device.index
+    kernels = np.flatnonzero(device_work(context).is_kernel & of_device)
+    since = np.searchsorted(np.sort(table.start_ns[kernels]), table.start_ns[rows])
+    is_first = np.append(True, since[1:] > since[:-1])  # of several copies with no kernel between them: one batch
+    ends, rows, since = ends[is_first], rows[is_first], since[is_first]
+    back = np.flatnonzero((table.direction == Direction.DTOH) & of_device)
+    back = back[np.argsort(table.start_ns[back], kind="stable")]
+    read = np.append(0, np.cumsum(table.bytes[back], dtype=np.int64))
+    read_before = read[np.searchsorted(table.start_ns[back], table.start_ns[rows])]
+    is_step = np.diff(read_before, prepend=read_before[:1]) < table.bytes[rows]
+    if len(ends) < LEAST_STEPS or is_step.mean() < MOST:  # uploads come for other reasons
+        return none
+    return scattered(len(gaps), ends, table.bytes[rows])
+
+
+class Paged(Struct, frozen=True):
+    """``kernels``: those that run while their GPU waits for pages, for ``stalled_ns`` together; ``faults`` of GPUs in
+    the window; ``evictions``. Masks over operations: ``ahead``, migrations that the program asked for before anybody
+    waited, and ``read_back``, those to the host because it touched the pages."""
+
+    kernels: Rows
+    stalled_ns: int
+    faults: int
+    ahead: Bool
+    read_back: Bool
+    evictions: int
+
+
+@once
+def paged(context: RuleContext) -> Paged:
+    """What the page events of the trace say of its kernels and migrations."""
+    table = context.operations
+    kernels, stalled_ns, faults, evictions = [np.zeros(0, np.intp)], 0, 0, 0
+    ahead, read_back = np.zeros(len(table), bool), np.zeros(len(table), bool)
+    if not len(context.trace.page_events):
+        return Paged(kernels[0], 0, 0, ahead, read_back, 0)
+    for mask, kind in ((ahead, Paging.PREFETCHED), (read_back, Paging.READ_BACK)):
+        mask[context.trace.migrations(kind)] = True
+    work = device_work(context)
+    for device in context.timeline.devices:
+        events = context.trace.page_events
+        in_window = (events.end_ns > device.low_ns) & (events.start_ns < device.high_ns)
+        events = events.take(in_window & (events.device == device.index))
+        waits = is_in(events.kind, (Paging.FAULT, Paging.FETCHED))
+        waiting = clip(union(events.start_ns[waits], events.end_ns[waits]), device.low_ns, device.high_ns)
+        if len(waiting.start):
+            rows = np.flatnonzero(work.is_kernel & (table.device == device.index))
+            held_ns = CoveredTime(waiting).within(table.start_ns[rows], table.end_ns[rows])
+            kernels.append(rows[held_ns > 0])
+            running: IntervalSet = union(table.start_ns[rows], table.end_ns[rows])
+            stalled_ns += int(CoveredTime(waiting).within(running.start, running.end).sum())
+        faults += int(events.count[events.kind == Paging.FAULT].sum())
+        evictions += int((events.kind == Paging.EVICTED).sum())
+    return Paged(np.concatenate(kernels), stalled_ns, faults, ahead, read_back, evictions)

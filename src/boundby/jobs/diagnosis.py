@@ -14,8 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from boundby.jobs.chain import Chain
-from boundby.jobs.chance import least_t
-from boundby.jobs.even import Even
+from boundby.jobs.even import Even, least_t
 from boundby.jobs.meetings import Aligned, Matched
 from boundby.jobs.peers import stages_of
 from boundby.jobs.rank_summary import RankSummary, merged

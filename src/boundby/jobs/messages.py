@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
-from boundby.correlation.rank_messages import held
 from boundby.jobs.meetings import MESSAGE
 from boundby.jobs.rank_summary import UNKNOWN, Meetings, RankGroup
 from boundby.model.arrays import Int64Array, factorize, is_any, ranked, unique
 from boundby.model.intervals import IntervalSet, any_of
+from boundby.structure.mpi_ranks import held
 from boundby.trace.facts import Communicator
 from boundby.trace.tables import MessageTable
 from boundby.trace.vocabulary.os import WAITING, MessageKind, receives, sends

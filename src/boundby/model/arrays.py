@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import mmap
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar, overload
 from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.model.library import int64, integers, run
 
@@ -646,3 +647,21 @@ def tally(group: npt.NDArray[Any], label: npt.NDArray[Any], start: Int64Array | 
         raise IndexError("a row is of no group")
     cells = np.flatnonzero(found[:, 0])
     return Tally(cells // labels + low, cells % labels + least, *found[cells].T)
+
+
+class Looked(Struct, frozen=True, eq=False):
+    """A column that takes no memory of its own; it is indexed like one."""
+
+    table: npt.NDArray[np.integer]  # the last is what stands where a row has no number
+    number: npt.NDArray[np.integer]  # of each row: its place in the table, or -1
+
+    @overload
+    def __getitem__(self, rows: int) -> int: ...
+    @overload
+    def __getitem__(self, rows: slice | npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> npt.NDArray[Any]: ...
+    def __getitem__(self, rows: int | slice | npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> int | npt.NDArray[Any]:
+        return int(self.table[self.number[rows]]) if isinstance(rows, int) else self.of(self.number[rows])
+
+    def of(self, number: npt.NDArray[np.integer]) -> npt.NDArray[Any]:
+        """What rows of these numbers hold."""
+        return pick(self.table, number, int(self.table[-1]))

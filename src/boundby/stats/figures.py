@@ -50,9 +50,8 @@ from boundby.stats.host import (
 )
 from boundby.stats.instances import RegionSpread, Series, host_series, payloads, projected_series, region_spread
 from boundby.stats.memory import memory_of
-from boundby.stats.operator_shapes import operators_by_shape
 from boundby.stats.overlap import Overlap, overlap_of
-from boundby.stats.work import backward_kernels, worked_calls, works
+from boundby.stats.work import backward_kernels, operators_by_shape, worked_calls, works
 
 Int = npt.NDArray[np.int64]
 

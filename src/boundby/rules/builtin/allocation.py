@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from boundby.evidence.allocations_again import allocated_in
 from boundby.evidence.context import RuleContext
-from boundby.evidence.initialization import call_evidence, call_place, init_saving, setup_calls
+from boundby.evidence.initialization import allocated_in, call_evidence, call_place, init_saving, setup_calls
 from boundby.model.causes import Cause
 from boundby.model.scale import HALF, MANY
 from boundby.model.units import count, duration

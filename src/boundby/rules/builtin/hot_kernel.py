@@ -8,8 +8,16 @@ import numpy as np
 
 from boundby.evidence.context import RuleContext
 from boundby.evidence.device_work import device_work
-from boundby.evidence.kernel_limits import kernel_word, limits, profile_command, profiler
-from boundby.evidence.kernels import Occupancy, attention, elementwise_chains, theoretical_occupancy
+from boundby.evidence.kernels import (
+    Occupancy,
+    attention,
+    elementwise_chains,
+    kernel_word,
+    limits,
+    profile_command,
+    profiler,
+    theoretical_occupancy,
+)
 from boundby.model.arrays import median
 from boundby.model.causes import Cause
 from boundby.model.scale import HALF, QUARTER

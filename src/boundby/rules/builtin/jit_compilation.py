@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from boundby.evidence.code_lines import line_of_calls
-from boundby.evidence.compilations import Autotuning, Compilations, autotuning, compilations
 from boundby.evidence.context import RuleContext
-from boundby.evidence.initialization import progress_at
+from boundby.evidence.initialization import Autotuning, Compilations, autotuning, compilations, progress_at
 from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.scale import MANY, QUARTER

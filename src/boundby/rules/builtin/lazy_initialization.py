@@ -16,13 +16,13 @@ from boundby.evidence.host_idleness import Idleness, ending_calls, examples, hos
 from boundby.evidence.initialization import (
     call_evidence,
     init_saving,
+    libraries_of,
     rest_region,
     rest_window,
     setup_calls,
     warm_regions,
     warm_share,
 )
-from boundby.evidence.library_starts import libraries_of
 from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression

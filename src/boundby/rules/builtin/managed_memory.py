@@ -8,7 +8,7 @@ import numpy as np
 
 from boundby.evidence.context import RuleContext, SavingNs
 from boundby.evidence.device_work import device_work
-from boundby.evidence.paging import Paged, paged
+from boundby.evidence.transfers import Paged, paged
 from boundby.model.causes import Cause
 from boundby.model.scale import MANY, QUARTER
 from boundby.model.units import count, counted, duration, size

@@ -8,7 +8,7 @@ import numpy as np
 
 from boundby.evidence.context import RuleContext
 from boundby.evidence.host_idleness import Idleness, host_pieces, places
-from boundby.evidence.paging import paged
+from boundby.evidence.transfers import paged
 from boundby.model.causes import Cause
 from boundby.model.units import counted, percent, size
 from boundby.rules.builtin._telling import match, share_of_window, where_and_when, while_idle

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from boundby.evidence.context import CannotCheckError, RuleContext
-from boundby.evidence.host_operators import operators_on_cpu
+from boundby.evidence.host_idleness import operators_on_cpu
 from boundby.model.causes import Cause
 from boundby.model.intervals import CoveredTime, union
 from boundby.model.scale import HALF

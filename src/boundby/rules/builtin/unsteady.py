@@ -13,7 +13,7 @@ from boundby.model.arrays import factorize, median, quantile, ranked
 from boundby.model.scale import HABIT, HALF, QUARTER
 from boundby.model.units import count, duration, percent, place
 from boundby.rules.rule import Match, Rule
-from boundby.trace.vocabulary.operator_names import is_operator
+from boundby.trace.vocabulary.range_names import is_operator
 
 # So many instances of each kind of work, on average, tell a kind from an odd one.
 LEAST_OF_KIND = HABIT
