@@ -11,8 +11,6 @@ from benchmarks.simulated.generate import drawn_features, generate
 from benchmarks.simulated.untidy import FEATURES
 
 import boundby
-from boundby.model.errors import InputError
-from boundby.simulate import case as cases
 from boundby.simulate.case import Case
 from boundby.simulate.counterfactual import IDLE_WORTH
 from boundby.simulate.instructions import INSTRUCTIONS, walk
@@ -67,22 +65,3 @@ def test_all_kinds_come_up() -> None:
     assert sum(case.is_plain for case in made) >= 20
     threads = Counter(len(case.program.processes[0].threads) for case in made)
     assert min(threads[1], threads[2], threads[3]) >= 10
-
-
-def test_a_case_survives_json(tmp_path: Path) -> None:
-    for seed in range(30):
-        case = generate(seed, drawn_features(seed, 0.5))
-        assert cases.loads(cases.dumps(case)) == case
-    path = tmp_path / "case.json"
-    cases.save(case, path)
-    assert cases.load(path).run() == case.run()
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format_version": 99}', '{"format_version": 1, "program": 3}'])
-def test_what_is_no_case_is_refused(text: str, tmp_path: Path) -> None:
-    path = tmp_path / "case.json"
-    path.write_text(text)
-    with pytest.raises(InputError, match="not a saved case"):
-        cases.load(path)
-    with pytest.raises(InputError, match="not a saved case"):
-        cases.load(tmp_path / "absent.json")

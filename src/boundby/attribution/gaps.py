@@ -42,8 +42,6 @@ from boundby.trace.tables import ColumnTable, Operations, OpKind
 # Of the waits that delayed one launch, only so many of the latest are looked at to find the one to blame.
 _LATEST_WAITS = 32
 
-_NEVER = np.iinfo(np.int64).max
-
 
 class GapTable(ColumnTable, frozen=True):
     """The idle intervals of one device inside its window, in order of time: a row each.

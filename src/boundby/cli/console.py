@@ -7,15 +7,15 @@ import io
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 from msgspec import Struct
 
 from boundby.model.errors import OutputError
-from boundby.render.formats import Surface
+from boundby.render.formats import BY_SUFFIX, Surface
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -116,6 +116,39 @@ def painted(*parts: RenderableType, surface: Surface) -> str:
     for part in parts:
         paper.print(part)
     return "".join(f"{line.rstrip()}\n" for line in stream.getvalue().splitlines())
+
+
+class Destination(NamedTuple):
+    """Where a result goes, and in which format."""
+
+    kind: str
+    file: Path | None  # None: standard output
+    view: View
+
+    @property
+    def surface(self) -> Surface:
+        """What can be shown there."""
+        return self.view.surface() if self.file is None else self.view.plain()
+
+    def put(self, text: str) -> None:
+        """Write it there."""
+        deliver(text, self.file, self.view, utf8=self.kind != "terminal")
+
+
+def destination(
+    format_name: str | None, output: Path | None, formats: Collection[str], view: View, inputs: Sequence[Path]
+) -> Destination:
+    """As asked for, else by the file's suffix; none of ``inputs`` is written over."""
+    from boundby.results import write
+
+    file = None if output == Path("-") else output
+    kind = format_name or ("terminal" if file is None else BY_SUFFIX.get(file.suffix.lower(), ""))
+    if kind not in formats:
+        endings = " ".join(suffix for suffix, name in BY_SUFFIX.items() if name in formats)
+        raise click.UsageError(f"Cannot tell a format from {file}: name it {endings}, or give --format.")
+    if file is not None:
+        write.check(file, inputs=inputs)
+    return Destination(kind, file, view)
 
 
 def deliver(text: str, output: Path | None, view: View, *, utf8: bool = False) -> None:

@@ -19,7 +19,6 @@ from boundby.cli.shared_options import (
     with_rule_config,
 )
 from boundby.options import AnalysisOptions
-from boundby.render.formats import BY_SUFFIX
 
 FORMATS = ("terminal", "markdown", "html", "json")
 
@@ -44,19 +43,11 @@ def diagnose(report: Path, format_name: str | None, output: Path | None, options
     from boundby import api
     from boundby.document.diagnosis_document import document
     from boundby.render.formats import drawn
-    from boundby.results import saved, write
+    from boundby.results import saved
 
-    file = None if output == Path("-") else output
-    kind = format_name or ("terminal" if file is None else BY_SUFFIX.get(file.suffix.lower(), ""))
-    if kind not in FORMATS:
-        raise click.UsageError(f"Cannot tell a format from {file}: name it .md .html .json .txt, or give --format.")
-    if file is not None:
-        write.check(file, inputs=[report])
+    place = console.destination(format_name, output, FORMATS, view, [report])
     with view.progress() as progress:
         found = api.analyze(report, with_rule_config(options), progress=progress)
-    if kind == "json":
-        text = saved.render(found)
-    else:
-        text = drawn(document(found), kind, view.surface() if file is None else view.plain())
-    console.deliver(text, output, view, utf8=kind != "terminal")
+    text = saved.render(found) if place.kind == "json" else drawn(document(found), place.kind, place.surface)
+    place.put(text)
     return Exit.OK

@@ -20,7 +20,7 @@ from boundby.model.errors import UserError
 from boundby.model.expressions import expression
 from boundby.model.inputs import split_suffix
 from boundby.options import AnalysisOptions
-from boundby.render.formats import BY_SUFFIX, Surface
+from boundby.render.formats import Surface
 
 if TYPE_CHECKING:
     from boundby.jobs.gather import Gathered
@@ -84,16 +84,11 @@ def job(
     from boundby.jobs.merge import merge
     from boundby.results import write
 
-    output = None if output == Path("-") else output
-    kind = format_name or ("terminal" if output is None else BY_SUFFIX.get(output.suffix.lower(), ""))
-    if kind not in FORMATS:
-        endings = ".html .md .json .txt .pftrace"
-        raise click.UsageError(f"Cannot tell a format from {output}: name it {endings}, or give --format.")
+    files = [path for path in reports if not path.is_dir()]
+    place = console.destination(format_name, output, FORMATS, view, files)
+    kind, output = place.kind, place.file
     if kind == "perfetto" and output is None:
         raise click.UsageError("A Perfetto trace is not text: name a file with -o, such as job.pftrace.")
-    files = [path for path in reports if not path.is_dir()]
-    if output is not None:
-        write.check(output, inputs=files)
     with view.progress() as progress:
         ranks, name, left_out = api.job_ranks(reports, options, workers=workers, scheduler=scheduler, progress=progress)
         found = merge(ranks, name, left_out)
@@ -108,12 +103,7 @@ def job(
             found, linked = add_pages(
                 found, reports, output, options, pages, workers=workers, scheduler=scheduler, progress=progress
             )
-    text = render(found, kind, view.surface() if output is None else view.plain(), linked, sort)
-    if output is not None:
-        write.write_text(output, text, inputs=files)
-        view.note(f"wrote {output}")
-    else:
-        console.put(text, utf8=kind != "terminal")
+    place.put(render(found, kind, place.surface, linked, sort))
     return Exit.OK
 
 

@@ -11,7 +11,6 @@ from boundby.cli.console import View
 from boundby.cli.outcome import Exit
 from boundby.cli.shared_options import FILE, PLAIN, analysis_options, output_option, view_options
 from boundby.options import AnalysisOptions
-from boundby.render.formats import BY_SUFFIX
 
 FORMATS = ("terminal", "markdown", "html", "json", "brief")
 
@@ -36,21 +35,16 @@ def serving(report: Path, format_name: str | None, output: Path | None, options:
     from boundby.document.serving_document import document
     from boundby.render import brief
     from boundby.render.formats import drawn
-    from boundby.results import saved, write
+    from boundby.results import saved
 
-    file = None if output == Path("-") else output
-    kind = format_name or ("terminal" if file is None else BY_SUFFIX.get(file.suffix.lower(), ""))
-    if kind not in FORMATS:
-        raise click.UsageError(f"Cannot tell a format from {file}: name it .html .md .json .txt, or give --format.")
-    if file is not None:
-        write.check(file, inputs=[report])
+    place = console.destination(format_name, output, FORMATS, view, [report])
     with view.progress() as progress:
         found = api.serving(report, options, progress=progress)
-    if kind == "json":
+    if place.kind == "json":
         text = saved.render(found)
-    elif kind == "brief":
+    elif place.kind == "brief":
         text = brief.of_serving(found)
     else:
-        text = drawn(document(found), kind, view.surface() if file is None else view.plain())
-    console.deliver(text, output, view, utf8=kind != "terminal")
+        text = drawn(document(found), place.kind, place.surface)
+    place.put(text)
     return Exit.OK

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from boundby.document import measurements, pattern_cards, sentences, view
 from boundby.document.blocks import (
     Column,
-    Document,
     Entries,
     Entry,
     Paragraph,
@@ -114,11 +113,6 @@ def sections(report: Report, min_share: float | None = None) -> tuple[Section, .
         *_checklist([account for account in accounts if account.checklist]),
         *_gaps(report),
     )
-
-
-def document(report: Report, min_share: float | None = None) -> Document:
-    """The sections alone."""
-    return Document("boundby", (), sections(report, min_share))
 
 
 def warnings(report: Report) -> Iterator[Paragraph]:

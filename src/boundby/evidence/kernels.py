@@ -14,6 +14,7 @@ from boundby.model.arrays import is_any, median, pick
 from boundby.model.expressions import expression
 from boundby.model.scale import HABIT, HALF, LIST
 from boundby.model.units import count, counted, duration, percent
+from boundby.replay.device_concurrency import WARP
 from boundby.trace.tables import GpuFacts
 from boundby.trace.vocabulary.kernel_names import MATMULS, KernelKind
 
@@ -28,7 +29,6 @@ UPDATE_REACH = 10
 SHORTEST_CHAIN = HABIT
 
 BLOCK_THREADS = 256  # of a block that suits most kernels
-WARP = 32  # threads
 REGISTER_UNIT = 256  # registers are given out to warps in units of this, since Kepler
 SHARED_UNIT = 128  # bytes, since Ampere (256 before)
 SYSTEM_SHARED = 1_024  # bytes of shared memory that CUDA keeps of each block, since Ampere

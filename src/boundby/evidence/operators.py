@@ -1,6 +1,6 @@
 """Which operator and which line of the program a CUDA call, and so a gap, comes from.
 
-An *operator range* is an NVTX range that a framework opens around one of its operators (vocabulary/operator_names.py).
+An *operator range* is an NVTX range that a framework opens around one of its operators (vocabulary/range_names.py).
 *Library ranges* are those in the domain of a library that annotates itself (NCCL, cuBLAS, cuDNN, CUB, TensorRT, ...).
 They are neither operators nor the user's. Every other range is the user's: a module, a region, a step.
 """

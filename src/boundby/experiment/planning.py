@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -249,8 +248,3 @@ def make_folder_ready(folder: str, plan_: BlockPlan) -> None:
     with open(part, "w", encoding="utf-8") as file:  # noqa: PTH123
         json.dump(plan_.to_dict(), file)
     os.replace(part, os.path.join(folder, "plan"))  # noqa: PTH105, PTH118
-
-
-def half_width(steps: int) -> float:
-    """About how wide the interval of one slope gets: the square root's law, from 0.09 at 60 steps a side."""
-    return 0.09 * math.sqrt(60 / max(steps, 1))

@@ -252,7 +252,6 @@ def _nth(*columns: npt.NDArray[np.generic]) -> Int64Array:
     return nth
 
 
-Float = npt.NDArray[np.float64]
 #: A difference counts from so many standard errors of its mean on (of a normal distribution: from few values it takes
 #: more).
 LEAST_Z = 4.0

@@ -46,8 +46,6 @@ NAME = 40
 MOST_WHERE = 22  # cells of the region that a finding lies in: its path is in --full
 TWO_COLUMNS = 90  # cells from which kernels and calls stand side by side
 CALLS_DECIDE = SMALL  # of the window in API calls or waits: then calls are shown beside kernels
-#: Warnings that the first screen has, by how their codes begin.
-_SHOWN_WARNINGS = ("clock", "cycles", "events", "lost", "mpi", "row")
 
 
 class ScreenOptions(Struct, frozen=True):

@@ -15,10 +15,10 @@ from boundby.model.arrays import Int8Array, Int32Array, Int64Array, as_rows, is_
 from boundby.model.causes import CAUSES, Cause
 from boundby.model.intervals import contains, union
 from boundby.model.library import int64, integers, run
+from boundby.native.passes import NONE
 
 # What the account says of a thread between its calls; all else is the device's, a call's, or debited to a wait.
 _BETWEEN_CALLS = (Cause.CPU, Cause.HOST_BLOCKED, Cause.INIT, Cause.UNATTRIBUTED)
-NONE = -1  # in a column of rows: none
 
 
 class Disagreement(Struct, frozen=True):

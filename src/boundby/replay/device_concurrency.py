@@ -26,7 +26,7 @@ TAIL_FRACTION = 0.02
 # Kernels that end about then, of which one made room.
 ENDS_LOOKED_AT = 6
 _FREE = 0  # a kind that gets in nobody's way
-_WARP = 32
+WARP = 32  # threads
 _BLOCKS_OF_ONE = 32  # blocks that a multiprocessor holds at most
 
 
@@ -122,9 +122,9 @@ def _shares(trace: Trace, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]
     shape = table.shape[rows]
     blocks, threads = shapes.blocks[np.maximum(shape, 0)], shapes.threads[np.maximum(shape, 0)]
     told = (shape >= 0) & (blocks > 0) & (threads > 0) & (facts[:, 0] > 0) & (facts[:, 1] > 0)
-    warps = -(-threads // _WARP)
+    warps = -(-threads // WARP)
     each = np.minimum(facts[:, 1] // np.maximum(warps, 1), _BLOCKS_OF_ONE)
-    registers = shapes.registers[np.maximum(shape, 0)] * warps * _WARP
+    registers = shapes.registers[np.maximum(shape, 0)] * warps * WARP
     by_registers = facts[:, 2] // np.maximum(registers, 1)
     each = np.where((registers > 0) & (facts[:, 2] > 0), np.minimum(each, by_registers), each)
     fill = blocks / np.maximum(np.maximum(each, 1) * facts[:, 0], 1)

@@ -35,18 +35,14 @@ from boundby.model.arrays import (
 from boundby.model.causes import Cause
 from boundby.model.intervals import IntervalSet, contains, intersect
 from boundby.model.scale import SMALL
-from boundby.native.passes import cut_intervals
+from boundby.native.passes import NONE, cut_intervals
 from boundby.replay.agreement import Disagreement, find_disagreements
 from boundby.replay.wakeups import NO_WAKEUPS, Wakeups, find_hand_overs, find_wakeups, makes_ahead
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
 
-NONE = -1  # in a column of rows: none
 # Two threads take turns if for no more than this part of the time both sleep or neither does.
 ALTERNATE_FRACTION = SMALL
-
-NEVER = np.iinfo(np.int64).min // 2
-LONGEST_PIECE_NS = np.iinfo(np.int32).max
 
 
 class WindowEdges(NamedTuple):

@@ -20,9 +20,8 @@ from boundby.model.arrays import (
     quantile,
     unique,
 )
+from boundby.native.passes import NONE
 from boundby.trace.tables import Operations
-
-NONE = -1  # in a column of rows: none
 
 # An operation that starts this soon after what it waited for was held up by that.
 SWITCH_LIMIT_NS = 6_000

@@ -34,7 +34,6 @@ _ANNOTATION = expression(r"^ProfilerStep#|^Optimizer\.\w+#|^enumerate\(DataLoade
 _INTEGER = expression(r"-?\d{1,18}")
 
 T = TypeVar("T")
-Rows = npt.NDArray[np.intp]
 
 
 def kinds_of(events: JsonEvents) -> Int8Array:

@@ -187,7 +187,6 @@ _ELEMENTWISE = expression(
     r"|logical_\w+|threshold_backward|gelu_backward|silu_backward|sigmoid_backward|tanh_backward|native_dropout"
     r"|reciprocal|square|erf|floor|remainder)_?$"
 )
-_MOVES = expression(r"^aten::(?:copy_|fill_|zero_|cat|index_select|gather|embedding)$")
 _READS = expression(
     r"^aten::(?:sum|mean|max|min|amax|amin|prod|argmax|_softmax|_log_softmax|native_layer_norm|native_group_norm|var_mean"
     r"|cudnn_batch_norm|native_batch_norm|_fused_rms_norm)$"
