@@ -297,6 +297,8 @@ class Analysis:
             unreliable=self.replayed.unreliable,
             operators=self.stats.operators,
             collectives=self.stats.collectives,
+            steps=self.stats.steps.kept,
+            step_mfu=self.stats.step_mfu,
             findings=tuple(
                 finding
                 for finding in found

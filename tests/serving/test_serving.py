@@ -15,7 +15,7 @@ import boundby
 from boundby.cli.main import main
 from boundby.results import saved
 from boundby.results.serving_report import ServingReport
-from boundby.simulate.instructions import GraphLaunch, Loop, Node, Range, Work, item, program
+from boundby.simulate.instructions import GraphLaunch, Launch, Loop, Node, Range, Sync, Work, item, program
 from boundby.simulate.machine import Machine, realise, simulate
 from boundby.simulate.nsys_export import Capture, write_export
 from tests.support.traces import trace_path
@@ -132,3 +132,28 @@ def test_one_decode_step_of_sglang_by_hand() -> None:
     assert one.tokens_per_s == pytest.approx(32e6 / by_hand_us, rel=0.01)
     assert one.graph_fraction > 0.95
     assert one.bound == "gpu_compute"
+
+
+def test_the_phases_of_tensorrt_llms_forward_step(tmp_path: Path) -> None:
+    """What lies inside ``[Executor] _forward_step`` is told by phase, prefill and decode apart."""
+
+    def step(number: int, prompts: int, made: int, kernel_us: int) -> Range:
+        inner = [
+            Range("_prepare_tp_inputs", [Work(300_000)]),
+            Range("_forward_step", [Range(f"layer_{layer}", [Launch("gemm", kernel_us * 500)]) for layer in range(2)]),
+            Range("_sample_async", [Work(100_000), Launch("sample", 50_000)]),
+        ]
+        return Range(f"[Executor] _forward_step {number}: {prompts} ctx reqs, {made} gen reqs", [*inner, Sync()])
+
+    steps = [step(number, *((2, 0, 8_000) if number % 5 == 0 else (0, 8, 2_000))) for number in range(20)]
+    run = simulate(realise(program(*steps), Machine(), 0))
+    found = boundby.serving(write_export(run, tmp_path / "trt.sqlite"))
+    by_kind = {one.kind: {phase.name: phase for phase in one.phases} for one in found.steps}
+    assert set(by_kind) == {"prefill", "decode"}
+    for kind, kernel_ns in (("prefill", 8_000_000), ("decode", 2_000_000)):
+        phases = by_kind[kind]
+        assert set(phases) == {"_prepare_tp_inputs", "_forward_step", "_sample_async"}
+        assert phases["_forward_step"].device_ns == pytest.approx(kernel_ns, rel=0.01)
+        assert phases["_prepare_tp_inputs"].host_ns == pytest.approx(300_000, rel=0.1)
+        assert phases["_sample_async"].device_ns == pytest.approx(50_000, rel=0.1)
+        assert {phase.per_step for phase in phases.values()} == {1.0}

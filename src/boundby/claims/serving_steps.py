@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import median, quantile
+from boundby.model.causes import BUSY_CAUSES
 from boundby.model.errors import SelectionError
-from boundby.model.scale import SMALL
+from boundby.model.scale import HALF, LIST, SMALL
 from boundby.model.units import duration
 from boundby.results.report import RegionReport
-from boundby.results.serving_report import STEP_KINDS, ServingReport, ServingSteps, StepBudget
+from boundby.results.serving_report import STEP_KINDS, ServingReport, ServingSteps, StepBudget, StepPhase
 from boundby.stats.serving_times import MeasuredSteps, measure_steps
 
 #: The quantile by which latencies of servers are promised and compared: their p99.
@@ -93,7 +94,8 @@ def _steps(
         gap_ns=round(gap, 1),
     )
     whole = float(length.mean()) + gap
-    region, inner = regions.get(path), regions.get((*path, path[-1]))
+    region, inner = regions.get(path), regions.get((*path, path[-1])) if path else None
+    outer = region
     if region is not None and inner is not None and region.verdict.bound == "unknown":
         region = inner  # the same step, without what a tool put around it
     return ServingSteps(
@@ -114,7 +116,39 @@ def _steps(
         bound="unknown" if region is None else region.verdict.bound,
         confidence="low" if region is None else region.verdict.confidence,
         first_responses=() if region is None else region.first_responses,
+        phases=_phases((*path, path[-1]) if inner is not None else path, outer, regions),
+        communication=None if outer is None else outer.communication,
+        mfu=_mfu(outer, float(length.mean())),
     )
+
+
+def _phases(
+    path: tuple[str, ...], step: RegionReport | None, regions: Mapping[tuple[str, ...], RegionReport]
+) -> tuple[StepPhase, ...]:
+    """The ranges that lie in a step, with what they take of one, most time first."""
+    if step is None or not step.instances:
+        return ()
+    found = [
+        StepPhase(
+            name=own[-1],
+            per_step=round(region.instances / step.instances, 3),
+            host_ns=round(region.host.total_ns / step.instances, 1),
+            device_ns=round(sum(region.time[cause.key] for cause in BUSY_CAUSES) / step.instances, 1),
+        )
+        for own, region in regions.items()
+        if own[:-1] == path and "::" not in own[-1]  # the framework's operators are no parts of a step
+    ]
+    return tuple(sorted(found, key=lambda one: (-max(one.host_ns, one.device_ns), one.name))[:LIST])
+
+
+def _mfu(step: RegionReport | None, length_ns: float) -> float | None:
+    """What the matrix products of a step would take at the peak, of the step alone."""
+    work = None if step is None else step.work
+    if step is None or work is None or not work.at_peak_ns or not step.instances or not length_ns:
+        return None
+    if work.known_ns < HALF * work.kernels_ns:
+        return None
+    return round(work.at_peak_ns / step.instances / length_ns, 4)
 
 
 def _notes(steps: MeasuredSteps, whole_ns: int) -> Iterator[str]:

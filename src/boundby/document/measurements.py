@@ -8,15 +8,19 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 from msgspec import Struct
 
 from boundby.claims.limits import limit
 from boundby.document.blocks import clean
 from boundby.model import units
+from boundby.model.arrays import median, quantile
 from boundby.model.scale import LIST, SLIGHT, SMALL, TABLE
 from boundby.results.report import Counters, DeviceReport, MemoryPoint, RegionReport, Report, Work
 from boundby.trace.vocabulary.range_names import BACKWARD
 
+#: The high quantile of steps, as of regions.
+_HIGH = 0.95
 COUNTER_COLUMNS = ("kernel", "time", "SMs", "issue", "tensor", "DRAM", "PCIe", "alone")
 
 
@@ -265,6 +269,35 @@ def collective_rows(report: Report) -> list[tuple[str, ...]]:
     ]
 
 
+STEP_COLUMNS = ("part of a step", "median", "p95", "share")
+_STEP_PARTS = (
+    ("GPU at work", "device_ns"),
+    ("blocked, as for input", "input_ns"),
+    ("host", "host_ns"),
+    ("compiling and loading", "compile_ns"),
+    ("other", "other_ns"),
+    ("whole step", "length_ns"),
+)
+
+
+def step_rows(report: Report) -> list[tuple[str, ...]]:
+    """Where a step's time goes, over all steps of all devices; as STEP_COLUMNS."""
+    steps = report.steps
+    if len(steps) < 2:
+        return []
+    whole = max(sum(one.length_ns for one in steps), 1)
+    rows: list[tuple[str, ...]] = []
+    for name, key in _STEP_PARTS:
+        values = np.array([getattr(one, key) for one in steps], np.int64)
+        high = units.duration(quantile(values, _HIGH))
+        rows.append((name, units.duration(median(values)), high, units.percent(int(values.sum()) / whole)))
+    queued = [one.queue_median for one in steps if one.queue_median is not None]
+    if queued:
+        high = f"{quantile(np.array(queued), _HIGH):,.0f}"
+        rows.append(("operations in the queue", f"{median(queued):,.0f}", high, ""))
+    return rows
+
+
 def _sizes(text: str) -> str:
     """``8944x1024, 1024x2816``: those of tensors; of a list of tensors how many it holds."""
     try:
@@ -291,7 +324,8 @@ def work_title(report: Report) -> str:
     used = whole.of_window(sum(device.window_ns for device in report.devices))
     if used is None:
         return f"{known}; the device's peaks are not known"
-    return f"{known}; matrix products would take {units.percent(used)} of the window at the device's peak (MFU)"
+    step = "" if report.step_mfu is None else f", {units.percent(report.step_mfu)} of the steps' own time"
+    return f"{known}; matrix products would take {units.percent(used)} of the window{step} at the device's peak (MFU)"
 
 
 def work_rows(report: Report) -> tuple[WorkRow, ...]:

@@ -77,6 +77,11 @@ def sections(report: Report, min_share: float | None = None) -> tuple[Section, .
             id="peaks",
         ),
         *_folded(
+            "Where a step's time goes: while the GPU works, and why it idles",
+            _table(measurements.STEP_COLUMNS, measurements.step_rows(report)),
+            id="steps",
+        ),
+        *_folded(
             "Operators by shape: kernel time, and the work that follows from the sizes of inputs",
             _table(measurements.OPERATOR_COLUMNS, measurements.operator_rows(report)),
             id="operators",

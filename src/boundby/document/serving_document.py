@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from boundby.document.blocks import Column, Document, Facts, Heading, Paragraph, Span, Table, clean, entries, section
 from boundby.model.causes import BOUND_LABEL, SHORT_LABEL
 from boundby.model.scale import HALF, SMALL
 from boundby.model.units import count, duration, percent, plural
-from boundby.results.serving_report import ServingReport, ServingSteps
+from boundby.results.serving_report import ServingReport, ServingSteps, StepPhase
 
 #: How each engine is told to prepare the next step while the device works, and to launch its decode steps as graphs.
 HIDE = {
@@ -130,6 +131,38 @@ _BUDGET = (
 )
 
 
+class _Part(NamedTuple):
+    """One row of the table of phases."""
+
+    steps: str
+    phase: StepPhase
+
+
+_PHASES = (
+    Column("steps", lambda row: row.steps),
+    Column("part", lambda row: clean(row.phase.name)),
+    Column("in a step", lambda row: f"{row.phase.per_step:,.3g}", right=True, key=lambda row: row.phase.per_step),
+    Column("host", lambda row: duration(row.phase.host_ns), right=True, key=lambda row: row.phase.host_ns),
+    Column("GPU", lambda row: duration(row.phase.device_ns), right=True, key=lambda row: row.phase.device_ns),
+)
+
+
+def _parts(report: ServingReport) -> tuple[_Part, ...]:
+    """The ranges inside the steps that take most of the time, of each kind."""
+    return tuple(_Part(one.path[-1], phase) for one in _largest(report) if one.path for phase in one.phases)
+
+
+def _told(report: ServingReport) -> Iterator[str]:
+    """Communication and use of the peak, of the steps that take most of the time."""
+    for one in _largest(report):
+        name = one.path[-1] if one.path else one.kind
+        if one.communication is not None:
+            hidden = percent(one.communication.hidden_fraction)
+            yield f"{name}: communication runs for {duration(one.communication.total_ns)}; other kernels hide {hidden}."
+        if one.mfu is not None:
+            yield f"{name}: matrix products would take at least {percent(one.mfu)} of a step at the GPU's peak (MFU)."
+
+
 def document(report: ServingReport) -> Document:
     """All of it."""
     told = "Means. In graphs and other work the GPU is busy, in all else it idles."
@@ -140,6 +173,8 @@ def document(report: ServingReport) -> Document:
             *section("What to try", entries(advice(report), ordered=True), id="advice", short="Try"),
             *section("Steps by kind and size", Table(_STEPS, report.steps), id="steps", short="Steps"),
             *section("Where a step's time goes", Table(_BUDGET, report.steps), Paragraph(told, "faint"), id="budget"),
+            *section("Parts of a step", Table(_PHASES, _parts(report)), id="phases", short="Parts"),
+            *section("Communication and peak", entries(map(clean, _told(report))), id="peak", short="Peak"),
             *section("Notes", entries(map(clean, report.notes)), id="notes"),
         ),
     )

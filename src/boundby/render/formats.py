@@ -166,6 +166,7 @@ _ROWS = (
     Format("kernels-csv", (".kernels.csv",), partial(_csv, table="kernels"), between=None),
     Format("operators-csv", (".operators.csv",), partial(_csv, table="operators"), between=None),
     Format("collectives-csv", (".collectives.csv",), partial(_csv, table="collectives"), between=None),
+    Format("steps-csv", (".steps.csv",), partial(_csv, table="steps"), between=None),
     Format("counters-csv", (".counters.csv",), partial(_csv, table="counters"), between=None),
     Format("calls-csv", (".calls.csv",), partial(_csv, table="calls"), between=None),
     Format(

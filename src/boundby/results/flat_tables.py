@@ -23,6 +23,7 @@ from boundby.results.report import (
     OperatorShape,
     RegionReport,
     Report,
+    StepBreakdown,
     ThreadReport,
 )
 
@@ -39,6 +40,7 @@ _KINDS: Mapping[str, type[Any]] = {
     "findings": Finding,
     "operators": OperatorShape,
     "collectives": CollectiveSize,
+    "steps": StepBreakdown,
 }
 #: Of each region (the root holds the total) the names with most time, and the columns of a row of them.
 _SUMS: Mapping[str, Getter] = {"kernels": attrgetter("kernels.top"), "calls": attrgetter("api.top")}
@@ -53,8 +55,8 @@ _OF_COUNTERS: Mapping[str, type] = {"device": int, "name": str, "total_ns": int}
 
 def columns(table: str) -> Mapping[str, type]:
     """Column -> type, in order, of ``devices``, ``threads``, ``regions``, ``findings``, ``operators``,
-    ``collectives``, ``kernels``, ``calls`` or ``counters``. Every column may hold None where the trace lacks the
-    data."""
+    ``collectives``, ``steps``, ``kernels``, ``calls`` or ``counters``. Every column may hold None where the trace
+    lacks the data."""
     if table in _SUMS:
         return _OF_SUMS
     if table == _COUNTERS:

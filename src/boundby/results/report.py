@@ -226,6 +226,27 @@ CommunicationDone = Annotated[
     Communication | None, LATER, "Communication, and how much of it is hidden; null where nothing communicates."
 ]
 
+
+class StepBreakdown(Struct, frozen=True):
+    """One step of the program on one device: while the device works, and why it idles. What is left is unattributed,
+    the device's own, or the profiler's."""
+
+    device: Annotated[Natural, "Device id."]
+    start_ns: Annotated[int, "On the trace's clock: its range begins, or the step before is over on the device."]
+    length_ns: Annotated[Natural, "To the end of its range or of its work; what lies between steps is in none."]
+    device_ns: Annotated[Natural, "Kernels, communication or copies run."]
+    input_ns: Annotated[Natural, "The device idles: the host is blocked, as for input."]
+    host_ns: Annotated[Natural, "The device idles: host code, launch overhead, syncs."]
+    compile_ns: Annotated[Natural, "The device idles: initialization, as compilers, code loading, allocation."]
+    queue_median: Annotated[NonNegative | None, "Operations launched and not yet begun: median at its launches."] = None
+
+    @property
+    @derived(after="compile_ns")
+    def other_ns(self) -> int:
+        """What is left of it."""
+        return self.length_ns - self.device_ns - self.input_ns - self.host_ns - self.compile_ns
+
+
 WorkDone = Annotated[Work | None, LATER, NO_COLUMN, "Work by the sizes of inputs; null where they are not told."]
 
 
@@ -1124,6 +1145,20 @@ class Report(Saved, Viewed, Struct, frozen=True, kw_only=True):
         tuple[CollectiveSize, ...], LATER, "By kind and size of message, most time first; none where no size is told."
     ] = ()
 
+    steps: Annotated[
+        tuple[StepBreakdown, ...],
+        LATER,
+        "The program's steps on each device, in order of time; of many, a few hundred taken evenly. None where nothing"
+        " is plainly the step.",
+    ] = ()
+
+    step_mfu: Annotated[
+        NonNegative | None,
+        LATER,
+        "Of the program's steps: the share of their time that the matrix products in them would take at the device's"
+        " peak (model FLOPs utilization). What lies between steps does not count; null where it is not known.",
+    ] = None
+
     def __repr__(self) -> str:
         """One line; ``print`` shows the screen."""
         bounds = [f"GPU {device.id} {device.verdict.bound} ({device.verdict.confidence})" for device in self.devices]
@@ -1168,6 +1203,12 @@ class Report(Saved, Viewed, Struct, frozen=True, kw_only=True):
         from boundby.results.flat_tables import frame
 
         return frame(self, "operators")
+
+    def steps_frame(self) -> pd.DataFrame:
+        """One row per step and device, in order of time, as a pandas frame (needs pandas)."""
+        from boundby.results.flat_tables import frame
+
+        return frame(self, "steps")
 
     def calls_frame(self) -> pd.DataFrame:
         """The same of CUDA API calls, what they waited included."""

@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar
 from msgspec import Struct
 
 from boundby.model.causes import BOUNDS
-from boundby.results.codec import Natural, NonNegative, OneOf, Path
-from boundby.results.report import CONFIDENCES, FirstResponse
+from boundby.results.codec import LATER, Natural, NonNegative, OneOf, Path
+from boundby.results.report import CONFIDENCES, Communication, FirstResponse
 from boundby.results.saved import Saved
 
 STEP_KINDS = ("prefill", "decode", "mixed", "unknown")
@@ -25,6 +25,15 @@ class StepBudget(Struct, frozen=True, kw_only=True):
     inside_ns: Annotated[NonNegative, "Gaps between its first and its last operation."]
     tail_ns: Annotated[NonNegative, "The host is still in the step after its last operation."]
     gap_ns: Annotated[NonNegative, "Between steps: the scheduler, sampling, detokenization, or no requests."]
+
+
+class StepPhase(Struct, frozen=True, kw_only=True):
+    """A part of a step that has a range of its own: preparing inputs, the forward pass, sampling, a layer."""
+
+    name: Annotated[str, "Of the range."]
+    per_step: Annotated[NonNegative, "How many of them a step has, mean."]
+    host_ns: Annotated[NonNegative, "How long they are open on the host in a step, mean."]
+    device_ns: Annotated[NonNegative, "How long the device works for them in a step, mean."]
 
 
 class ServingSteps(Struct, frozen=True, kw_only=True):
@@ -53,6 +62,16 @@ class ServingSteps(Struct, frozen=True, kw_only=True):
     bound: Annotated[str, OneOf(BOUNDS), "What bounds these steps."]
     confidence: Annotated[str, OneOf(CONFIDENCES), "How sure that is."]
     first_responses: Annotated[tuple[FirstResponse, ...], "What to try first, for these steps."] = ()
+    phases: Annotated[tuple[StepPhase, ...], LATER, "The ranges inside a step, most time first."] = ()
+    communication: Annotated[
+        Communication | None, LATER, "Communication in all of these steps, and how much of it is hidden; null: none."
+    ] = None
+    mfu: Annotated[
+        NonNegative | None,
+        LATER,
+        "Share of a step, without the gap after it and without what it waits for, that its matrix products would take"
+        " at the device's peak, at least; null where the sizes of most are not known, or the peak is not.",
+    ] = None
 
     @property
     def period_ns(self) -> float:

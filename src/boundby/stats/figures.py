@@ -51,6 +51,7 @@ from boundby.stats.host import (
 from boundby.stats.instances import RegionSpread, Series, host_series, payloads, projected_series, region_spread
 from boundby.stats.memory import memory_of
 from boundby.stats.overlap import Overlap, overlap_of
+from boundby.stats.program_steps import StepTimes, steps_by_parts
 from boundby.stats.work import backward_kernels, operators_by_shape, worked_calls, works
 
 Int = npt.NDArray[np.int64]
@@ -79,6 +80,7 @@ class Figures(Struct, frozen=True):
     operators: tuple[OperatorShape, ...]
     collectives: tuple[CollectiveSize, ...]
     overlap: Overlap
+    steps: StepTimes
     device_memory: dict[int, Memory]  # by index into Trace.gpus
     memory: list[RegionMemory | None]
     device_counters: dict[int, DeviceCounters]  # by index into Trace.gpus
@@ -88,6 +90,12 @@ class Figures(Struct, frozen=True):
     preempted_ns: Int  # with descendants
     unwoken_ns: Int
     payloads: list[Payload | None]
+
+    @property
+    def step_mfu(self) -> float | None:
+        """The share of the steps' own time that their matrix products would take at the device's peak."""
+        work = self.works[self.steps.region] if self.steps.total_ns else None
+        return None if work is None or not work.flops else work.of_window(self.steps.total_ns)
 
 
 class Missing(Struct, frozen=True):
@@ -141,6 +149,7 @@ def measure(timeline: Timeline) -> Figures:
         operators=operators_by_shape(timeline, worked),
         collectives=collectives_by_size(timeline),
         overlap=overlap_of(timeline),
+        steps=steps_by_parts(timeline),
         device_memory=device_memory,
         memory=memory,
         device_counters=device_counters,

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import DeviceTimeline, Timeline
-from boundby.attribution.windows import step_region
 from boundby.model.arrays import group_sums
-from boundby.model.intervals import NOTHING, CoveredTime, union
+from boundby.model.intervals import CoveredTime, union
 from boundby.results.report import Communication
 from boundby.stats.instances import KEPT, evenly
+from boundby.stats.program_steps import program_steps, step_of
 from boundby.trace.tables import OpKind
 
 Int = npt.NDArray[np.int64]
@@ -74,7 +74,7 @@ def overlap_of(timeline: Timeline) -> Overlap:
     """What of communication is hidden; in windows, on all devices."""
     regions = timeline.ownership.regions
     total, exposed = np.zeros(len(regions), np.int64), np.zeros(len(regions), np.int64)
-    steps = _steps(timeline)
+    steps = program_steps(timeline)
     in_steps = [np.zeros(len(steps), np.int64) for _ in range(2)]
     of_device: dict[int, Communication] = {}
     for device in timeline.devices:
@@ -86,7 +86,7 @@ def overlap_of(timeline: Timeline) -> Overlap:
         total, exposed = total + found.total, exposed + found.exposed
         of_all = work.by(np.zeros(len(region), np.int64), np.arange(len(region)), 1)
         of_device[device.index] = Communication(int(of_all.total[0]), int(of_all.exposed[0]))
-        step = _step_of(timeline, work.rows, steps)
+        step = step_of(timeline, work.rows, steps)
         inside = np.flatnonzero(step >= 0)
         of_steps = work.by(step[inside], inside, len(steps))
         in_steps = [sum_ + more for sum_, more in zip(in_steps, of_steps, strict=True)]
@@ -121,29 +121,6 @@ def _with_ancestors(parent: npt.NDArray[np.integer], region: Int) -> tuple[Int, 
         region, which = region[inside], which[inside]
         columns.append((region, which))
     return np.concatenate([one for one, _ in columns]), np.concatenate([one for _, one in columns])
-
-
-def _steps(timeline: Timeline) -> _Rows:
-    """The program's steps, in order of time: rows of its ranges."""
-    region = step_region(timeline)
-    if region is None:
-        return np.empty(0, np.intp)
-    ranges = timeline.trace.ranges
-    rows = np.flatnonzero((timeline.ownership.regions.of_range == region) & timeline.counted_ranges)
-    return rows[np.lexsort((rows, ranges.start_ns[rows]))]
-
-
-def _step_of(timeline: Timeline, rows: _Rows, steps: _Rows) -> Int:
-    """The step that launched each operation, as its place among them; NOTHING: none did."""
-    parent = timeline.ownership.regions.range_parent
-    place = np.full(len(parent) + 1, NOTHING, np.int64)
-    place[steps] = np.arange(len(steps))
-    above = timeline.launch_range[rows].astype(np.int64)
-    found = np.full(len(rows), NOTHING, np.int64)
-    while (open_ := (above >= 0) & (found < 0)).any():  # as many turns as ranges are deep
-        found[open_] = place[above[open_]]
-        above[open_] = parent[above[open_]]
-    return found
 
 
 def _hidden_of_each(total: Int, exposed: Int) -> tuple[float, ...]:

@@ -26,7 +26,7 @@ from boundby.structure.steps import SLOWER
 BEST_FINDINGS = A_FEW_LINES
 MOST_GAPS_LISTED = 25
 #: Sections that the page has as all formats do.
-SUMS = ("tops", "peaks", "operators", "collectives", "passes", "payloads")
+SUMS = ("tops", "peaks", "steps", "operators", "collectives", "passes", "payloads")
 LONG_PATH = 48
 
 #: (device id, scenario) -> the cause that would bound next, None: nothing worth 1 % of what is left.

@@ -1,0 +1,137 @@
+"""The program's steps on each device: when each begins and ends, what the device and the host do in it, and how many
+operations are queued.
+
+A step begins with its range on the host, or when the step before is over on the device, and ends with its range or
+its work, whichever is later. What lies between two steps is in neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.attribution.segments import Segments
+from boundby.attribution.timeline import DeviceTimeline, Timeline
+from boundby.attribution.windows import step_region
+from boundby.model.arrays import Int64Array, queue_depth
+from boundby.model.causes import BUSY_CAUSES, Cause
+from boundby.model.intervals import NOTHING, CoveredTime, union
+from boundby.results.report import StepBreakdown
+from boundby.stats.instances import KEPT, evenly, quantiles
+
+_Rows = npt.NDArray[np.intp]
+#: Why the device idles, as people who read step times ask: for input, for the host, for compilers and loading.
+_PARTS = {
+    "device_ns": tuple(BUSY_CAUSES),
+    "input_ns": (Cause.HOST_BLOCKED,),
+    "host_ns": (Cause.CPU, Cause.CUDA_API, Cause.SYNC),
+    "compile_ns": (Cause.INIT,),
+}
+
+
+def program_steps(timeline: Timeline) -> _Rows:
+    """The program's steps, in order of time: rows of its ranges; none where nothing is plainly the step."""
+    region = step_region(timeline)
+    if region is None:
+        return np.empty(0, np.intp)
+    ranges = timeline.trace.ranges
+    rows = np.flatnonzero((timeline.ownership.regions.of_range == region) & timeline.counted_ranges)
+    return rows[np.lexsort((rows, ranges.start_ns[rows]))]
+
+
+def step_of(timeline: Timeline, rows: _Rows, steps: _Rows) -> Int64Array:
+    """The step that launched each operation (rows of the trace's), as its place among them; NOTHING: none did."""
+    parent = timeline.ownership.regions.range_parent
+    place = np.full(len(parent) + 1, NOTHING, np.int64)
+    place[steps] = np.arange(len(steps))
+    above = timeline.launch_range[rows].astype(np.int64)
+    found = np.full(len(rows), NOTHING, np.int64)
+    while (is_open := (above >= 0) & (found < 0)).any():  # as many turns as ranges are deep
+        found[is_open] = place[above[is_open]]
+        above[is_open] = parent[above[is_open]]
+    return found
+
+
+class StepTimes(NamedTuple):
+    """The steps of each device, in order of time; of many as many as are kept, evenly. ``total_ns``: of all of them;
+    ``region``: theirs, NOTHING where nothing is plainly the step."""
+
+    kept: tuple[StepBreakdown, ...] = ()
+    total_ns: int = 0
+    region: int = NOTHING
+
+
+def steps_by_parts(timeline: Timeline) -> StepTimes:
+    """Where the time of the program's steps goes."""
+    steps = program_steps(timeline)
+    if not len(steps):
+        return StepTimes()
+    found = [_of_device(timeline, device, steps) for device in timeline.devices]
+    return StepTimes(
+        tuple(one for kept, _ in found for one in kept),
+        sum(total_ns for _, total_ns in found),
+        int(timeline.ownership.regions.of_range[steps[0]]),
+    )
+
+
+def _of_device(timeline: Timeline, device: DeviceTimeline, steps: _Rows) -> tuple[Sequence[StepBreakdown], int]:
+    """Steps that are kept, and the time of all of them."""
+    table, ranges = device.operations.table, timeline.trace.ranges
+    rows = np.arange(len(timeline.trace.operations))[device.operations.rows]
+    step = step_of(timeline, rows, steps)
+    inside = np.flatnonzero((step >= 0) & device.is_inside)
+    if not len(inside):
+        return (), 0
+    first = np.full(len(steps), np.iinfo(np.int64).max)
+    last = np.full(len(steps), -1, np.int64)
+    np.minimum.at(first, step[inside], table.start_ns[inside])
+    np.maximum.at(last, step[inside], table.end_ns[inside])
+    kept = np.flatnonzero(last >= 0)
+    begin, end = bounds_of(ranges.start_ns[steps[kept]], ranges.end_ns[steps[kept]], first[kept], last[kept])
+    begin, end = (np.clip(time, device.low_ns, device.high_ns) for time in (begin, end))
+    parts = {name: _within(device.segments, causes, begin, end) for name, causes in _PARTS.items()}
+    queued = _queued(timeline, device, step, len(steps))[kept]
+    shown = np.flatnonzero(end > begin)
+    shown = shown if len(shown) <= KEPT else shown[evenly(len(shown), KEPT)]
+    made = [
+        StepBreakdown(
+            device=timeline.trace.gpus[device.index].id,
+            start_ns=int(begin[at]) - device.shift.shift_ns,
+            length_ns=int(end[at] - begin[at]),
+            **{name: int(values[at]) for name, values in parts.items()},
+            queue_median=None if np.isnan(queued[at]) else float(queued[at]),
+        )
+        for at in shown.tolist()
+    ]
+    return made, int((end - begin).sum())
+
+
+def bounds_of(
+    begun: Int64Array, done: Int64Array, first: Int64Array, last: Int64Array
+) -> tuple[Int64Array, Int64Array]:
+    """When steps begin and end: by their ranges on the host, and their first and last operations. Shape: (steps,)."""
+    before = np.append(begun[:1], np.maximum.accumulate(last)[:-1])
+    begin = np.minimum(np.maximum.accumulate(np.maximum(begun, before)), np.maximum(first, before))
+    following = np.append(begin[1:], np.iinfo(np.int64).max)
+    return begin, np.minimum(np.maximum(np.maximum(done, last), begin), np.maximum(following, begin))
+
+
+def _within(segments: Segments, causes: Sequence[Cause], begin: Int64Array, end: Int64Array) -> Int64Array:
+    chosen = np.isin(segments.cause, [int(cause) for cause in causes])
+    return CoveredTime(union(segments.start_ns[chosen], segments.end_ns[chosen])).within(begin, end)
+
+
+def _queued(timeline: Timeline, device: DeviceTimeline, step: Int64Array, steps: int) -> npt.NDArray[np.float64]:
+    """Operations launched and not yet begun: median over the launches of each step."""
+    calls = timeline.calls
+    call = calls.of_operation[device.operations.rows]
+    known = np.flatnonzero(call >= 0)
+    depth = queue_depth(calls.start_ns[call[known]], device.operations.table.start_ns[known])
+    own = step[known] >= 0
+    group = step[known][own]
+    middle: npt.NDArray[np.float64]
+    (middle,) = quantiles(group, depth[own].astype(np.int64), np.bincount(group, minlength=steps), (0.5,))
+    return middle
