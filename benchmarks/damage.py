@@ -335,7 +335,8 @@ def _judged(true: Verdict, found: Verdict) -> int:
     if set(_bound(true).split("+")) & set(_bound(found).split("+")):
         return 0
     close = {cause for doubt in found.uncertainties if doubt.kind in ("close", "turned") for cause in doubt.where}
-    is_open = "low" in (found.confidence, true.confidence) or true.bound == "unknown" or true.bound in close
+    is_close = bool(close & set(_bound(true).split("+")))
+    is_open = "low" in (found.confidence, true.confidence) or true.bound == "unknown" or is_close
     return 2 if is_open else 3
 
 

@@ -18,6 +18,7 @@ from boundby.claims.bound import (
     is_covered,
     shown_most_ns,
 )
+from boundby.claims.doubt import saving_range
 from boundby.claims.limits import NOTABLE_UNSEEN
 from boundby.model.causes import BUSY_CAUSES, NOUN, REMOVABLE, SHORT_LABEL, Cause
 from boundby.model.scale import NOTABLE, QUARTER, SMALL
@@ -55,7 +56,9 @@ def confidence(case: BoundCase, decision: Decision) -> tuple[str, tuple[Uncertai
     if decision.host_limit_fraction is None and decision.bound in _NAMED and len(decision.savings) > 1:
         doubts += _turned(case, decision, doubts)
     told = tuple(doubt for doubt in doubts if doubt.steps)
-    return level(summed(0, told)[2]), told
+    # Rows that are damaged make whatever else is doubtful more so.
+    damage, others = ([one for one in told if (one.kind == "bad-rows") == is_damage] for is_damage in (True, False))
+    return level(summed(0, others)[2] + summed(0, damage)[2]), told
 
 
 def _turned(case: BoundCase, decision: Decision, doubts: Iterable[Uncertainty]) -> Iterator[Uncertainty]:
@@ -208,11 +211,20 @@ def _doubts_of_savings(case: BoundCase, decision: Decision, *, is_saturated: boo
         sentence = f"removing {NOUN[decision.bound]} alone would save hardly anything"
         yield uncertainty("unlike-account", steps=1, sentence=sentence)
     elif decision.mixed_of is None and not is_saturated:
+        if _may_save_nothing(case, decision):
+            sentence = f"whether removing {NOUN[decision.bound]} would save anything is open"
+            yield uncertainty("unlike-account", steps=2, sentence=sentence)
         if host_together_ns(case, decision) is not None:
             yield uncertainty("together", steps=1)
         if (other := _more_alone(case, decision)) is not None:
             sentence = f"while the host's waits stay, removing {NOUN[other]} would save more"
             yield uncertainty("waits-stay", steps=1, sentence=sentence)
+
+
+def _may_save_nothing(case: BoundCase, decision: Decision) -> bool:
+    """Whether the range of what removing the named cause saves begins at nothing, whatever the account shows of it."""
+    told = None if case.replayed is None else saving_range(case, decision)
+    return told is not None and told[0] < LEAST_SAVING * case.window_ns
 
 
 def _doubts_of_sleep(case: BoundCase, named: Collection[str], *, is_saturated: bool) -> Iterator[Uncertainty]:
