@@ -9,9 +9,11 @@ import json
 from collections import defaultdict
 
 import pytest
+from msgspec.structs import replace
 
 import boundby
 from boundby.cli.main import main
+from boundby.document.measurements import operator_rows
 from tests.support.traces import trace_path
 
 TRACE = "kineto/h100_qwen_chat.json.gz"
@@ -64,6 +66,16 @@ def test_the_table_stands_in_text_and_csv(report: boundby.Report, capsys: pytest
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [row["name"] for row in rows] == [one.name for one in report.operators]
     assert int(rows[0]["total_ns"]) == report.operators[0].total_ns
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [("[[8,4],[4,2]]", "8x4, 4x2"), ("[[[8],[4]]]", "2 tensors"), ("[7,[2]]", "2"), ("7", ""), ("{", "{"), ("", "")],
+)
+def test_sizes_as_people_read_them(report: boundby.Report, told: str, shown: str) -> None:
+    """What a damaged trace holds there is no reason to fall."""
+    [row] = operator_rows(replace(report, operators=(replace(report.operators[0], sizes=told),)))
+    assert row[1] == shown
 
 
 def test_a_program_without_operators_has_none() -> None:

@@ -305,7 +305,9 @@ def _sizes(text: str) -> str:
     except ValueError:
         return text
     shown = []
-    for size in told:
+    for size in told if isinstance(told, list) else ():
+        if not isinstance(size, list):  # a damaged trace may hold anything there
+            continue
         if size and all(isinstance(number, int) for number in size):
             shown.append("x".join(map(str, size)))
         elif size:

@@ -9,7 +9,7 @@ import numpy as np
 from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.host_idleness import operators_on_cpu
 from boundby.model.causes import Cause
-from boundby.model.intervals import CoveredTime, union
+from boundby.model.intervals import CoveredTime, any_of
 from boundby.model.scale import HALF
 from boundby.model.units import duration
 from boundby.results.report import Example
@@ -22,8 +22,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     rows, ranges = operators_on_cpu(context), context.trace.ranges
     if not len(rows):
         return
-    idle = [device.gaps.intervals for device in context.timeline.devices]
-    gaps = union(np.concatenate([one.start for one in idle]), np.concatenate([one.end for one in idle]))
+    gaps = any_of(device.gaps.intervals for device in context.timeline.devices)
     start, end = ranges.start_ns[rows], ranges.end_ns[rows]
     exposed = CoveredTime(gaps).within(start, end)
     total = int(exposed.sum())
