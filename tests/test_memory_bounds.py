@@ -53,6 +53,24 @@ def growing(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     return grow
 
 
+@pytest.mark.parametrize(
+    ("given", "is_over"),
+    [
+        ({"events": 0}, True),  # what is usual for so few events
+        ({"events": 0, "most_bytes": 2 << 30}, False),  # somebody allows more
+        ({"events": 1 << 30, "most_bytes": 1 << 20}, True),  # or less
+        ({"events": 1 << 30, "room_bytes": 1 << 20}, True),
+        ({"events": 0, "room_bytes": 2 << 30}, True),  # that there is room is no leave
+    ],
+)
+def test_who_allows_more_memory_gets_it(given: dict[str, int], is_over: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    grown = iter([0])
+    monkeypatch.setattr(stage, "resident", lambda: next(grown, 1 << 30))
+    monkeypatch.setattr(stage, "LOOK_EVERY_S", 0.0)
+    with stage.stage("something", **given):  # type: ignore[arg-type]
+        assert isinstance(stage.over(), OutOfMemoryError) == is_over
+
+
 def test_replays_that_take_all_memory_leave_the_account_to_decide(growing: Callable[[str], None]) -> None:
     growing("replaying")
     report = api.analyze(SAMPLE)

@@ -95,8 +95,14 @@ class Analysis:
         trace = self.trace
         self._progress(doing, done)
         tables = trace.operations, trace.api, trace.ranges, trace.os_calls, trace.schedule
-        with stage(doing, events=sum(map(len, tables)), most_s=self.options.max_time, most_bytes=self._most_bytes):
+        with self._stage(doing, sum(map(len, tables))):
             yield
+
+    def _stage(self, doing: str, events: int | None = None) -> contextlib.AbstractContextManager[None]:
+        chosen = self.options
+        return stage(
+            doing, events=events, most_s=chosen.max_time, most_bytes=chosen.max_memory, room_bytes=self._most_bytes
+        )
 
     @property
     def _most_bytes(self) -> int | None:
@@ -118,7 +124,7 @@ class Analysis:
         chosen = self.options
         trace = self.source
         if not isinstance(trace, Trace):
-            with stage("reading", most_s=chosen.max_time, most_bytes=self._most_bytes):
+            with self._stage("reading"):
                 trace = open_trace(
                     Path(trace), chosen.nsys, self._reading, keep_export=chosen.keep_export, room=self._room
                 )

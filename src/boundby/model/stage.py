@@ -83,19 +83,25 @@ def _most_ever() -> int:
 
 @contextlib.contextmanager
 def stage(
-    doing: str, *, events: int | None = None, size: int = 0, most_s: float | None = None, most_bytes: int | None = None
+    doing: str,
+    *,
+    events: int | None = None,
+    size: int = 0,
+    most_s: float | None = None,
+    most_bytes: int | None = None,
+    room_bytes: int | None = None,
 ) -> Iterator[None]:
-    """What is done inside takes as much CPU time and memory as is usual for so many events or bytes of a file, or
-    `OutOfBoundsError` is raised where it next asks. ``most_s``, ``most_bytes``: what somebody allows; time in place of
-    the usual, in here and in all stages inside. A stage inside has time of its own."""
+    """What is done inside takes as much CPU time and memory as is usual for so many events or bytes of a file, and no
+    more memory than there is room, or `OutOfBoundsError` is raised where it next asks. ``most_s``, ``most_bytes``: what
+    somebody allows in place of that; time in here and in all stages inside. A stage inside has time of its own."""
     outer = _current.get()
     chosen_s = outer.chosen_s if most_s is None and outer is not None else most_s
     parts_s = (events or 0) / EVENTS_PER_S + size / BYTES_PER_S
     usual_s = round(LEAST_S + parts_s)
-    bounds = [] if most_bytes is None else [max(most_bytes, NOISE_BYTES)]
-    if events is not None:
-        bounds.append(LEAST_BYTES + BYTES_PER_EVENT * events)
-    mine = _Stage(doing, usual_s if chosen_s is None else chosen_s, chosen_s, min(bounds, default=None))
+    usual_bytes = None if events is None else LEAST_BYTES + BYTES_PER_EVENT * events
+    bounds = [usual_bytes, room_bytes] if most_bytes is None else [most_bytes]
+    bound = min((max(each, NOISE_BYTES) for each in bounds if each is not None), default=None)
+    mine = _Stage(doing, usual_s if chosen_s is None else chosen_s, chosen_s, bound)
     begun_s, token = (clock(), wall()), _current.set(mine)
     try:
         yield
