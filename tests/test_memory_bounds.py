@@ -67,7 +67,7 @@ def test_who_allows_more_memory_gets_it(given: dict[str, int], is_over: bool, mo
     grown = iter([0])
     monkeypatch.setattr(stage, "resident", lambda: next(grown, 1 << 30))
     monkeypatch.setattr(stage, "LOOK_EVERY_S", 0.0)
-    with stage.stage("something", **given):  # type: ignore[arg-type]
+    with stage.stage("something", **given):
         assert isinstance(stage.over(), OutOfMemoryError) == is_over
 
 
