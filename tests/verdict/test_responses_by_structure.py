@@ -27,6 +27,7 @@ from boundby.simulate.instructions import (
 )
 from boundby.simulate.machine import Machine
 from boundby.simulate.nsys_export import write_export
+from tests.support.traces import analysis_of
 
 ITEMS, KERNELS, FRAMES = 80, 18, 6
 
@@ -138,3 +139,12 @@ def test_an_engine_is_for_inference(trains: bool, tmp_path: Path) -> None:
     device = _device(program(Loop(20, [Range("request {i}", parts)]), Sync()), tmp_path)
     assert device.verdict.bound == "gpu_compute"
     assert ("gpu_compute.inference-engine" in _ids(device)) is not trains
+
+
+@pytest.mark.parametrize(
+    ("trace", "leads"), [("kineto/b200_eager.json.gz", True), ("kineto/a100_two_ranks_nccl_rank0.json.gz", False)]
+)
+def test_a_graph_around_collectives_leads_only_where_a_server_captures_it(trace: str, leads: bool) -> None:
+    [device] = analysis_of(trace).report.devices
+    assert device.verdict.bound in ("cuda_api", "mixed")
+    assert (device.first_responses[0].id == "cuda_api.cuda-graphs") is leads

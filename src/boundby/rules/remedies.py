@@ -267,8 +267,6 @@ TABLE: tuple[Remedy, ...] = (
         title="Launch what repeats as one CUDA graph, its collectives in it",
         rules=("cuda-graphs",),
         do={
-            "vllm": "vllm serve MODEL  # without --enforce-eager",
-            "sglang": "python -m sglang.launch_server --model-path MODEL  # without --disable-cuda-graph",
             "torch": 'model = torch.compile(model, mode="reduce-overhead")',
             "cpp": _GRAPH_CPP,
         },

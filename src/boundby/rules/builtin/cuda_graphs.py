@@ -46,7 +46,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
         pace += f", {duration(repeating.between_ns)} of host time each"
     small = repeating.small_share or 0.0
     exchanged = context.timeline.launch_region[np.flatnonzero(context.operations.is_communication)]
-    communicates = bool(context.tree.subtree(repeating.region)[exchanged].any())
+    # A server captures its collectives itself.
+    communicates = not context.program.is_server and bool(context.tree.subtree(repeating.region)[exchanged].any())
     more = context.program.pick("more work in each", torch="a larger batch", jax="a larger batch")
     batch = (
         f"{percent(small)} of these kernels have fewer blocks than the GPU has multiprocessors: "
@@ -91,7 +92,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
                     f"nowait): each region is a launch (now {pace})",
                 ),
             ),
-            *(context.program.pick((), vllm=(), sglang=(), torch=_WITH_RANKS) if communicates else ()),
+            *(context.program.pick((), torch=_WITH_RANKS) if communicates else ()),
             *(batch if small >= HALF else ()),
         ),
     ).advising("cuda_api.graphs-with-collectives" if communicates else "cuda_api.cuda-graphs")
