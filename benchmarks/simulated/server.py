@@ -72,6 +72,7 @@ class Server:
     graphs: bool  # decode steps are CUDA graphs
     overlaps: bool
     layers: int = 12
+    named: bool = True
     prepare_ns: int = 300 * US
     gap_ns: int = 500 * US
     machine: Machine = field(default_factory=Machine)
@@ -86,13 +87,15 @@ class Server:
             late = number - 1 if self.overlaps else number
             if late >= 0:
                 step.append(Sync("event", event=f"sampled {late}"))
-            body += [Range(batch.name(self.engine, number), step), Work(self.gap_ns)]
+            body += [Range(batch.name(self.engine, number), step)] if self.named else step
+            body.append(Work(self.gap_ns))
         return program(*body, Sync(), name="server")
 
     def _model(self, batch: Batch) -> list[Instruction]:
-        attention = "flash_fwd_kernel" if batch.kind == "prefill" else "paged_attention_v2_kernel"
+        attention = ["flash_fwd_kernel"] * (batch.prompts > 0) + ["paged_attention_v2_kernel"] * (batch.generating > 0)
         size = 20 * US + 60 * batch.tokens
-        nodes = [Node(attention, size // 3), Node("gemm_qkv", size // 3), Node("gemm_mlp", size)] * self.layers
+        attends = [Node(name, size // (3 * len(attention))) for name in attention]
+        nodes = [*attends, Node("gemm_qkv", size // 3), Node("gemm_mlp", size)] * self.layers
         if self.graphs and batch.kind == "decode":
             return [GraphLaunch(nodes), Launch("sample", 8 * US)]
         return [*(Launch(node.kernel, node.ns) for node in nodes), Launch("sample", 8 * US)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -157,3 +159,45 @@ def test_the_phases_of_tensorrt_llms_forward_step(tmp_path: Path) -> None:
         assert phases["_prepare_tp_inputs"].host_ns == pytest.approx(300_000, rel=0.1)
         assert phases["_sample_async"].device_ns == pytest.approx(50_000, rel=0.1)
         assert {phase.per_step for phase in phases.values()} == {1.0}
+
+
+@pytest.mark.parametrize("node_by_node", [True, False])
+@pytest.mark.parametrize("seed", range(4))
+def test_steps_without_names(seed: int, node_by_node: bool, tmp_path: Path) -> None:
+    """By waits, attention and graphs: the same steps and kinds as by names, but for a first one that is two."""
+    server = replace(draw(seed), named=False)
+    path = write_export(server.run(), tmp_path / "server.sqlite", capture=Capture(graph_nodes=node_by_node))
+    found = boundby.serving(path)
+    assert not found.named
+    counted = {one.kind: 0 for one in found.steps}
+    for one in found.steps:
+        counted[one.kind] += one.count
+    true = Counter(batch.kind for batch in server.batches[2 * server.overlaps :])
+    assert counted == true
+    assert any("names no steps" in note for note in found.notes)
+    if server.graphs:
+        sizes = {batch.generating for batch in server.batches if batch.kind == "decode"}
+        named = {one.path[-1] for one in found.steps if one.kind == "decode"}
+        assert len(named) == (len(sizes) if node_by_node else 1)
+
+
+def test_a_training_program_has_no_steps_of_a_server(tmp_path: Path) -> None:
+    step = [Launch("flash_fwd_kernel", 100_000), Launch("paged_attention_v2", 50_000), Launch("gemm_backward", 90_000)]
+    run = simulate(realise(program(Loop(20, [*step, Sync()])), Machine(), 0))
+    report = boundby.analyze(write_export(run, tmp_path / "train.sqlite"))
+    assert not any(region.path and region.path[-1].endswith(" step") for region in report.regions)
+
+
+def test_the_kind_of_a_step_by_the_sizes_of_its_attention() -> None:
+    """No name and no kernel tells: each query of PyTorch's attention has many tokens, read here from the file."""
+    path = trace_path("kineto/h100_qwen_chat.json.gz")
+    with gzip.open(path) as file:
+        events = json.load(file)["traceEvents"]
+    asked = {
+        event["args"]["Input Dims"][0][2]
+        for event in events
+        if event.get("name") == "aten::scaled_dot_product_attention" and "Input Dims" in event.get("args", {})
+    }
+    assert asked
+    assert min(asked) > 1
+    assert [one.kind for one in boundby.serving(path).steps] == ["prefill"]

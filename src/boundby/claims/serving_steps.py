@@ -16,6 +16,7 @@ from boundby.model.units import duration
 from boundby.results.report import RegionReport
 from boundby.results.serving_report import STEP_KINDS, ServingReport, ServingSteps, StepBudget, StepPhase
 from boundby.stats.serving_times import MeasuredSteps, measure_steps
+from boundby.trace.vocabulary.range_names import is_found_step
 
 #: The quantile by which latencies of servers are promised and compared: their p99.
 _HIGH = 0.99
@@ -50,7 +51,7 @@ def serving_report(path: str, timeline: Timeline, regions: Sequence[RegionReport
         token_ns=(median(between), quantile(between, _HIGH)) if is_named and len(between) >= _LEAST_TOKENS else None,
         generated_per_s=float(generating.sum()) * 1e9 / whole if whole and generating.any() else None,
         workers=steps.workers,
-        notes=tuple(_notes(steps, whole)),
+        notes=tuple(_notes(steps, whole, any(path and is_found_step(path[-1]) for (_, path), _ in groups))),
     )
 
 
@@ -151,12 +152,17 @@ def _mfu(step: RegionReport | None, length_ns: float) -> float | None:
     return round(work.at_peak_ns / step.instances / length_ns, 4)
 
 
-def _notes(steps: MeasuredSteps, whole_ns: int) -> Iterator[str]:
+def _notes(steps: MeasuredSteps, whole_ns: int, is_found: bool) -> Iterator[str]:
     waited = int(steps.waited_ns.sum())
     if waited > SMALL * whole_ns:
         yield (
             f"Besides, these steps wait for {duration(waited)} while no work on record runs: inside blocking calls, or"
             " with work that is launched and not begun. For what is not on record; that time is in no figure here."
+        )
+    if is_found:
+        yield (
+            "The program names no steps: they are told by what is launched between two waits, and their kind by kernels"
+            " of attention. A step that is one CUDA graph without any in sight is taken to decode."
         )
     if steps.workers > 1:
         yield f"{steps.workers} processes make such steps; the one whose steps work longest is shown."

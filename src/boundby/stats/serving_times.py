@@ -8,6 +8,7 @@ counts apart: there the step waits for something else.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -22,11 +23,24 @@ from boundby.attribution.windows import step_region
 from boundby.model.arrays import Int64Array, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import CoveredTime, complement, intersect, subtract, union
+from boundby.stats.work import sizes_of
+from boundby.structure.found import is_found
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
-from boundby.trace.vocabulary.range_names import Kind, ServingStep, kind_of_attention, serving_step
+from boundby.trace.vocabulary.range_names import (
+    BACKWARD,
+    Kind,
+    ServingStep,
+    is_found_step,
+    kind_of_attention,
+    kind_of_found_step,
+    serving_step,
+)
 
-#: What the host is to blame for; the rest of a gap inside a step is the device's own.
+# PyTorch's attention, whose inputs are (batch, heads, length, width).
+_SDPA = ("aten::scaled_dot_product_attention", "aten::_scaled_dot_product")
+_QUERY_DIMENSIONS = 4
+# What the host is to blame for; the rest of a gap inside a step is the device's own.
 _OF_HOST = (Cause.SYNC, Cause.CUDA_API, Cause.INIT, Cause.CPU, Cause.HOST_BLOCKED)
 
 
@@ -65,6 +79,11 @@ def measure_steps(timeline: Timeline) -> MeasuredSteps | None:
     names = [trace.names[number] for number in trace.ranges.name.tolist()]
     told = {row: step for row, name in enumerate(names) if (step := serving_step(name)) is not None}
     rows, inmost = _nested(timeline, np.array(sorted(told), np.intp))
+    if not len(rows):
+        rows = np.flatnonzero(
+            np.array([is_found(domain) for domain in trace.domains] or [False], bool)[trace.ranges.domain]
+            & np.array([is_found_step(name) for name in trace.names] or [False], bool)[trace.ranges.name]
+        )
     if not len(rows) and (region := step_region(timeline)) is not None:
         rows = np.flatnonzero(timeline.ownership.regions.of_range == region)
     rows = rows[np.argsort(trace.ranges.start_ns[rows], kind="stable")]
@@ -157,6 +176,12 @@ def _measured(
     whole = np.bincount(step, end - start, len(rows))[kept]
     steps = tuple(told.get(row) for row in rows[kept].tolist())
     kinds = _kinds(timeline, device, launched, np.searchsorted(kept, step), steps)
+    found = [kind_of_found_step(trace.names[number]) for number in trace.ranges.name[rows[kept]].tolist()]
+    by_sizes = _by_sizes(timeline, rows[kept]) if None in kinds and not any(told) else ()
+    kinds = tuple(
+        own or kind or next(iter(by_sizes[at : at + 1]), None)
+        for at, (own, kind) in enumerate(zip(found, kinds, strict=True))
+    )
     return MeasuredSteps(
         device=device,
         workers=1,
@@ -207,3 +232,31 @@ def _kinds(
             seen[at].add(kind)
     by_kernels = (None if not kinds else "mixed" if len(kinds) > 1 else next(iter(kinds)) for kinds in seen)
     return tuple(kind if one is None else one.kind for one, kind in zip(told, by_kernels, strict=True))
+
+
+def _by_sizes(timeline: Timeline, steps: npt.NDArray[np.intp]) -> tuple[Kind | None, ...]:
+    """The kind of each step by the sizes of its attention's inputs: a query of one token for each sequence decodes, a
+    longer one is a prompt. None: not told, or the program trains."""
+    trace, ranges = timeline.trace, timeline.trace.ranges
+    if any(name.startswith(BACKWARD) for name in trace.names):
+        return (None,) * len(steps)
+    attends = np.array([name.startswith(_SDPA) for name in trace.names] or [False], bool)
+    rows = np.flatnonzero(attends[ranges.name])
+    found: list[Kind | None] = []
+    for step in steps.tolist():
+        inside = rows[(ranges.thread[rows] == ranges.thread[step]) & (ranges.start_ns[rows] >= ranges.start_ns[step])]
+        inside = inside[ranges.start_ns[inside] < ranges.end_ns[step]]
+        asked = {length for row in inside.tolist() if (length := _query_length(sizes_of(trace, row)[0])) is not None}
+        kinds: set[Kind] = {"decode" if length == 1 else "prefill" for length in asked}
+        found.append(None if not kinds else "mixed" if len(kinds) > 1 else kinds.pop())
+    return tuple(found)
+
+
+def _query_length(sizes: str) -> int | None:
+    """Of attention with inputs of these sizes (batch, heads, length, width): how many tokens are asked for."""
+    try:
+        query = json.loads(sizes or "[]")[0]
+    except (ValueError, IndexError, TypeError, KeyError):
+        return None
+    known = isinstance(query, list) and len(query) == _QUERY_DIMENSIONS and isinstance(query[2], int)
+    return query[2] if known else None

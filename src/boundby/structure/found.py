@@ -1,8 +1,9 @@
 """Regions for programs that have none: iterations and phases found in the launches, as ranges of their own domain.
 
 Only for a process of whose launches no NVTX range of its own covers any (ranges that libraries such as NCCL open about
-themselves do not count). The ranges go to the leader of the logical thread that launches most; other threads borrow
-them as they borrow annotated ones. All that follows (regions, account, verdicts, what-if) treats them like any.
+themselves do not count). Steps of a server are told by what they do (`server_steps`). The ranges go to the leader of
+the logical thread that launches most; other threads borrow them as they borrow annotated ones. All that follows
+(regions, account, verdicts, what-if) treats them like any.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from boundby.model.arrays import Int64Array, in_order, is_any, is_even, marked, 
 from boundby.model.intervals import IntervalSet, contains, union
 from boundby.model.scale import A_FEW_LINES, HABIT, NOTABLE, SMALL
 from boundby.structure.loop_detection import LEAST_LAUNCHES, DetectedLoop, find_loop
+from boundby.structure.server_steps import server_steps
 from boundby.structure.steps import find_changes
 from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass
@@ -67,7 +69,7 @@ def add_found(trace: Trace, calls: Calls, logical_threads: LogicalThreads) -> Tr
         if mine.any() and not _is_annotated(trace, process == number, calls.start_ns, mine):
             rows = np.flatnonzero(mine)
             launches = _launches(trace, calls, logical_threads, rows, _first_operations(trace, calls))
-            found += _name(trace, launches)
+            found += _steps(trace, calls, launches) or _name(trace, launches)
     return _with_ranges(trace, found) if found else trace
 
 
@@ -125,6 +127,20 @@ def _launches(
         calls.start_ns[members],
         np.maximum.accumulate(calls.end_ns[members]),
     )
+
+
+def _steps(trace: Trace, calls: Calls, launches: _Launches) -> list[_Found]:
+    """The steps of a server: each from its first launch to the last call before the next one's."""
+    steps = server_steps(trace, calls, launches.call, launches.syncs_before)
+    found: list[_Found] = []
+    for number, step in enumerate(steps):
+        following = steps[number + 1].first if number + 1 < len(steps) else None
+        until = launches.calls_start_ns[-1] + 1 if following is None else launches.start_ns[following]
+        last = int(places(launches.calls_start_ns, np.array([until]))[0]) - 1
+        start, end = int(launches.start_ns[step.first]), int(launches.calls_end_ns[last])
+        end = end if following is None else min(end, int(launches.start_ns[following]))
+        found.append(_Found(start, max(end, start + 1), launches.thread, step.name))
+    return found
 
 
 def _name(trace: Trace, launches: _Launches) -> list[_Found]:

@@ -33,6 +33,7 @@ _BEGINS = ("execute_", "step[", "[Executor] _forward_step")
 _MODULE = expression(r"""^\{.*?['"][Mm]odule['"]\s*:\s*['"]([^'"]+)['"]""")
 _NUMBERED = expression(r"(?<=\.)\d+(?=\.|$)")
 _LABEL = expression(r"^(?:prefill|decode|mixed), (?:\d+-)?\d+ (?:requests?|tokens?)$")
+_FOUND = expression(r"^(prefill|decode|mixed|server) step(?: \(graph [A-Z]+\))?$")
 
 # Kernels of attention that serve one kind of step alone: those of training, and of both kinds, tell nothing.
 _DECODES = expression(
@@ -102,8 +103,29 @@ def folded_step(name: str) -> str | None:
 
 
 def is_label(name: str) -> bool:
-    """Whether this is what steps of a server fold into."""
-    return _LABEL.match(name) is not None
+    """Whether this is what steps of a server fold into, or what found ones are called."""
+    return _LABEL.match(name) is not None or is_found_step(name)
+
+
+def is_found_step(name: str) -> bool:
+    """Whether a step of a server that was found is called so."""
+    return _FOUND.match(name) is not None
+
+
+def found_step(kind: Kind | None, graph: int | None) -> str:
+    """What a step of a server is called that the program does not name: by its kind, and by the graph that it launches
+    (None: no one, or there is one only)."""
+    letters = ""
+    while graph is not None and graph >= 0:
+        letters, graph = chr(ord("A") + graph % 26) + letters, graph // 26 - 1
+    return f"{kind or 'server'} step" + (f" (graph {letters})" if letters else "")
+
+
+def kind_of_found_step(name: str) -> Kind | None:
+    """The kind of a step that was found; None: it is of unknown kind, or no such step."""
+    kinds: dict[str, Kind] = {"prefill": "prefill", "decode": "decode", "mixed": "mixed"}
+    match = _FOUND.match(name)
+    return None if match is None else kinds.get(match[1])
 
 
 def kind_of_attention(kernel: str) -> Kind | None:
