@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -121,3 +123,56 @@ def test_nodes_in_a_circle_belong_to_their_launch(tmp_path: Path) -> None:
     export.kernel(call, 4 * MS, 5 * MS, graph_node=1)
     report = boundby.analyze(export.write(tmp_path / "a.sqlite", "2023"))
     assert {one.path: one.time["gpu_compute"] for one in report.regions} == {(): MS, ("step",): MS}
+
+
+GEMM = "ampere_sgemm_128x64_tn"
+MATMULS = {"up": (2048, 4096, 16384, 900_000), "down": (2048, 16384, 4096, 1_100_000)}
+
+
+def _operator(rows: int, inner: int, columns: int, number: int) -> str:
+    return f"aten::mm, op_id = {number}, sizes = [[{rows}, {inner}], [{inner}, {columns}]]"
+
+
+def _on_an_a100(path: Path) -> Report:
+    """The same report of a GPU whose peaks are known."""
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE TARGET_INFO_GPU SET name = 'NVIDIA A100-SXM4-80GB', smCount = 108")
+    return boundby.analyze(path)
+
+
+def test_work_and_roofline_are_the_same_eager_and_as_a_graph(tmp_path: Path) -> None:
+    """Operators that were open at the capture lead from each node of a replay to the sizes of its inputs."""
+    named = {
+        part: (_operator(*sizes, number), ns) for number, (part, (*sizes, ns)) in enumerate(MATMULS.items(), start=7)
+    }
+    _analyzed(
+        [
+            Range(part, [Range(operator, [Launch(GEMM, ns)]), Range("scale", [Launch("scale", 40_000)])])
+            for part, (operator, ns) in named.items()
+        ],
+        tmp_path / "eager.sqlite",
+    )
+    nodes = [
+        node
+        for part, (operator, ns) in named.items()
+        for node in (Node(GEMM, ns, (part, operator)), Node("scale", 40_000, (part, "scale")))
+    ]
+    _analyzed([GraphLaunch(nodes)], tmp_path / "graphed.sqlite")
+    eager, graphed = (_on_an_a100(tmp_path / f"{name}.sqlite") for name in ("eager", "graphed"))
+    inside, checked = {one.path: one.work for one in graphed.regions}, 0
+    for one in eager.regions:
+        if len(one.path) < 2 or one.work is None:
+            continue
+        part = one.path[1]
+        rows, inner, columns, ns = MATMULS[part]
+        work = inside[one.path]
+        assert work is not None
+        checked += 1
+        assert work.flops == one.work.flops == one.instances * 2 * rows * inner * columns
+        assert work.matmul_flops == one.work.matmul_flops
+        assert work.known_ns == pytest.approx(one.instances * ns, rel=0.03)
+        assert work.tflops == pytest.approx(one.work.tflops, rel=0.03)
+        least_ns = work.flops / 19.5e3  # at the A100's peak of FP32, 19.5 TFLOP/s
+        assert work.at_peak_ns == one.work.at_peak_ns == pytest.approx(least_ns, rel=0.01)
+        assert work.roofline_fraction == pytest.approx(one.work.roofline_fraction, rel=0.03)
+    assert checked == 4
