@@ -129,7 +129,7 @@ GEMM = "ampere_sgemm_128x64_tn"
 MATMULS = {"up": (2048, 4096, 16384, 900_000), "down": (2048, 16384, 4096, 1_100_000)}
 
 
-def _operator(rows: int, inner: int, columns: int, number: int) -> str:
+def _operator(number: int, rows: int, inner: int, columns: int) -> str:
     return f"aten::mm, op_id = {number}, sizes = [[{rows}, {inner}], [{inner}, {columns}]]"
 
 
@@ -143,7 +143,7 @@ def _on_an_a100(path: Path) -> Report:
 def test_work_and_roofline_are_the_same_eager_and_as_a_graph(tmp_path: Path) -> None:
     """Operators that were open at the capture lead from each node of a replay to the sizes of its inputs."""
     named = {
-        part: (_operator(*sizes, number), ns) for number, (part, (*sizes, ns)) in enumerate(MATMULS.items(), start=7)
+        part: (_operator(number, *sizes), ns) for number, (part, (*sizes, ns)) in enumerate(MATMULS.items(), start=7)
     }
     _analyzed(
         [

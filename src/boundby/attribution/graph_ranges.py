@@ -17,9 +17,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from boundby.attribution.graph_nodes import graphs_of
-from boundby.attribution.losses import stream_captures
 from boundby.attribution.regions import Ownership
 from boundby.correlation.correlate import Calls
+from boundby.correlation.starting import stream_captures
 from boundby.model.arrays import Int32Array, Int64Array, spread, unique
 from boundby.model.intervals import NOTHING, IntervalSet, contains
 from boundby.trace.facts import TraceWarning

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from boundby.correlation.correlate import Calls
 from boundby.correlation.cpu_evidence import CpuEvidence, gather_evidence, lifetime, sleep_kinds
 from boundby.correlation.logical_threads import LogicalThreads
-from boundby.correlation.starting import CompilationSpans, LibraryStarts
+from boundby.correlation.starting import CompilationSpans, LibraryStarts, captured_once
 from boundby.model.arrays import (
     BoolArray,
     Int32Array,
@@ -176,10 +176,24 @@ class HostState:
         return self._starting[thread]
 
     def initializing(self, thread: int) -> IntervalSet:
-        """When the thread compiles, sets a library up, or starts or ends message passing, beside what its CUDA calls
-        say."""
+        """When the thread compiles, sets a library up, captures graphs for later, or starts or ends message passing,
+        beside what its CUDA calls say."""
         of_messages = self._trace.in_messages(thread, ONCE)
-        return any_of((self.compiling(thread), self.starting(thread), of_messages))
+        return any_of((self.compiling(thread), self.starting(thread), self.capturing(thread), of_messages))
+
+    def capturing(self, thread: int) -> IntervalSet:
+        """When the thread captures CUDA graphs that are launched later, if it is one that calls meanwhile."""
+        captures = self._captures.get(self._trace.threads[thread].process)
+        rows = self._calls.rows_of(thread)
+        if captures is None or not len(captures.start) or rows.start == rows.stop:
+            return EMPTY
+        inside = contains(captures, self._calls.start_ns[rows])
+        own = unique(inside[inside >= 0])
+        return IntervalSet(captures.start[own], captures.end[own])
+
+    @cached_property
+    def _captures(self) -> dict[int, IntervalSet]:
+        return captured_once(self._trace, self._calls)
 
     def compiling_for(self, thread: int) -> IntervalSet:
         """When the thread compiles, or may do so for one of its process that sleeps until a compiler is done."""
@@ -577,6 +591,7 @@ class HostState:
             Layer(*asleep, Cause.HOST_BLOCKED),
             Layer(*initializing, Cause.INIT),
             Layer(start, end, cause),
+            Layer(*self.capturing(thread), Cause.INIT),
             Layer(*loading, Cause.INIT, Cause.SYNC),
             Layer(*overhead, Cause.PROFILER, Cause.SYNC),
         )

@@ -20,6 +20,7 @@ from boundby.attribution.graph_nodes import LostNodes, lost_nodes
 from boundby.attribution.groundwork import TraceContext
 from boundby.attribution.segments import NO_THREAD, Segments
 from boundby.correlation.correlate import Calls
+from boundby.correlation.starting import stream_captures
 from boundby.model.arrays import (
     BoolArray,
     Int32Array,
@@ -42,7 +43,7 @@ from boundby.model.causes import Cause
 from boundby.model.intervals import EMPTY, NOTHING, IntervalSet, StepFunction, clip, contains, cut, union
 from boundby.model.scale import HABIT, NEARLY_ALL, SMALL
 from boundby.trace.tables import NO_CORRELATION, OpKind, Trace
-from boundby.trace.vocabulary.cuda import CallClass, CallWork, is_device_wide, plain_name, work_of_call
+from boundby.trace.vocabulary.cuda import CallClass, CallWork, is_device_wide, work_of_call
 
 # Streams of one process and device that are told apart to find when a lost operation ran; where there are more, any of
 # them may have held it, and only a wait for the device ends its time.
@@ -181,24 +182,6 @@ def _expected(trace: Trace, calls: Calls, work: npt.NDArray[np.int8]) -> BoolArr
         of_process = np.flatnonzero(expected & (trace.process_of(calls.thread) == process))
         expected[of_process[contains(captures, calls.start_ns[of_process]) >= 0]] = False
     return expected
-
-
-def stream_captures(trace: Trace, calls: Calls) -> dict[int, IntervalSet]:
-    """When streams were captured into graphs, by process: what is launched then does not run."""
-    names = {number: plain_name(trace.names[number]) for number in _used(calls)}
-    begins, ends = ([number for number in names if what in names[number]] for what in ("BeginCapture", "EndCapture"))
-    if not begins:
-        return {}
-    first, last = (np.flatnonzero(np.isin(calls.name, numbers)) for numbers in (begins, ends))
-    found: dict[int, IntervalSet] = {}
-    process = trace.process_of(calls.thread)
-    for number in unique(process[first]).tolist():
-        start = calls.start_ns[first[process[first] == number]]
-        stop = np.sort(calls.end_ns[last[process[last] == number]])
-        place = places(stop, start)
-        end = np.where(place < len(stop), np.append(stop, _NEVER)[place], trace.span_ns[1])
-        found[number] = union(start, end)
-    return found
 
 
 def _devices(trace: Trace, calls: Calls) -> tuple[Int32Array, BoolArray]:

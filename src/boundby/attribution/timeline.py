@@ -43,6 +43,7 @@ from boundby.correlation.correlate import (
     restored,
 )
 from boundby.correlation.logical_threads import find_logical_threads
+from boundby.correlation.starting import mostly_captures
 from boundby.model.arrays import (
     Int32Array,
     Int64Array,
@@ -189,6 +190,8 @@ def build_timeline(trace: Trace, window: DeviceWindow, *, fold: bool = True, fin
     if told := [one for one in (not_ended(trace), unmatched(trace)) if one is not None]:
         trace = replace(trace, warnings=(*trace.warnings, *told))
     calls = correlate(trace)
+    if (mostly := mostly_captures(trace, calls)) is not None:
+        trace = replace(trace, warnings=(*trace.warnings, mostly))
     if (whole := restored(trace, calls)) is not trace:
         trace, calls = whole, correlate(whole)
     trace, shifts = _set_clocks(trace, calls)

@@ -1,4 +1,6 @@
-"""When a thread starts libraries: cuBLAS, cuDNN and others set themselves up at their first call.
+"""When a thread starts libraries, compiles, or captures CUDA graphs.
+
+cuBLAS, cuDNN and others set themselves up at their first call.
 
 It is told by the calls that only a start makes (cuInit, many of cuGetProcAddress, cuLibraryLoadData), by CPU samples
 inside such a library, and by files that are opened and mapped one after the other.
@@ -12,10 +14,11 @@ from functools import cached_property
 import numpy as np
 
 from boundby.correlation.correlate import Calls
-from boundby.model.arrays import BoolArray, Int32Array, Int64Array, in_order, is_any, marked, unique
+from boundby.model.arrays import BoolArray, Int32Array, Int64Array, in_order, is_any, marked, places, unique
 from boundby.model.expressions import expression
 from boundby.model.intervals import EMPTY, IntervalSet, contains, intersect, union
-from boundby.model.scale import HALF, QUARTER
+from boundby.model.scale import HABIT, HALF, QUARTER
+from boundby.trace.facts import TraceWarning
 from boundby.trace.stacks import StackSource, file_name
 from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary.compilers import COMPILERS, hands_over_code, is_compile_range, is_compiler_process
@@ -235,3 +238,58 @@ def _mask(trace: Trace, names: Int32Array, which: list[bool]) -> BoolArray:
     mask = np.zeros(len(trace.names) + 1, bool)
     mask[names] = which
     return mask
+
+
+# When streams are captured into CUDA graphs: what is launched then does not run.
+
+
+def stream_captures(trace: Trace, calls: Calls) -> dict[int, IntervalSet]:
+    """When streams were captured into graphs, by process: what is launched then does not run."""
+    names = {number: plain_name(trace.names[number]) for number in calls.names.tolist() if number >= 0}
+    begins, ends = ([number for number in names if what in names[number]] for what in ("BeginCapture", "EndCapture"))
+    if not begins:
+        return {}
+    first, last = (np.flatnonzero(np.isin(calls.name, numbers)) for numbers in (begins, ends))
+    found: dict[int, IntervalSet] = {}
+    process = trace.process_of(calls.thread)
+    for number in unique(process[first]).tolist():
+        start = calls.start_ns[first[process[first] == number]]
+        stop = np.sort(calls.end_ns[last[process[last] == number]])
+        place = places(stop, start)
+        end = np.where(place < len(stop), np.append(stop, np.iinfo(np.int64).max)[place], trace.span_ns[1])
+        found[number] = union(start, end)
+    return found
+
+
+def captured_once(trace: Trace, calls: Calls) -> dict[int, IntervalSet]:
+    """The same, of processes that capture to replay later: their graphs are launched several times as often as they are
+    captured, or not while this is recorded. (Programs that capture each round anew work in their captures.)"""
+    launches = _named(trace, calls.names, lambda name: "GraphLaunch" in name)
+    launched = trace.process_of(calls.thread[np.flatnonzero(launches[calls.name])])
+    found = {}
+    for process, captures in stream_captures(trace, calls).items():
+        times = int(np.count_nonzero(launched == process))
+        if times < HALF * len(captures.start) or times >= HABIT * len(captures.start):
+            found[process] = captures
+    return found
+
+
+def mostly_captures(trace: Trace, calls: Calls) -> TraceWarning | None:
+    """Says so where most launches are captured and do not run: the trace is of the making of graphs, not of the program
+    at its work."""
+    once = captured_once(trace, calls)
+    if not once:
+        return None
+    launches = np.flatnonzero(calls.kind == CallClass.LAUNCH)
+    process = trace.process_of(calls.thread[launches])
+    captured = 0
+    for number, captures in once.items():
+        mine = launches[process == number]
+        captured += int(np.count_nonzero(contains(captures, calls.start_ns[mine]) >= 0))
+    if captured <= HALF * len(launches):
+        return None
+    text = (
+        f"{captured:,} of {len(launches):,} launches are captured into CUDA graphs, and do not run: this is a recording"
+        " of the capture, which happens once. Record what follows to see the program at its work."
+    )
+    return TraceWarning("stream-capture", text)
