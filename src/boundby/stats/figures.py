@@ -117,7 +117,7 @@ def measure(timeline: Timeline) -> Figures:
     exclusive = exclusive_account(timeline)
     chosen = operations_in_windows(timeline, timeline.devices)
     kernels, copies = kernel_figures(timeline, chosen), copies_by_region(timeline, chosen)
-    longest = top_kernels(timeline, chosen)
+    longest, steps = top_kernels(timeline, chosen), steps_by_parts(timeline, chosen)
     del chosen  # what is known of each operation is not needed any more
     counted = np.flatnonzero(timeline.counted_ranges)
     launched = counted[timeline.projected_end_ns[counted] >= timeline.projected_start_ns[counted]]
@@ -149,7 +149,7 @@ def measure(timeline: Timeline) -> Figures:
         operators=operators_by_shape(timeline, worked),
         collectives=collectives_by_size(timeline),
         overlap=overlap_of(timeline),
-        steps=steps_by_parts(timeline),
+        steps=steps,
         device_memory=device_memory,
         memory=memory,
         device_counters=device_counters,

@@ -16,10 +16,11 @@ import numpy.typing as npt
 from boundby.attribution.segments import Segments
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.attribution.windows import step_region
-from boundby.model.arrays import Int64Array, queue_depth
+from boundby.model.arrays import Int64Array, unique
 from boundby.model.causes import BUSY_CAUSES, Cause
 from boundby.model.intervals import NOTHING, CoveredTime, union
 from boundby.results.report import StepBreakdown
+from boundby.stats.device_figures import OperationSet
 from boundby.stats.instances import KEPT, evenly, quantiles
 
 _Rows = npt.NDArray[np.intp]
@@ -47,12 +48,15 @@ def step_of(timeline: Timeline, rows: _Rows, steps: _Rows) -> Int64Array:
     parent = timeline.ownership.regions.range_parent
     place = np.full(len(parent) + 1, NOTHING, np.int64)
     place[steps] = np.arange(len(steps))
-    above = timeline.launch_range[rows].astype(np.int64)
-    found = np.full(len(rows), NOTHING, np.int64)
+    launched = timeline.launch_range[rows]
+    used = unique(launched)  # of millions of operations many have one range
+    above, found = used.astype(np.int64), np.full(len(used), NOTHING, np.int64)
     while (is_open := (above >= 0) & (found < 0)).any():  # as many turns as ranges are deep
         found[is_open] = place[above[is_open]]
         above[is_open] = parent[above[is_open]]
-    return found
+    of_range = np.full(len(parent) + 1, NOTHING, np.int64)  # the last: of no range
+    of_range[used] = found
+    return of_range[launched]
 
 
 class StepTimes(NamedTuple):
@@ -64,12 +68,12 @@ class StepTimes(NamedTuple):
     region: int = NOTHING
 
 
-def steps_by_parts(timeline: Timeline) -> StepTimes:
-    """Where the time of the program's steps goes."""
+def steps_by_parts(timeline: Timeline, chosen: OperationSet) -> StepTimes:
+    """Where the time of the program's steps goes. ``chosen``: all operations in the windows."""
     steps = program_steps(timeline)
     if not len(steps):
         return StepTimes()
-    found = [_of_device(timeline, device, steps) for device in timeline.devices]
+    found = [_of_device(timeline, device, steps, chosen) for device in timeline.devices]
     return StepTimes(
         tuple(one for kept, _ in found for one in kept),
         sum(total_ns for _, total_ns in found),
@@ -77,7 +81,9 @@ def steps_by_parts(timeline: Timeline) -> StepTimes:
     )
 
 
-def _of_device(timeline: Timeline, device: DeviceTimeline, steps: _Rows) -> tuple[Sequence[StepBreakdown], int]:
+def _of_device(
+    timeline: Timeline, device: DeviceTimeline, steps: _Rows, chosen: OperationSet
+) -> tuple[Sequence[StepBreakdown], int]:
     """Steps that are kept, and the time of all of them."""
     table, ranges = device.operations.table, timeline.trace.ranges
     rows = np.arange(len(timeline.trace.operations))[device.operations.rows]
@@ -93,7 +99,7 @@ def _of_device(timeline: Timeline, device: DeviceTimeline, steps: _Rows) -> tupl
     begin, end = bounds_of(ranges.start_ns[steps[kept]], ranges.end_ns[steps[kept]], first[kept], last[kept])
     begin, end = (np.clip(time, device.low_ns, device.high_ns) for time in (begin, end))
     parts = {name: _within(device.segments, causes, begin, end) for name, causes in _PARTS.items()}
-    queued = _queued(timeline, device, step, len(steps))[kept]
+    queued = _queued(timeline, device, chosen, steps)[kept]
     shown = np.flatnonzero(end > begin)
     shown = shown if len(shown) <= KEPT else shown[evenly(len(shown), KEPT)]
     made = [
@@ -124,14 +130,13 @@ def _within(segments: Segments, causes: Sequence[Cause], begin: Int64Array, end:
     return CoveredTime(union(segments.start_ns[chosen], segments.end_ns[chosen])).within(begin, end)
 
 
-def _queued(timeline: Timeline, device: DeviceTimeline, step: Int64Array, steps: int) -> npt.NDArray[np.float64]:
+def _queued(timeline: Timeline, device: DeviceTimeline, chosen: OperationSet, steps: _Rows) -> npt.NDArray[np.float64]:
     """Operations launched and not yet begun: median over the launches of each step."""
-    calls = timeline.calls
-    call = calls.of_operation[device.operations.rows]
-    known = np.flatnonzero(call >= 0)
-    depth = queue_depth(calls.start_ns[call[known]], device.operations.table.start_ns[known])
-    own = step[known] >= 0
-    group = step[known][own]
+    own = (timeline.trace.operations.device[chosen.rows] == device.index) & (chosen.queue >= 0)
+    rows = np.arange(len(timeline.trace.operations))[chosen.rows][own]
+    step = step_of(timeline, rows, steps)
+    inside = step >= 0
+    group, depth = step[inside], chosen.queue[own][inside]
     middle: npt.NDArray[np.float64]
-    (middle,) = quantiles(group, depth[own].astype(np.int64), np.bincount(group, minlength=steps), (0.5,))
+    (middle,) = quantiles(group, depth, np.bincount(group, minlength=len(steps)), (0.5,))
     return middle
