@@ -64,7 +64,7 @@ def responses(subject: Subject) -> tuple[tuple[Card, ...], tuple[FirstResponse, 
         made = (_see_into_graphs(subject), *made) if subject.is_in_graphs and not is_part else made
     else:
         made = tuple(_without_pattern(subject)) if verdict.bound == "unknown" else ()
-    notes = () if is_part else tuple(_notes(subject))
+    notes = () if is_part else (*_harmless_waits(subject), *_mistimed(subject))
     part, is_of_host = subject.part, not subject.context.timeline.devices
     if isinstance(part, RegionReport) and is_of_host:
         return tuple(card_of_host(bound, part) for bound in known), made
@@ -192,8 +192,8 @@ def _see_into_graphs(subject: Subject) -> FirstResponse:
     )
 
 
-def _notes(subject: Subject) -> Iterator[str]:
-    """Waits that cost nothing, and steps of which a timer on the host would tell the wrong length."""
+def _harmless_waits(subject: Subject) -> Iterator[str]:
+    """Waits that cost nothing."""
     chain, saved = wait_chain(subject.context), subject.context.saving(("sync",)) or (0, 0)
     cost = f"up to {duration(saved[1])}" if is_nothing_beside(*saved) else duration_range(*saved)
     for link in chain.harmless[:2]:
@@ -209,6 +209,10 @@ def _notes(subject: Subject) -> Iterator[str]:
             )
             break
         yield f"{held} and costs nothing: the GPU works meanwhile, and removing only these waits saves nothing"
+
+
+def _mistimed(subject: Subject) -> Iterator[str]:
+    """The first step of which a timer on the host would tell the wrong length."""
     for region in sorted(subject.context.regions, key=lambda region: (-region.share, region.path)):
         if not region.path or region.projected is None or region.instances < LEAST_INSTANCES:
             continue
@@ -284,16 +288,17 @@ def of_threads(
     findings, else what to capture."""
     if no_gpu_work is not None and no_gpu_work.response is not None:
         return tuple(replace(thread, first_responses=(no_gpu_work.response,)) for thread in threads)
-    made = []
-    for thread in threads:
-        mine = [item for item in findings if item.saving_ns and item.severity != "note"]
-        best = [_plain(item) for item in mine if thread.tid in _told_of(context, item)]
-        if not best and thread.verdict.bound in patterns.KEYS:
-            best = list(_unnumbered(context, thread.verdict.mixed_of or (thread.verdict.bound,)))
-        bounds = [bound for bound in thread.verdict.mixed_of or (thread.verdict.bound,) if bound in patterns.KEYS]
-        cards = tuple(card_of_host(bound, thread) for bound in bounds)
-        made.append(replace(thread, cards=cards, first_responses=tuple(best[:MOST_OF_THREAD] or _capture(context))))
-    return tuple(made)
+    saving = [item for item in findings if item.saving_ns and item.severity != "note"]
+    return tuple(_of_thread(context, saving, thread) for thread in threads)
+
+
+def _of_thread(context: RuleContext, saving: Sequence[Finding], thread: ThreadReport) -> ThreadReport:
+    best = [_plain(item) for item in saving if thread.tid in _told_of(context, item)]
+    bounds = thread.verdict.mixed_of or (thread.verdict.bound,)
+    if not best and thread.verdict.bound in patterns.KEYS:
+        best = list(_unnumbered(context, bounds))
+    cards = tuple(card_of_host(bound, thread) for bound in bounds if bound in patterns.KEYS)
+    return replace(thread, cards=cards, first_responses=tuple(best[:MOST_OF_THREAD] or _capture(context)))
 
 
 # As many responses a thread has.
@@ -375,20 +380,23 @@ def _with_best_finding(subject: Subject, told: list[Answer], bounds: Sequence[st
     best = next((item for item in subject.findings if item.saving_ns and item.severity != "note"), None)
     if best is None or any(one.rule == best.rule for _, one in told):
         return told
-    most = max((-_rank(one)[1] for _, one in told if _rank(one)[0] < BOUGHT), default=0)
-    rule = rules().get(best.rule)
-    is_other = rule is not None and bool(rule.takes) and not rule.takes & {*bounds}
     row, other = _of_finding(subject, best)
     other = subject.closed(row.bound, other)
-    if rule is not None and is_other:
-        cause = row.bound or next(key for key in patterns.KEYS if key in rule.takes)
+    takes = rule.takes if (rule := rules().get(best.rule)) is not None else frozenset[str]()
+    if takes and not takes & {*bounds}:
+        cause = row.bound or next(key for key in patterns.KEYS if key in takes)
         other = other._replace(because=f"{other.because} (of another kind than the verdict)", other=cause)
+    return [(row, other), *told] if _leads(best, other, told) else [*told[:1], (row, other), *told[1:]]
+
+
+def _leads(best: Finding, other: Told, told: list[Answer]) -> bool:
+    """Whether what the best finding says (``other``) stands before the responses of the pattern."""
+    most = max((-_rank(one)[1] for _, one in told if _rank(one)[0] < BOUGHT), default=0)
     # A search promises no more than its low end: what it finds may be nothing to change.
     own = [one.saving_ns[not row.is_search] for row, one in told if one.saving_ns is not None and one.rank < BOUGHT]
-    has_own = most > 0 or any(one.rank == FOUND for _, one in told)
-    is_surely_more = other.saving_ns is not None and bool(own) and other.saving_ns[0] > max(own)
-    leads = is_surely_more if is_other and has_own else weight(best) > most
-    return [(row, other), *told] if leads else [*told[:1], (row, other), *told[1:]]
+    if other.other and (most > 0 or any(one.rank == FOUND for _, one in told)):
+        return other.saving_ns is not None and bool(own) and other.saving_ns[0] > max(own)
+    return weight(best) > most
 
 
 def _without_pattern(subject: Subject) -> Iterable[FirstResponse]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from boundby.claims.because import because, is_for_ranks
 from boundby.claims.bound import BUSY_KEYS, BoundCase, Decision, as_accounted, decide, host_together_ns
 from boundby.claims.confidence import confidence
@@ -14,30 +16,43 @@ def judge(case: BoundCase) -> Verdict:
     case = as_accounted(settled(case))
     decision = decide(case)
     reason = why_not(case, decision)
-    if reason is not None:
-        decision = Decision("unknown", decision.savings, why_not=reason)
+    if reason is None:
+        return _promising(_verdict(case, decision, because(case, decision)), case, decision)
+    withheld = Decision("unknown", decision.savings, why_not=reason)
+    return _verdict(case, withheld, f"cannot be told: {reason.split('. ')[0]}")
+
+
+def _verdict(case: BoundCase, decision: Decision, why: str) -> Verdict:
+    """A decision and how sure it is."""
     level, uncertain = confidence(case, decision)
-    named = decision.mixed_of[0] if decision.mixed_of else decision.bound
-    told = _told(case, decision)
-    second = _second(case, decision, named)
-    saving_ns = next((saving.saving_ns for saving in told if saving.cause == named), None)
     return Verdict(
         bound=decision.bound,
         confidence=level,
         reasons=tuple(one.sentence for one in uncertain),
         uncertainties=uncertain,
-        because=because(case, decision) if reason is None else f"cannot be told: {reason.split('. ')[0]}",
-        why_not=reason,
-        saving_ns=None if reason else saving_ns,
-        saving_range_ns=None if reason or case.is_thread else saving_range(case, decision),
-        runner_up=second.cause if second else None,
-        runner_up_saving_ns=second.saving_ns if second in told else None,
+        because=why,
+        why_not=decision.why_not,
         bound_next=None if case.is_thread else decision.bound_next,
-        without_ns=alone.predicted_ns if (alone := case.replay.alone.get(decision.bound)) is not None else None,
         decided_by="account" if case.replayed is None else "replay",
         mixed_of=decision.mixed_of,
         savings=tuple(saving for saving in decision.savings if saving.saving_ns > 0),
-        host_together_ns=None if reason else host_together_ns(case, decision),
+    )
+
+
+def _promising(verdict: Verdict, case: BoundCase, decision: Decision) -> Verdict:
+    """The verdict with what removing its bound, and the best of the rest, would save."""
+    named = decision.mixed_of[0] if decision.mixed_of else decision.bound
+    told = _told(case, decision)
+    second = _second(case, decision, named)
+    alone = case.replay.alone.get(decision.bound)
+    return replace(
+        verdict,
+        saving_ns=next((saving.saving_ns for saving in told if saving.cause == named), None),
+        saving_range_ns=None if case.is_thread else saving_range(case, decision),
+        runner_up=second.cause if second else None,
+        runner_up_saving_ns=second.saving_ns if second in told else None,
+        without_ns=None if alone is None else alone.predicted_ns,
+        host_together_ns=host_together_ns(case, decision),
         waits_for="ranks" if decision.bound == "host_blocked" and is_for_ranks(case) else "",
     )
 

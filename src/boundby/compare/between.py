@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 
 import numpy as np
@@ -348,18 +348,25 @@ def predictions(
 
     ``ids``: the earlier report's device ids, as ``devices`` begins.
     """
-    found = []
-    for number, device in zip(ids, devices, strict=False):
+    found = list(_of_devices(what_if, zip(ids, devices, strict=False)))
+    found.sort(key=lambda item: (item.subject, -item.removed * (item.baseline_ns - item.predicted_ns), item.scenario))
+    return [*found, *_of_regions(regions)]
+
+
+def _of_devices(what_if: Sequence[WhatIf], devices: Iterable[tuple[int, DeviceChange]]) -> Iterator[Prediction]:
+    for number, device in devices:
         one, other = device.before, device.after
         if one is None or other is None:
             continue
+        runs = one.instances or 1
         for item in what_if:
             if item.device == number and item.scenario in SCENARIOS:
-                runs = one.instances or 1
                 made = _prediction(one, other, item.scenario, item.baseline_ns / runs, item.predicted_ns / runs)
-                found += [made] if made else []
-    found.sort(key=lambda item: (item.subject, -item.removed * (item.baseline_ns - item.predicted_ns), item.scenario))
-    inner = []
+                yield from [made] if made else []
+
+
+def _of_regions(regions: Sequence[RegionChange]) -> Iterator[Prediction]:
+    """What the verdicts of regions that a replay decided promised, where nothing else changed."""
     for change in regions:
         one, other = change.before, change.after
         if one is None or other is None or not change.path or one.verdict.saving_ns is None:
@@ -368,8 +375,7 @@ def predictions(
         if scenario is not None and one.instances and one.verdict.decided_by == "replay":
             gone = one.verdict.saving_ns / one.instances
             made = _prediction(one, other, scenario, one.each_ns, max(one.each_ns - gone, 0.0))
-            inner += [made] if made and not made.also else []
-    return found + inner
+            yield from [made] if made and not made.also else []
 
 
 def _prediction(one: Account, other: Account, scenario: str, baseline: float, predicted: float) -> Prediction | None:
@@ -388,15 +394,22 @@ def _prediction(one: Account, other: Account, scenario: str, baseline: float, pr
     gone = (had - has) if set(causes) <= DEVICE else 0.0
     expected = baseline - min(max(removed * promise, gone), promise)
     subject = "/".join(one.path) or one.name
+    also = _also(one, other, causes)
+    if also is None:
+        return None
+    return Prediction(subject, scenario, causes, baseline, predicted, removed, expected, other.each_ns, also)
+
+
+def _also(one: Account, other: Account, causes: Collection[str]) -> tuple[str, ...] | None:
+    """Which other causes changed, too, that most; none where it is little, None where it is most of the change."""
     deltas = {cause: other.each_of(cause) - one.each_of(cause) for cause in CAUSE_KEYS}
     rest = {cause: delta for cause, delta in deltas.items() if cause not in causes}
-    also: tuple[str, ...] = ()
     changed, other_changes = sum(map(abs, deltas.values())), sum(map(abs, rest.values()))
     if other_changes > MOSTLY_OTHERS * changed:
         return None
-    if other_changes > OTHERS * changed:
-        also = tuple(sorted((cause for cause in rest if rest[cause]), key=lambda cause: (-abs(rest[cause]), cause))[:2])
-    return Prediction(subject, scenario, causes, baseline, predicted, removed, expected, other.each_ns, also)
+    if other_changes <= OTHERS * changed:
+        return ()
+    return tuple(sorted((cause for cause in rest if rest[cause]), key=lambda cause: (-abs(rest[cause]), cause))[:2])
 
 
 #: More than this of a device's launches or time without records: its window is no measure of the program.

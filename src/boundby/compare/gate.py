@@ -350,19 +350,9 @@ def _judge(
     limit: Limit, values: Mapping[str, Number], nothing: str, knowledge: Knowledge = _as_measured
 ) -> LimitResult:
     """A limit is kept, or broken, only if it is so at both ends of what is known."""
-    unit = limit.definition.unit
     if not values:
-        is_open = limit.definition.needs_two and limit.scope is None  # nothing could be tested: no change is known
-        return LimitResult(
-            limit.text,
-            limit.optional,
-            unit,
-            nothing,
-            (),
-            limit.reason,
-            untold=is_open and not limit.optional,
-            skipped=limit.optional,
-        )
+        return _unmeasured(limit, nothing)
+    unit = limit.definition.unit
     ends = {name: knowledge(name, value) for name, value in values.items()}
     measured = tuple(
         Measured(name, value, (end := ends[name]) is not None and limit.keeps(end.low) and _is_told(limit, end))
@@ -377,13 +367,32 @@ def _judge(
         text = f"{_named(first.subject, limit)} cannot be told: {why}."
         measured = tuple(replace(item, kept=False) for item in measured)
         return LimitResult(limit.text, False, unit, text, measured, limit.reason, untold=True)
-    # The worst says it: the one farthest from the limit, of those that break it if any does.
+    return LimitResult(limit.text, not broken, unit, _of_worst(limit, measured, broken), measured, limit.reason)
+
+
+def _unmeasured(limit: Limit, nothing: str) -> LimitResult:
+    """Of a limit on what is not there."""
+    is_open = limit.definition.needs_two and limit.scope is None  # nothing could be tested: no change is known
+    return LimitResult(
+        limit.text,
+        limit.optional,
+        limit.definition.unit,
+        nothing,
+        (),
+        limit.reason,
+        untold=is_open and not limit.optional,
+        skipped=limit.optional,
+    )
+
+
+def _of_worst(limit: Limit, measured: Sequence[Measured], broken: Sequence[Measured]) -> str:
+    """The sentence for the one farthest from the limit, of those that break it if any does."""
     worst = max(broken or measured, key=lambda item: _distance(limit, item))
-    message = f"{_named(worst.subject, limit)} is {shown(worst.value, unit)}"
-    others = len(broken if broken else measured) - 1
+    message = f"{_named(worst.subject, limit)} is {shown(worst.value, limit.definition.unit)}"
+    others = len(broken or measured) - 1
     if others > 0:
         message += f" (and {others} more{' break it' if broken else ', none worse'})"
-    return LimitResult(limit.text, not broken, unit, f"{message}.", measured, limit.reason)
+    return f"{message}."
 
 
 def _is_told(limit: Limit, end: Known) -> bool:

@@ -554,15 +554,19 @@ def _was(item: FindingChange) -> str:
         old, new = old[:short], new[:short]  # what one of the two adds at its end is said of the new one
     if [_worded(word) for word in old] != [_worded(word) for word in new]:
         return f"was {place}: {' '.join(old)}" if place else f"was: {' '.join(old)}"
+    parts = (_differing(old, new), f"in {place}" if place else "")
+    return " ".join(("was", *filter(None, parts))) if any(parts) else ""
+
+
+def _differing(old: Sequence[str], new: Sequence[str]) -> str:
+    """The earlier words from the first that differs to the last; empty where none does, or too many do."""
     differ = [number for number, pair in enumerate(zip(old, new, strict=True)) if pair[0] != pair[1]]
     if not differ:
-        return f"was in {place}" if place else ""
+        return ""
     last = differ[-1] + 1
     last += last < len(old) and _UNIT.fullmatch(old[last]) is not None  # a figure is told with its unit
     told = " ".join(old[differ[0] : last]).rstrip(",;:")
-    if len(told) > MOST_TOLD:
-        return f"was in {place}" if place else ""
-    return f"was {told}" + (f" in {place}" if place else "")
+    return told if len(told) <= MOST_TOLD else ""
 
 
 def _worded(word: str) -> str:

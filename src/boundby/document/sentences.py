@@ -521,12 +521,7 @@ def window(report: Report) -> str:
     """The span that was analysed, what share of the run it is, and what lies before and after it:
     ``146 ms of a run of 40.8 s (0.4 %); 2.4 s before, 38.3 s after``."""
     if not report.devices:
-        length = report.trace.duration_ns
-        if length is None:
-            return ""
-        judged = max((thread.total_ns for thread in report.threads), default=0)
-        part = f", {units.duration(judged)} of it in annotated ranges" if 0 < judged < IN_RANGES * length else ""
-        return f"{units.duration(length)} of host time{part if report.trace.captured.nvtx else ''}"
+        return _host_time(report)
     longest = max(report.devices, key=lambda device: (device.window_ns, -device.id))
     text = units.duration(longest.window_ns)
     if report.analysis.window not in ("gpu", "all"):
@@ -544,6 +539,16 @@ def window(report: Report) -> str:
     if report.analysis.window == "gpu" and _lacks_records(longest):
         text += ", what is not on record included"
     return "; ".join((text, ", ".join(told))) if told else text
+
+
+def _host_time(report: Report) -> str:
+    """The same without GPU work."""
+    length = report.trace.duration_ns
+    if length is None:
+        return ""
+    judged = max((thread.total_ns for thread in report.threads), default=0)
+    part = f", {units.duration(judged)} of it in annotated ranges" if 0 < judged < IN_RANGES * length else ""
+    return f"{units.duration(length)} of host time{part if report.trace.captured.nvtx else ''}"
 
 
 def gpu(device: DeviceReport) -> str:

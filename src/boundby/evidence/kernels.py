@@ -74,17 +74,9 @@ def attention(context: RuleContext) -> Attention:
     backward = _named(context, expression("backward", re.IGNORECASE))
     inside, around, instances, forward, reached = np.zeros(len(rows), bool), np.zeros(len(rows), bool), 0, 0, -1
     for anchor in anchors.tolist():
-        if anchor <= reached:
+        if anchor <= reached or (between := _between_products(anchor, follows, allowed, product)) is None:
             continue
-        first, last = anchor, anchor
-        while first > 0 and follows[first] and allowed[first - 1] and anchor - first < MOST_BETWEEN:
-            first -= 1
-        while last + 1 < len(rows) and follows[last + 1] and allowed[last + 1] and last - anchor < MOST_BETWEEN:
-            last += 1
-        if first == 0 or last + 1 == len(rows) or not (follows[first] and follows[last + 1]):
-            continue
-        if not (product[first - 1] and product[last + 1]):
-            continue
+        first, last = between
         if kind[anchor] != KernelKind.SOFTMAX and not (
             maximum[max(first, anchor - WRITTEN_OUT) : anchor].any() and total[anchor : anchor + 1 + WRITTEN_OUT].any()
         ):
@@ -95,6 +87,19 @@ def attention(context: RuleContext) -> Attention:
         forward += not bool(backward[name[first : last + 1]].any())
     is_masked = bool(pick(_named(context, _MASK), name[inside], False).any())
     return Attention(rows[inside], rows[around], instances, forward, is_masked)
+
+
+def _between_products(anchor: int, follows: Bool, allowed: Bool, product: Bool) -> tuple[int, int] | None:
+    """The first and the last kernel between the matrix products on either side of one; None: it does not stand between
+    two. Masks over kernels in order of their streams: it ``follows`` the one before it on its own."""
+    first, last, end = anchor, anchor, len(follows)
+    while first > 0 and follows[first] and allowed[first - 1] and anchor - first < MOST_BETWEEN:
+        first -= 1
+    while last + 1 < end and follows[last + 1] and allowed[last + 1] and last - anchor < MOST_BETWEEN:
+        last += 1
+    if first == 0 or last + 1 == end or not (follows[first] and follows[last + 1]):
+        return None
+    return (first, last) if product[first - 1] and product[last + 1] else None
 
 
 @once

@@ -251,15 +251,26 @@ def _window_ns(account: DeviceReport | ThreadReport) -> int:
 def _doubts(
     plan: BlockPlan, paces: Paces, fitted: cycles.Fit, blocks: Sequence[Block | None], problem: str
 ) -> Iterator[str]:
-    found = plan.found
+    """What keeps the answer from being sure."""
+    yield from _doubts_of_run(plan, paces, blocks, problem)
+    yield from _doubts_of_paces(plan.found, paces, fitted)
+    yield from _doubts_of_parts(plan, paces, fitted)
+
+
+def _doubts_of_run(plan: BlockPlan, paces: Paces, blocks: Sequence[Block | None], problem: str) -> Iterator[str]:
+    """What was not measured, or not long enough."""
     counted = len([block for block in blocks if block is not None])
     if counted < len(plan.blocks):
         why = f" {problem}." if problem else ""
         yield f"The experiment ended early: {counted} of {len(plan.blocks)} blocks were measured.{why}"
     if _is_shaky(paces):
         yield "Too few blocks to tell how much they scatter: give more --steps."
-    if not found.is_steady:
-        yield f"The steps had not settled after {plural(found.warm_up_steps, 'step')} of warm-up."
+    if not plan.found.is_steady:
+        yield f"The steps had not settled after {plural(plan.found.warm_up_steps, 'step')} of warm-up."
+
+
+def _doubts_of_paces(found: FoundParts, paces: Paces, fitted: cycles.Fit) -> Iterator[str]:
+    """Steps whose lengths differ for other reasons than the delays."""
     short, long = _spread(paces)
     waits = {part: wait / paces.step_ns for part, wait in paces.core_wait_ns.items() if wait > CROWDED * paces.step_ns}
     if long > UNEVEN * short and not (found.feed and found.feed.each > 1) and not waits:
@@ -285,6 +296,11 @@ def _doubts(
             f"{duration(middle_mean(paces.free_ns))}. What a part is worth is given for all loads from none to this "
             "one; a free machine narrows it."
         )
+
+
+def _doubts_of_parts(plan: BlockPlan, paces: Paces, fitted: cycles.Fit) -> Iterator[str]:
+    """Parts of which the delays do not tell, or not all."""
+    found = plan.found
     for part, worth in fitted.worth.items():
         if worth.high - worth.low > WIDE:
             yield f"{part}: {worth.low:.2f} to {worth.high:.2f} is too wide an interval to decide. Give more --steps."

@@ -247,26 +247,7 @@ def _longest(waited: Mapping[int, Mapping[str, int]], ranks: Sequence[int]) -> t
 
 def choose(summaries: Sequence[RankSummary]) -> tuple[list[RankSummary], Aligned, list[str]]:
     """Ranks in their order, and as they are aligned; without those that are there twice or belong to another job."""
-    ordered = sorted(summaries, key=lambda one: (one.rank, one.name, one.window_ns))
-    sizes = [one.world_size for one in ordered if one.world_size != UNKNOWN]
-    usual = max(set(sizes), key=lambda size: (sizes.count(size), size), default=UNKNOWN)
-    kept: list[RankSummary] = []
-    taken: dict[int, str] = {}
-    problems = []
-    workers: dict[str, str] = {}
-    for one in ordered:
-        if one.world_size not in (UNKNOWN, usual):
-            problems.append(f"{one.name} is of another job: of {one.world_size} ranks, where the others have {usual}.")
-        elif (first := taken.get(one.rank)) is not None:
-            problems.append(f"{one.name} is rank {one.rank}, as {first} is, which was taken.")
-        elif one.rank == UNKNOWN and (worker := worker_of(PurePath(one.name).name)) and worker in workers:
-            problems.append(f"{one.name} is another cycle of the process of {workers[worker]}, which was taken.")
-        else:
-            kept.append(one)
-            if one.rank != UNKNOWN:
-                taken[one.rank] = one.name
-            elif worker := worker_of(PurePath(one.name).name):
-                workers[worker] = one.name
+    kept, problems = _each_once(sorted(summaries, key=lambda one: (one.rank, one.name, one.window_ns)))
     silent = [one for one in kept if not len(one.meetings) and one.rank == UNKNOWN and one.unfinished is None]
     if len(kept) - len(silent) > 1:
         problems += [
@@ -274,19 +255,50 @@ def choose(summaries: Sequence[RankSummary]) -> tuple[list[RankSummary], Aligned
         ]
         kept = [one for one in kept if one not in silent]
     aligned = align(kept)
-    if len(kept) > 2 and all(len(one.meetings) for one in kept):
-        shares = [clock.matched / len(one.meetings) for one, clock in zip(kept, aligned.clocks, strict=True)]
-        strange = {place for place, share in enumerate(shares) if share < _STRANGE_SHARE}
-        if strange and len(strange) < len(kept) / 2:
-            problems += [
-                f"{one.name} shares {units.percent(shares[place])} of its collectives with the others: it is of"
-                " another job, or of another time."
-                for place, one in enumerate(kept)
-                if place in strange
-            ]
-            kept = [one for place, one in enumerate(kept) if place not in strange]
-            aligned = align(kept)
+    strange = _strange(kept, aligned)
+    if strange:
+        problems += [
+            f"{kept[place].name} shares {units.percent(share)} of its collectives with the others: it is of"
+            " another job, or of another time."
+            for place, share in strange.items()
+        ]
+        kept = [one for place, one in enumerate(kept) if place not in strange]
+        aligned = align(kept)
     return kept, aligned, problems
+
+
+def _each_once(ordered: Sequence[RankSummary]) -> tuple[list[RankSummary], list[str]]:
+    """Each rank and each process of a worker once, of the size of job that most are of; and what was left out."""
+    sizes = [one.world_size for one in ordered if one.world_size != UNKNOWN]
+    usual = max(set(sizes), key=lambda size: (sizes.count(size), size), default=UNKNOWN)
+    kept: list[RankSummary] = []
+    problems: list[str] = []
+    taken: dict[int, str] = {}
+    workers: dict[str, str] = {}
+    for one in ordered:
+        worker = worker_of(PurePath(one.name).name) if one.rank == UNKNOWN else ""
+        if one.world_size not in (UNKNOWN, usual):
+            problems.append(f"{one.name} is of another job: of {one.world_size} ranks, where the others have {usual}.")
+        elif (first := taken.get(one.rank)) is not None:
+            problems.append(f"{one.name} is rank {one.rank}, as {first} is, which was taken.")
+        elif worker and worker in workers:
+            problems.append(f"{one.name} is another cycle of the process of {workers[worker]}, which was taken.")
+        else:
+            kept.append(one)
+            if one.rank != UNKNOWN:
+                taken[one.rank] = one.name
+            elif worker:
+                workers[worker] = one.name
+    return kept, problems
+
+
+def _strange(kept: Sequence[RankSummary], aligned: Aligned) -> dict[int, float]:
+    """The few that share hardly any collective with the others, by place: what part they share."""
+    if len(kept) <= 2 or not all(len(one.meetings) for one in kept):
+        return {}
+    shares = [clock.matched / len(one.meetings) for one, clock in zip(kept, aligned.clocks, strict=True)]
+    strange = {place: share for place, share in enumerate(shares) if share < _STRANGE_SHARE}
+    return strange if len(strange) < len(kept) / 2 else {}
 
 
 def _ranks(
@@ -455,28 +467,8 @@ def _verdict(
     # The same work shared differently saves no more than ranks wait on average: the rest is even transfers.
     balance = max(min(even, sum(rank.wait_ns for rank in ranks) // max(len(ranks), 1)), named)
     transfer = length - what_if.get("transfer_free", length)
-    reasons = _doubts(diagnosis, aligned, missing, summaries)
-    if any(one.program.ended == FAILED for one in programs):
-        reasons.append("a program failed: what follows is what the ranks did until then")
-    confidence = "high" if not reasons else "medium" if len(reasons) == 1 else "low"
-    if _replay_error(diagnosis) > _REPLAY_FAILS:
-        confidence = "low"
-    if len({one.begins_mpi for one in summaries} - {None}) > 1:
-        reasons = [*reasons, "some ranks began MPI before their recording did, or the call is lost"]
-        confidence = "low"
-    if lost := _lost_calls(summaries):
-        what = "collective of MPI is" if lost == 1 else "collectives of MPI are"
-        reasons = [*reasons, f"{units.count(lost)} {what} on record of some ranks and not of others"]
-        confidence = "low"
-    because = "" if len(aligned.matched) else "no collective could be matched over the ranks"
-    stuck = [one for one in _ended(summaries) if one.is_inside]
-    if stuck:
-        names = [_name(summaries[one.rank]) for one in stuck]
-        inside = " and ".join(f"{name} in {one.call}" for name, one in zip(names[:2], stuck, strict=False))
-        because = f"it did not come to its end: {inside} until then"
-    alone, waited = _alone(summaries, aligned)
-    if not because and alone > _MOSTLY_ALONE * waited:
-        because = f"for {units.percent(alone / waited)} of the time in collectives their other ranks are not here"
+    confidence, reasons = _confidence(diagnosis, _doubts(diagnosis, aligned, missing, summaries), summaries, programs)
+    because = _why_unknown(summaries, aligned)
     if because:
         return JobVerdict(bound="unknown", confidence="low", because=because, reasons=tuple(reasons))
     own = {key: sum(rank.own[key] for rank in ranks) for key in CAUSE_KEYS}
@@ -502,6 +494,42 @@ def _verdict(
         told = f"transfers that nothing hides take {share}"
     because = f"{told}, and balance would save {units.percent(even / length, 1)}"
     return _told(bound, confidence, because, reasons, savings[bound])
+
+
+def _confidence(
+    diagnosis: Diagnosis,
+    reasons: list[str],
+    summaries: Sequence[RankSummary],
+    programs: Sequence[ProgramOfRanks],
+) -> tuple[str, list[str]]:
+    """How sure what is said of the job is, and why not surer."""
+    if any(one.program.ended == FAILED for one in programs):
+        reasons.append("a program failed: what follows is what the ranks did until then")
+    confidence = "high" if not reasons else "medium" if len(reasons) == 1 else "low"
+    if _replay_error(diagnosis) > _REPLAY_FAILS:
+        confidence = "low"
+    if len({one.begins_mpi for one in summaries} - {None}) > 1:
+        reasons = [*reasons, "some ranks began MPI before their recording did, or the call is lost"]
+        confidence = "low"
+    if lost := _lost_calls(summaries):
+        what = "collective of MPI is" if lost == 1 else "collectives of MPI are"
+        reasons = [*reasons, f"{units.count(lost)} {what} on record of some ranks and not of others"]
+        confidence = "low"
+    return confidence, reasons
+
+
+def _why_unknown(summaries: Sequence[RankSummary], aligned: Aligned) -> str:
+    """Why nothing can be said of the job; empty where something can."""
+    because = "" if len(aligned.matched) else "no collective could be matched over the ranks"
+    stuck = [one for one in _ended(summaries) if one.is_inside]
+    if stuck:
+        names = [_name(summaries[one.rank]) for one in stuck]
+        inside = " and ".join(f"{name} in {one.call}" for name, one in zip(names[:2], stuck, strict=False))
+        because = f"it did not come to its end: {inside} until then"
+    alone, waited = _alone(summaries, aligned)
+    if not because and alone > _MOSTLY_ALONE * waited:
+        because = f"for {units.percent(alone / waited)} of the time in collectives their other ranks are not here"
+    return because
 
 
 def _lost_calls(summaries: Sequence[RankSummary]) -> int:

@@ -181,14 +181,8 @@ def _worth(selection: view.Selection, most: int, options: ScreenOptions) -> list
 
 def _telling(rows: Sequence[Row]) -> list[Row]:
     """Without rows of which the account holds nothing (overlapped ones tell that), where others tell something, and
-    without those that repeat the row above (an operator's inner twins: one call each, all of its time)."""
-    kept: list[Row] = []
-    for row in rows:
-        above = kept[-1] if kept and kept[-1].depth < row.depth else None
-        same = above is not None and (row.region.instances, row.bound) == (above.region.instances, above.bound)
-        if above is not None and same and "::" in row.label and row.share >= TWIN * above.share:
-            continue
-        kept.append(row)
+    without those that repeat the row above."""
+    kept = _without_twins(rows)
     telling = [row for row in kept if row.share > 0 or row.region.verdict.bound == "hidden"] or kept
     made: list[Row] = []
     line: list[int] = []
@@ -198,6 +192,18 @@ def _telling(rows: Sequence[Row]) -> list[Row]:
         made.append(replace(row, depth=len(line)))
         line.append(row.depth)
     return made
+
+
+def _without_twins(rows: Sequence[Row]) -> list[Row]:
+    """Without an operator's inner twins: one call each, all of its time."""
+    kept: list[Row] = []
+    for row in rows:
+        above = kept[-1] if kept and kept[-1].depth < row.depth else None
+        same = above is not None and (row.region.instances, row.bound) == (above.region.instances, above.bound)
+        if above is not None and same and "::" in row.label and row.share >= TWIN * above.share:
+            continue
+        kept.append(row)
+    return kept
 
 
 def _weight(region: RegionReport, sort: str) -> float:

@@ -138,6 +138,24 @@ class _Length(NamedTuple):
     later_ns: int  # by how much later it ends
 
 
+class _RangeQuestion(NamedTuple):
+    """A change whose range is asked for. Nanoseconds are those of the device's windows, one each."""
+
+    costs: Costs
+    is_of_kernels: bool
+    may_go_with_it: bool  # what is open may
+    leaves_input: bool
+    is_sooner: bool  # replayed, it begins sooner than it was measured to
+    open_ns: Sequence[int]  # without what is open
+    explained_ns: Sequence[int]  # the same of the trace as it was
+    fed_ns: Sequence[int]  # with the work of those that feed the host
+    allocated_ns: Sequence[int]
+    otherwise_ns: Sequence[int]  # with streams that take their turns
+    ahead_ns: int
+    loading_ns: float
+    changed_ns: Sequence[float]
+
+
 def _outside(
     rows: slice | npt.NDArray[np.intp], start: Int64Array, end: Int64Array, low_ns: int, high_ns: int
 ) -> _Outside:
@@ -432,56 +450,75 @@ class Predictor:
             self.windows(*steps, ReplayStep(Keeping(self.open.fed_ns), steps[-1].scope)) if is_fed else predicted_ns
         )
         costs = self._costs(steps)
-        is_of_kernels = all(_is_of_kernels(step.change) for step in steps)
-        may_go_with_it = any(isinstance(step.change, Faster) or _is_of_kernels(step.change) for step in steps)
-        is_same_work = costs.column("duration_ns") is self.graph.costs.duration_ns
-        otherwise, ahead_ns = self._otherwise_ns(costs), run_ahead_ns(self.graph, costs)
         loading = LOADING_ERROR * self._loading_ns(costs)
         # Beyond what follows it does not matter how much has changed.
         most_ns = max(*(MODEL_ERROR * ns + loading for ns in predicted_ns), LEAST_BOUND * max(self.measured_ns))
-        changed_ns = self._changed_ns(costs, most_ns)
-        ranges = []
-        for position, predicted in enumerate(predicted_ns):
-            measured, floor = self.measured_ns[position], self._floor_ns(costs.duration_ns, position)
-            gone_ns, shared_ns = open_ns[position], self._shared_ns(position, predicted)
-            if not may_go_with_it:
-                # Taking away what is open shortens the trace itself; only what the change adds to that is its doing.
-                gone_ns += measured - explained_ns[position]
-            elif is_of_kernels:  # what has gone of the device's time, and its delays in proportion, is all there is
-                gone_ns = min(max(gone_ns, self._without_kernels_ns(costs, position)), predicted)
-            ends = (
-                0 if shared_ns is not None and not is_of_kernels else min(predicted, floor),
-                max(measured, predicted),
-            )
-            found = _Widening(predicted, ends, min(predicted, floor))
-            found.reach(
-                "unexplained", gone_ns, predicted if may_go_with_it else gone_ns, where=self._open_places(position)
-            )
-            found.reach("makers", predicted, fed_ns[position])
-            found.reach("allocations", allocated_ns[position], min(allocated_ns[position], measured))
-            other = predicted + otherwise[position] - self._otherwise_unchanged_ns[position]
-            turns = max(abs(other - predicted), ahead_ns) > MODEL_ERROR * predicted
-            busy = self._busy_ns[position] if is_same_work else 0  # what is shown to overlap does
-            found.reach("wakers", steps=self._is_waker_open)
-            is_sooner = self._removed(steps) in self._begins_sooner
-            found.reach("order", max(other, busy), min(other, measured), steps=turns or is_sooner)
-            if self._shares_room:  # more overlap than was measured may not be possible, and by what rule is not known
-                is_less = abs(measured - predicted) > LEAST_BOUND * measured
-                found.reach("room", predicted, min(busy, measured), steps=is_less and not self.graph.takes_turns)
-            if leaves_input:
-                held_ns = int(max(measured - found.range.high_ns, 0) * self.open.held_up[position])
-                found.reach(OUTSIDE, predicted, found.range.high_ns + held_ns)
-            if shared_ns is not None:  # its work's time holds turns, too
-                least = predicted if is_of_kernels else predicted - shared_ns
-                found.reach("shared", least, predicted, steps=changed_ns[position] > LEAST_BOUND * measured)
-            high = found.range.high_ns
-            dropped_ns = int(max(measured - high, 0) * min(CHANCE * self._dropped, 1.0))
-            found.reach("contradictions", predicted, high + dropped_ns)
-            error = round(min(MODEL_ERROR * predicted + loading, changed_ns[position]))
-            less = error if is_of_kernels or shared_ns is None else 0  # else kernels had a share, too: it is open
-            found.reach("model", found.range.low_ns - less, found.range.high_ns + error)
-            ranges.append(found.range)
-        return ranges
+        asked = _RangeQuestion(
+            costs=costs,
+            is_of_kernels=all(_is_of_kernels(step.change) for step in steps),
+            may_go_with_it=any(isinstance(step.change, Faster) or _is_of_kernels(step.change) for step in steps),
+            leaves_input=leaves_input,
+            is_sooner=self._removed(steps) in self._begins_sooner,
+            open_ns=open_ns,
+            explained_ns=explained_ns,
+            fed_ns=fed_ns,
+            allocated_ns=allocated_ns,
+            otherwise_ns=self._otherwise_ns(costs),
+            ahead_ns=run_ahead_ns(self.graph, costs),
+            loading_ns=loading,
+            changed_ns=self._changed_ns(costs, most_ns),
+        )
+        return [self._range(asked, position, predicted) for position, predicted in enumerate(predicted_ns)]
+
+    def _range(self, asked: _RangeQuestion, position: int, predicted: int) -> OpenRange:
+        """That of one device's window."""
+        measured, floor = self.measured_ns[position], self._floor_ns(asked.costs.duration_ns, position)
+        shared_ns, changed_ns = self._shared_ns(position, predicted), asked.changed_ns[position]
+        is_of_kernels = asked.is_of_kernels
+        least_ns = 0 if shared_ns is not None and not is_of_kernels else min(predicted, floor)
+        found = _Widening(predicted, (least_ns, max(measured, predicted)), min(predicted, floor))
+        gone_ns = self._gone_ns(asked, position, predicted)
+        most_ns = predicted if asked.may_go_with_it else gone_ns
+        found.reach("unexplained", gone_ns, most_ns, where=self._open_places(position))
+        found.reach("makers", predicted, asked.fed_ns[position])
+        found.reach("allocations", asked.allocated_ns[position], min(asked.allocated_ns[position], measured))
+        self._reach_order(found, asked, position, predicted)
+        if asked.leaves_input:
+            held_ns = int(max(measured - found.range.high_ns, 0) * self.open.held_up[position])
+            found.reach(OUTSIDE, predicted, found.range.high_ns + held_ns)
+        if shared_ns is not None:  # its work's time holds turns, too
+            least = predicted if is_of_kernels else predicted - shared_ns
+            found.reach("shared", least, predicted, steps=changed_ns > LEAST_BOUND * measured)
+        high = found.range.high_ns
+        dropped_ns = int(max(measured - high, 0) * min(CHANCE * self._dropped, 1.0))
+        found.reach("contradictions", predicted, high + dropped_ns)
+        error = round(min(MODEL_ERROR * predicted + asked.loading_ns, changed_ns))
+        less = error if is_of_kernels or shared_ns is None else 0  # else kernels had a share, too: it is open
+        found.reach("model", found.range.low_ns - less, found.range.high_ns + error)
+        return found.range
+
+    def _gone_ns(self, asked: _RangeQuestion, position: int, predicted: int) -> int:
+        """The window, had what is open gone with the change."""
+        gone_ns = asked.open_ns[position]
+        if not asked.may_go_with_it:
+            # Taking away what is open shortens the trace itself; only what the change adds to that is its doing.
+            return gone_ns + self.measured_ns[position] - asked.explained_ns[position]
+        if asked.is_of_kernels:  # what has gone of the device's time, and its delays in proportion, is all there is
+            return min(max(gone_ns, self._without_kernels_ns(asked.costs, position)), predicted)
+        return gone_ns
+
+    def _reach_order(self, found: _Widening, asked: _RangeQuestion, position: int, predicted: int) -> None:
+        """In another order, with other threads to wake, and with as much overlap as there is room for."""
+        measured = self.measured_ns[position]
+        other = predicted + asked.otherwise_ns[position] - self._otherwise_unchanged_ns[position]
+        turns = max(abs(other - predicted), asked.ahead_ns) > MODEL_ERROR * predicted
+        is_same_work = asked.costs.column("duration_ns") is self.graph.costs.duration_ns
+        busy = self._busy_ns[position] if is_same_work else 0  # what is shown to overlap does
+        found.reach("wakers", steps=self._is_waker_open)
+        found.reach("order", max(other, busy), min(other, measured), steps=turns or asked.is_sooner)
+        if self._shares_room:  # more overlap than was measured may not be possible, and by what rule is not known
+            is_less = abs(measured - predicted) > LEAST_BOUND * measured
+            found.reach("room", predicted, min(busy, measured), steps=is_less and not self.graph.takes_turns)
 
     def _without_kernels_ns(self, costs: Costs, position: int) -> int:
         """A device's window, had everything gone that its kernels no longer take, and delays of ready work with it."""

@@ -285,24 +285,31 @@ def _built(kind: PlainKind, data: Any, where: str) -> Any:
     if kind.is_dataclass:
         return _built_dataclass(kind.bare, _checked(data, dict, where))
     if kind.origin is tuple:
-        items, inner = _checked(data, list, where), kind.arguments
-        if kind.is_series:
-            return tuple(_built(inner[0], item, where) for item in items)
-        if len(items) != len(inner):
-            raise ValueError(f"{where}: {len(inner)} values were expected, and there are {len(items)}")
-        return tuple(_built(one, item, where) for one, item in zip(inner, items, strict=True))
+        return _built_items(kind, _checked(data, list, where), where)
     if kind.origin is Mapping:
-        entries = _checked(data, dict, where)
-        if BY_CAUSE in kind.marks and (missing := [key for key in CAUSE_KEYS if key not in entries]):
-            raise ValueError(f"{where}: {missing[0]} is missing")
-        keys = CAUSE_KEYS if BY_CAUSE in kind.marks else entries
-        return {key: _built(kind.arguments[1], entries[key], where) for key in keys}
+        return _built_entries(kind, _checked(data, dict, where), where)
     if kind.bare is object:
         return data
     if kind.bare is float and isinstance(data, dict) and isinstance(data.get("number"), str):
         return float(data["number"])
     is_whole = kind.bare is float and type(data) is int  # stays as it was written
     return _bounded(kind, data if is_whole else _checked(data, kind.bare, where), where)
+
+
+def _built_items(kind: PlainKind, items: list[Any], where: str) -> tuple[Any, ...]:
+    inner = kind.arguments
+    if kind.is_series:
+        return tuple(_built(inner[0], item, where) for item in items)
+    if len(items) != len(inner):
+        raise ValueError(f"{where}: {len(inner)} values were expected, and there are {len(items)}")
+    return tuple(_built(one, item, where) for one, item in zip(inner, items, strict=True))
+
+
+def _built_entries(kind: PlainKind, entries: dict[str, Any], where: str) -> dict[str, Any]:
+    if BY_CAUSE in kind.marks and (missing := [key for key in CAUSE_KEYS if key not in entries]):
+        raise ValueError(f"{where}: {missing[0]} is missing")
+    keys = CAUSE_KEYS if BY_CAUSE in kind.marks else entries
+    return {key: _built(kind.arguments[1], entries[key], where) for key in keys}
 
 
 def _bounded(kind: PlainKind, value: Any, where: str) -> Any:

@@ -212,17 +212,13 @@ def _tracebacks(lines: Sequence[str]) -> Iterator[_Mark]:
         row = next((row for row in range(head + 1, end) if _begins_an_error(lines[row])), None)
         if row is None:  # cut
             continue
-        words, name = lines[row], (_EXCEPTION.match(lines[row]) or ["", ""])[1]
+        name = (_EXCEPTION.match(lines[row]) or ["", ""])[1]
         if name == "SystemExit":
             continue
-        if _NESTED.match(words):
-            inner = [line for line in lines[row + 1 : end] if _EXCEPTION.match(line) and "Error" in line.split(":")[0]]
-            words = inner[-1] if inner else words
+        words = _innermost(lines[row], lines[row + 1 : end])
         frames = _frames(lines[head:end])
-        first = _FUNCTION.match(lines[head + 1])
-        is_caught = bool(first and not _OUTERMOST.match(first[1])) or firsts[lines[head + 1]] > 1
-        is_caught &= not any(map(_CUT_BY_HYDRA.match, lines[:head]))
         own = [frame for frame in frames if is_user_python(frame[0]) and not _LIBRARY_PLACE.search(frame[0])]
+        is_caught = _may_be_caught(lines, head, firsts[lines[head + 1]])
         yield _Mark(
             _Weight.LAUNCHER if _OF_LAUNCHER.search(name) else _Weight.ERROR,
             head,
@@ -232,6 +228,22 @@ def _tracebacks(lines: Sequence[str]) -> Iterator[_Mark]:
             INTERRUPTED if _STOPPED.search(name) else UNCLEAR if is_caught else FAILED,
             (*(line for frame in own[-2:] for line in frame[2]), words),
         )
+
+
+def _innermost(words: str, after: Sequence[str]) -> str:
+    """The error that another process raised, where this one only tells of it."""
+    if not _NESTED.match(words):
+        return words
+    inner = [line for line in after if _EXCEPTION.match(line) and "Error" in line.split(":")[0]]
+    return inner[-1] if inner else words
+
+
+def _may_be_caught(lines: Sequence[str], head: int, times: int) -> bool:
+    """Whether the program may have gone on: a traceback that does not begin at its outermost frame, or stands there
+    several ``times``."""
+    first = _FUNCTION.match(lines[head + 1])
+    is_inner = bool(first and not _OUTERMOST.match(first[1]))
+    return (is_inner or times > 1) and not any(map(_CUT_BY_HYDRA.match, lines[:head]))
 
 
 def _begins_an_error(line: str) -> bool:

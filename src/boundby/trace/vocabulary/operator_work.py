@@ -222,20 +222,24 @@ def work_of(name: str, sizes: str, types: str, values: str) -> LeastWork | None:
     return LeastWork(flops, moved_bytes, name in _MATMULS, precision)
 
 
-def _light_work(name: str, call: _Call) -> tuple[int, int] | None:
-    """Operations and bytes of what moves data once."""
-    tensors = [
+def _tensors_of(call: _Call) -> list[tuple[int, int | None]]:
+    """How many elements each has, and how many bytes each of these."""
+    return [
         (_product(size), call.bytes_at(place))
         for place, of_place in enumerate(call.sizes)
         for size in of_place
         if size or (place < len(call.types) and call.types[place] in _BYTES_OF)
     ]
-    if not tensors:
+
+
+def _light_work(name: str, call: _Call) -> tuple[int, int] | None:
+    """Operations and bytes of what moves data once."""
+    tensors = _tensors_of(call)
+    has_unknown = any(size is None for _, size in tensors)
+    if not tensors or (has_unknown and not (_FOREACH.match(name) or name == "aten::cat")):
         return None
     largest, each = max(tensors, key=lambda one: one[0])
     moved = sum(count * (size or 4) for count, size in tensors)
-    if any(size is None for _, size in tensors) and not (_FOREACH.match(name) or name == "aten::cat"):
-        return None
     if _ELEMENTWISE.match(name):
         in_place = name.endswith("_")
         return largest, moved if in_place and len(tensors) > 1 else moved + largest * (each or 0)
