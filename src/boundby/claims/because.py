@@ -89,6 +89,13 @@ def _host_limit(case: BoundCase, decision: Decision) -> str:
     return f"; with an infinitely fast GPU it would still take {rest} of the time"
 
 
+def _drain(case: BoundCase, count: float, number: str) -> str:
+    """Subject and verb, of so many host syncs in each instance."""
+    if count < 1:
+        return f"{case.sync.count:,} host syncs in {case.instances:,} instances drain"
+    return f"1 host sync{_per(case)} drains" if count == 1 else f"{number} host syncs{_per(case)} drain"
+
+
 def _sync(case: BoundCase, decision: Decision) -> str:
     saved = decision.savings[0].saving_ns if decision.savings else 0
     is_lead_lost = case.time[Cause.SYNC] < LEAD_LOST * saved
@@ -100,9 +107,7 @@ def _sync(case: BoundCase, decision: Decision) -> str:
     count = case.sync.count / max(case.instances, 1)
     number = f"{count:,.0f}" if count >= MANY else f"{count:.3g}"
     if case.sync.count and is_lead_lost:
-        of_all = f"{case.sync.count:,} host syncs in {case.instances:,} instances drain"
-        drain = f"1 host sync{_per(case)} drains" if count == 1 else f"{number} host syncs{_per(case)} drain"
-        drain = of_all if count < 1 else drain
+        drain = _drain(case, count, number)
         return f"{drain} the launch queue, and the GPU idles until new work arrives; {_busy(case)}"
     waits, them = ("1 sync waits", "it") if count == 1 else (f"{number} syncs wait", "them")
     return f"{waits}, and the GPU idles {_each(case, Cause.SYNC)} because of {them}; {_busy(case)}"

@@ -207,7 +207,12 @@ def decide(case: BoundCase) -> Decision:
     is_busy = any(case.time[cause] for cause in BUSY_CAUSES)
     if is_saturated(case.time, case.replayed) if case.is_saturated is None else case.is_saturated and is_busy:
         return _decide_saturated(case, savings)
-    savings = _shown(case, savings)
+    return _decide_idle(case, _shown(case, savings))
+
+
+def _decide_idle(case: BoundCase, savings: tuple[Saving, ...]) -> Decision:
+    """Of what is not busy all the time."""
+    window = case.window_ns
     if not savings or savings[0].saving_ns < LEAST_SAVING * window:
         if case.is_part and case.share(Cause.HOST_BLOCKED) >= MOSTLY_FIXED:  # it sleeps for what lies elsewhere
             return Decision(Cause.HOST_BLOCKED.key, savings)
@@ -276,19 +281,7 @@ def as_accounted(case: BoundCase) -> BoundCase:
     than all of its idle time and all of the device's work, which it might hide behind."""
     if case.replayed is None or case.is_part:
         return case
-    decision, by_account = decide(case), decide(replace(case, replayed=None, following=None))
-    named = decision.mixed_of or (decision.bound,)
-    most = max(_HOST_IDLE, key=lambda cause: case.time[cause])
-    why = None
-    works_for_it = most == Cause.HOST_BLOCKED and Cause.CPU.key in named
-    if decision.bound != most.key and case.share(most) > MOST_OF_IT and not works_for_it:
-        why = (
-            f"removing {CAUSE_INFO[most.key].label} saves far less there than the {percent(case.share(most))} it takes"
-        )
-    elif decision.bound in _HOST_KEYS and decision.bound != by_account.bound:
-        most_ns = shown_most_ns(case, Cause[decision.bound.upper()])
-        if decision.savings[0].saving_ns > most_ns + IDLE_WORTH * case.window_ns:
-            why = f"removing {CAUSE_INFO[decision.bound].label} would save more time than the trace shows of it"
+    why = _contradiction(case, decide(case), decide(replace(case, replayed=None, following=None)))
     if why is None:
         return case
     return replace(
@@ -298,6 +291,21 @@ def as_accounted(case: BoundCase) -> BoundCase:
         replay=replace(case.replay, delayed=None, predicted={}, unreliable=why),
         missing=replace(case.missing, filled=None),
     )
+
+
+def _contradiction(case: BoundCase, decision: Decision, by_account: Decision) -> str | None:
+    """What the account holds against a decision by the replay."""
+    most = max(_HOST_IDLE, key=lambda cause: case.time[cause])
+    works_for_it = most == Cause.HOST_BLOCKED and Cause.CPU.key in (decision.mixed_of or (decision.bound,))
+    if decision.bound != most.key and case.share(most) > MOST_OF_IT and not works_for_it:
+        return (
+            f"removing {CAUSE_INFO[most.key].label} saves far less there than the {percent(case.share(most))} it takes"
+        )
+    if decision.bound in _HOST_KEYS and decision.bound != by_account.bound:
+        most_ns = shown_most_ns(case, Cause[decision.bound.upper()])
+        if decision.savings[0].saving_ns > most_ns + IDLE_WORTH * case.window_ns:
+            return f"removing {CAUSE_INFO[decision.bound].label} would save more time than the trace shows of it"
+    return None
 
 
 def host_together_ns(case: BoundCase, decision: Decision) -> int | None:

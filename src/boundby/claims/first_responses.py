@@ -57,19 +57,25 @@ def responses(subject: Subject) -> tuple[tuple[Card, ...], tuple[FirstResponse, 
     verdict, is_part = subject.part.verdict, subject.is_part
     bounds = verdict.mixed_of if verdict.bound == "mixed" and verdict.mixed_of else (verdict.bound,)
     known = [bound for bound in bounds if bound in patterns.KEYS]
-    if known:
-        told = _of_patterns(subject, known)
-        told = told if is_part else _with_best_finding(subject, told, known)
-        made = tuple(_response(subject, *one) for one in _others_first(told))
-        made = (_see_into_graphs(subject), *made) if subject.is_in_graphs and not is_part else made
-    else:
-        made = tuple(_without_pattern(subject)) if verdict.bound == "unknown" else ()
+    made = tuple(_of_bounds(subject, known))
     notes = () if is_part else (*_harmless_waits(subject), *_mistimed(subject))
     part, is_of_host = subject.part, not subject.context.timeline.devices
     if isinstance(part, RegionReport) and is_of_host:
         return tuple(card_of_host(bound, part) for bound in known), made
     cards = tuple(replace(card(bound, part), lookalikes=lookalikes.of(bound, part)) for bound in known)
     return (replace(cards[0], notes=notes), *cards[1:]) if cards else (), made
+
+
+def _of_bounds(subject: Subject, known: Sequence[str]) -> Iterable[FirstResponse]:
+    """First responses of the patterns of a verdict, or of one that names none."""
+    if not known:
+        yield from _without_pattern(subject) if subject.part.verdict.bound == "unknown" else ()
+        return
+    told = _of_patterns(subject, known)
+    if not subject.is_part:
+        told = _with_best_finding(subject, told, known)
+        yield from [_see_into_graphs(subject)] if subject.is_in_graphs else []
+    yield from [_response(subject, *one) for one in _others_first(told)]
 
 
 def _of_patterns(subject: Subject, bounds: Sequence[str]) -> list[Answer]:

@@ -287,6 +287,11 @@ def _captures(before: Report, after: Report) -> Iterator[Doubt]:
         if any(key in _DECIDES for key in only):
             cost = "idle time is told apart by other evidence, so causes can trade places"
         yield Doubt("capture", f"Captured only {when}: {', '.join(_KINDS[key] for key in only)}; {cost}.")
+    yield from _profilers(before, after)
+
+
+def _profilers(before: Report, after: Report) -> Iterator[Doubt]:
+    """Who recorded the two, where it was not the same."""
     old, new = before.trace.nsys_version, after.trace.nsys_version
     if before.trace.source != after.trace.source and PYTORCH in (before.trace.source, after.trace.source):
         first, then = ("torch.profiler" if one.trace.source == PYTORCH else "nsys" for one in (before, after))
@@ -441,16 +446,19 @@ def compare(before: Report, after: Report, *, steps: str | None = None) -> Compa
     )
 
 
+def _is_called(part: TreePart, glob: str) -> bool:
+    path = "/".join(part.path)
+    names = (path, part.label)
+    return bool(part.path) and (glob in names or any(fnmatchcase(name, glob) for name in names))
+
+
 def _step_pair(matches: Sequence[RegionMatch], glob: str | None) -> tuple[TreePart, TreePart] | None:
     pairs = [(item.before, item.after) for item in matches if item.before is not None and item.after is not None]
     if glob is not None:
-        for one, other in pairs:
-            path = "/".join(other.path)
-            if other.path and (
-                glob in (path, other.label) or fnmatchcase(path, glob) or fnmatchcase(other.label, glob)
-            ):
-                return one, other
-        raise SelectionError(f"No region that both reports have matches {glob!r}.", "Choose another with --steps.")
+        chosen = next((pair for pair in pairs if _is_called(pair[1], glob)), None)
+        if chosen is None:
+            raise SelectionError(f"No region that both reports have matches {glob!r}.", "Choose another with --steps.")
+        return chosen
     partner = {id(other): one for one, other in pairs}
     # What repeats before must be matched; how often it repeats after is free.
     whole = next((other for _, other in pairs if not other.path), TreePart((), ""))

@@ -244,11 +244,17 @@ def _refuse(limit: Limit, report: Report, comparison: Comparison | None, steps: 
         raise LimitError(
             f"{limit.text!r}: {limit.quantity} needs two runs.", "Use: boundby compare BEFORE AFTER --budget FILE"
         )
-    named = [region for region in report.regions if region.path and _matches(region.path, STEP)]
-    is_of_step = limit.quantity.endswith("per_step") if limit.scope is None else limit.scope == STEP and not named
-    if is_of_step and steps is None and not limit.optional and (likely := _likely_steps(report)):
+    is_guessed = steps is None and not limit.optional and _is_of_step(limit, report)
+    if is_guessed and (likely := _likely_steps(report)):
         hint = f"Name it with --steps; candidates: {', '.join(likely)}."
         raise LimitError(f"{limit.text!r}: no region is plainly the program's step.", hint)
+
+
+def _is_of_step(limit: Limit, report: Report) -> bool:
+    """Whether the limit is of the program's step, and no region has that name."""
+    if limit.scope is None:
+        return limit.quantity.endswith("per_step")
+    return limit.scope == STEP and not any(region.path and _matches(region.path, STEP) for region in report.regions)
 
 
 def _of_whole(limit: Limit, report: Report, comparison: Comparison | None, steps: RegionReport | None) -> LimitResult:

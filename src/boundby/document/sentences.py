@@ -31,7 +31,7 @@ from boundby.results.report import (
     Verdict,
     WhatIf,
 )
-from boundby.trace.facts import PYTORCH, ProgramEnd, UnreadTable
+from boundby.trace.facts import PYTORCH, Captured, ProgramEnd, UnreadTable
 from boundby.trace.vocabulary.last_words import INTERRUPTED, UNCLEAR
 
 IN_RANGES = NEARLY_ALL  # of the host's time: ranges that cover less of it are told to do so
@@ -775,17 +775,7 @@ def _rows(table: UnreadTable) -> str:
 
 def _not_in_nsys_report(report: Report) -> Iterator[NotCaptured]:
     captured, why = report.trace.captured, report.trace.not_recorded
-    cuda, is_seen = why.get("cuda", ""), captured.kernels or captured.cuda_api
-    if not captured.kernels and captured.cuda_graphs:
-        cost = "what runs inside a graph: each launch counts as one piece of compute"
-        yield NotCaptured("kernels in CUDA graphs", cost, "--cuda-graph-trace=node", why.get("cuda_graphs", ""))
-    elif not is_seen:
-        yield NotCaptured("CUDA", "anything about the GPU: the account is the host's", "-t cuda", cuda)
-    elif not captured.kernels:
-        yield NotCaptured("kernels", "what the GPU computed, and when", "-t cuda", "traced, none recorded" * bool(cuda))
-    elif not captured.cuda_api:
-        cost = "what the host did while the GPU was idle"
-        yield NotCaptured("CUDA API calls", cost, "-t cuda", "traced, none recorded" * bool(cuda))
+    yield from _not_of_cuda(captured, why)
     if not captured.nvtx:
         cost, flag = "which part of the program the time belongs to", "-t nvtx (and annotate)"
         yield NotCaptured("NVTX ranges", cost, flag, why.get("nvtx", ""))
@@ -798,6 +788,20 @@ def _not_in_nsys_report(report: Report) -> Iterator[NotCaptured]:
     if report.devices and not captured.gpu_metrics:
         cost, flag = "how well running kernels fill the GPU", f"{_metrics_option(report.trace.nsys_version)}=all"
         yield NotCaptured("GPU metrics", cost, flag, why.get("gpu_metrics", ""))
+
+
+def _not_of_cuda(captured: Captured, why: Mapping[str, str]) -> Iterator[NotCaptured]:
+    cuda, is_seen = why.get("cuda", ""), captured.kernels or captured.cuda_api
+    if not captured.kernels and captured.cuda_graphs:
+        cost = "what runs inside a graph: each launch counts as one piece of compute"
+        yield NotCaptured("kernels in CUDA graphs", cost, "--cuda-graph-trace=node", why.get("cuda_graphs", ""))
+    elif not is_seen:
+        yield NotCaptured("CUDA", "anything about the GPU: the account is the host's", "-t cuda", cuda)
+    elif not captured.kernels:
+        yield NotCaptured("kernels", "what the GPU computed, and when", "-t cuda", "traced, none recorded" * bool(cuda))
+    elif not captured.cuda_api:
+        cost = "what the host did while the GPU was idle"
+        yield NotCaptured("CUDA API calls", cost, "-t cuda", "traced, none recorded" * bool(cuda))
 
 
 def _not_in_pytorch_trace(report: Report) -> Iterator[NotCaptured]:

@@ -207,13 +207,13 @@ def listed(names: Sequence[str], total: int) -> str:
     """``GPUs 0-2, 5``, ``All 8 GPUs``, ``3 threads``; ``16 of 64 GPUs`` where they are scattered."""
     if len(names) == 1:
         return names[0]
-    if len(names) == total == 2:
-        return "Both threads" if any(not name.startswith("GPU ") for name in names) else "Both GPUs"
-    every = "All " if len(names) == total else ""
-    if any(not name.startswith("GPU ") for name in names):
-        return f"{every}{len(names)} threads"
-    if every:
-        return f"All {total} GPUs"
+    noun = "threads" if any(not name.startswith("GPU ") for name in names) else "GPUs"
+    if len(names) == total:
+        return f"Both {noun}" if total == 2 else f"All {total} {noun}"
+    return f"{len(names)} threads" if noun == "threads" else _scattered(names, total)
+
+
+def _scattered(names: Sequence[str], total: int) -> str:
     runs: list[list[int]] = []
     for number in sorted(int(name.partition(" ")[2]) for name in names):
         if runs and number == runs[-1][-1] + 1:
@@ -320,16 +320,19 @@ def select(report: Report, min_share: float | None = None) -> Selection:
         threshold = sorted(weights, reverse=True)[MAX_ROWS - 1]
     shown = {place for place, weight in enumerate(weights) if weight >= threshold}
     root = next((region for region in report.regions if not region.path), None)
-    outside = None
-    if named and whole and root is not None:
-        share = sum(root.time_exclusive.values()) / whole
-        outside = Row(root, 0, NO_RANGE, share, root.time_exclusive, is_judged=False) if share >= threshold else None
+    outside = _outside(root, whole) if named and whole and root is not None else None
     return Selection(
         rows=_tree(named, shown),
         left_out=len(named) - len(shown),
         min_share=threshold,
-        outside=outside if outside and outside.share > 0 else None,
+        outside=outside if outside and outside.share >= threshold and outside.share > 0 else None,
     )
+
+
+def _outside(root: RegionReport, whole_ns: int) -> Row:
+    """What no range holds."""
+    share = sum(root.time_exclusive.values()) / whole_ns
+    return Row(root, 0, NO_RANGE, share, root.time_exclusive, is_judged=False)
 
 
 def tops(report: Report) -> tuple[tuple[Top, ...], tuple[Top, ...]]:

@@ -9,7 +9,7 @@ that was recorded of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -162,13 +162,7 @@ def _function(stacks: Backtraces, stack: int, level: str) -> tuple[str, str]:
     if not frames:
         return UNKNOWN, ""
     if level == "python":
-        frames = [frame for frame in frames if not is_boundby(stacks.module(frame))]
-        if not frames:
-            return UNKNOWN, ""
-        own = next((place for place, frame in enumerate(frames) if is_user_python(stacks.module(frame))), 0)
-        engine = next((told for frame in frames[:own] if (told := engine_of(stacks.module(frame)))), "")
-        frame = frames[own]
-        return engine or stacks.symbol(frame), f"{stacks.module(frame)}:{int(stacks.frames.line[frame])}"
+        return _python_function(stacks, [frame for frame in frames if not is_boundby(stacks.module(frame))])
     if level == "leaf":
         return _named(stacks, frames[0])
     for frame in frames:
@@ -178,6 +172,16 @@ def _function(stacks: Backtraces, stack: int, level: str) -> tuple[str, str]:
         if not is_plumbing(symbol, module):
             return _named(stacks, frame)
     return _named(stacks, frames[0])
+
+
+def _python_function(stacks: Backtraces, frames: Sequence[int]) -> tuple[str, str]:
+    """The same of Python frames: the user's own line, by the name of the engine that it is in."""
+    if not frames:
+        return UNKNOWN, ""
+    own = next((place for place, frame in enumerate(frames) if is_user_python(stacks.module(frame))), 0)
+    engine = next((told for frame in frames[:own] if (told := engine_of(stacks.module(frame)))), "")
+    frame = frames[own]
+    return engine or stacks.symbol(frame), f"{stacks.module(frame)}:{int(stacks.frames.line[frame])}"
 
 
 def _named(stacks: Backtraces, frame: int) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 
 import numpy as np
@@ -438,9 +438,25 @@ def wait_chain(context: RuleContext) -> WaitChain:
     if whole < COSTS * context.longest_window_ns:  # none costs anything: the largest may be worth saying so
         harmless = [name for name in largest if held[name] >= STANDS * context.longest_window_ns]
         return WaitChain((), whole, tuple(_harmless(context, name, kinds[name]) for name in harmless))
+    links, alone = _links(context, kinds, held, whole)
+    largest = [name for name in largest if name not in {link.name for link in links}]
+    harmless = [
+        name
+        for name in largest
+        if held[name] >= STANDS * context.longest_window_ns and alone[name] < COSTS * context.longest_window_ns
+    ]
+    return WaitChain(tuple(links), whole, tuple(_harmless(context, name, kinds[name]) for name in harmless))
+
+
+def _links(
+    context: RuleContext, kinds: Mapping[str, Rows], held: Mapping[str, int], whole: int
+) -> tuple[list[Link], dict[str, int]]:
+    """One kind of wait after the other, each time the one that saves most, until little of what all cost is left; and
+    what each alone would save."""
     links: list[Link] = []
     gone: list[Rows] = []
     alone: dict[str, int] = {}
+    largest = list(kinds)
     while largest and len(links) < MOST_LINKS and (not links or links[-1].saved_ns < MOST_OF * whole):
         saved = dict(zip(largest, _saved(context, [[*gone, kinds[name]] for name in largest]), strict=True))
         alone = alone or saved
@@ -448,12 +464,7 @@ def wait_chain(context: RuleContext) -> WaitChain:
         links.append(Link(best, len(kinds[best]), held[best], saved[best]))
         gone.append(kinds[best])
         largest.remove(best)
-    harmless = [
-        name
-        for name in largest
-        if held[name] >= STANDS * context.longest_window_ns and alone[name] < COSTS * context.longest_window_ns
-    ]
-    return WaitChain(tuple(links), whole, tuple(_harmless(context, name, kinds[name]) for name in harmless))
+    return links, alone
 
 
 def _harmless(context: RuleContext, name: str, rows: Rows) -> Link:

@@ -137,8 +137,7 @@ def _busy(part: str, paces: Paces, found: FoundParts, report: Report | None) -> 
         fetched = [block.fetch_ns / each for block in paces.base if block.fetch_ns is not None]
         return statistics.median(fetched) if fetched else None
     if part == DEVICE:
-        share = None if report is None or not report.devices else report.devices[0].gpu_utilization
-        return None if share is None else share * paces.step_ns
+        return report.devices[0].gpu_utilization * paces.step_ns if report and report.devices else None
     if found.device or (found.feed is not None and found.feed.kind == "thread"):
         return None  # the host waits for those, too, where nobody sees it
     own = [block.pace_ns - block.wait_ns - block.core_wait_ns[HOST] for block in paces.base]

@@ -474,16 +474,12 @@ def _verdict(
     own = {key: sum(rank.own[key] for rank in ranks) for key in CAUSE_KEYS}
     whole = max(sum(rank.window_ns - rank.start_wait_ns for rank in ranks), 1)
     if balance >= IMBALANCE_SHARE * length:
-        first = diagnosis.culprits[0] if diagnosis.culprits else None
-        turns = max((one.saving_ns for one in diagnosis.chance), default=0)
-        who = "ranks take turns at being late" if diagnosis.chance else _waited_for(ranks, summaries)
-        if first is not None and first.saving_ns >= turns:
-            who = _who(first, summaries)
-        if first is None and not diagnosis.chance:
+        waits = sum(rank.wait_ns for rank in ranks) / whole
+        who = _held_up_by(ranks, diagnosis, summaries)
+        because = f"{who}; {units.percent(waits)} of all ranks' time is waiting for others"
+        if not diagnosis.culprits and not diagnosis.chance:
             reasons = [*reasons, "no rank differs from the others in the same way in each step"]
             confidence = "medium" if confidence == "high" else "low"
-        waits = sum(rank.wait_ns for rank in ranks) / whole
-        because = f"{who}; {units.percent(waits)} of all ranks' time is waiting for others"
         return _told("imbalance", confidence, because, reasons, balance)
     savings = {key: length - what_if.get(f"without {key}", length) for key in CAUSE_KEYS if key in _REMOVABLE}
     savings["gpu_comm"] = transfer
@@ -494,6 +490,14 @@ def _verdict(
         told = f"transfers that nothing hides take {share}"
     because = f"{told}, and balance would save {units.percent(even / length, 1)}"
     return _told(bound, confidence, because, reasons, savings[bound])
+
+
+def _held_up_by(ranks: Sequence[RankReport], diagnosis: Diagnosis, summaries: Sequence[RankSummary]) -> str:
+    """Who others wait for most."""
+    turns = max((one.saving_ns for one in diagnosis.chance), default=0)
+    if diagnosis.culprits and diagnosis.culprits[0].saving_ns >= turns:
+        return _who(diagnosis.culprits[0], summaries)
+    return "ranks take turns at being late" if diagnosis.chance else _waited_for(ranks, summaries)
 
 
 def _confidence(

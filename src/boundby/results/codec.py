@@ -290,6 +290,10 @@ def _built(kind: PlainKind, data: Any, where: str) -> Any:
         return _built_entries(kind, _checked(data, dict, where), where)
     if kind.bare is object:
         return data
+    return _built_scalar(kind, data, where)
+
+
+def _built_scalar(kind: PlainKind, data: Any, where: str) -> Any:
     if kind.bare is float and isinstance(data, dict) and isinstance(data.get("number"), str):
         return float(data["number"])
     is_whole = kind.bare is float and type(data) is int  # stays as it was written

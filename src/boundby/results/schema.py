@@ -122,6 +122,10 @@ def _schema_of(kind: PlainKind, shared: dict[str, Json]) -> Json:
         if kind.arguments[1].bare is not object:
             found["additionalProperties"] = _schema_of(kind.arguments[1], shared)
         return found
+    return _scalar(kind)
+
+
+def _scalar(kind: PlainKind) -> Json:
     found = _type(_SCALARS[kind.bare], kind)
     if choice := kind.mark(OneOf):
         found["enum"] = [*choice.values, *([None] if kind.is_optional else [])]

@@ -61,13 +61,8 @@ def find(
             findings += new
             spoken |= {rule.group for finding in new if finding.severity != "note" and is_worth(context, finding)}
             checked += 1
-        except OutOfBoundsError as error:
-            reason = f"{error.because}: look at a part, with --window"
-            not_checked.append(NotChecked(rule.id, reason, could_matter=_could_matter(context, rule)))
-        except CannotCheckError as error:
-            not_checked.append(NotChecked(rule.id, str(error), could_matter=_could_matter(context, rule)))
         except (Exception, SystemExit) as error:  # a rule of another package may try to end the program
-            not_checked.append(NotChecked(rule.id, failure(error), could_matter=_could_matter(context, rule)))
+            not_checked.append(NotChecked(rule.id, _why_not(error), could_matter=_could_matter(context, rule)))
     worth_telling = [finding for finding in findings if finding.severity == "note" or is_worth(context, finding)]
     return Findings(_named(sorted(_folded(worth_telling), key=rank)), tuple(not_checked), checked)
 
@@ -116,6 +111,13 @@ def _could_matter(context: RuleContext, rule: Rule) -> bool:
     return not causes or sum(context.time_ns(cause) for cause in causes) >= WORTH_SHARE * context.window_ns
 
 
+def _why_not(error: BaseException) -> str:
+    """Why a rule could not check."""
+    if isinstance(error, OutOfBoundsError):
+        return f"{error.because}: look at a part, with --window"
+    return str(error) if isinstance(error, CannotCheckError) else failure(error)
+
+
 def failure(error: BaseException) -> str:
     """``the rule failed: KeyError: 'x' (rules/my_rule.py, line 12)``: one line, for whoever wrote the rule."""
     frames = traceback.extract_tb(error.__traceback__)
@@ -129,29 +131,16 @@ def one_line(error: BaseException) -> str:
 
 
 def _finding(context: RuleContext, rule: Rule, match: Match) -> Finding:
-    saving, severity = match.saving_ns, match.severity
-    evidence = dict(match.evidence)
+    evidence, title, saving, asked = dict(match.evidence), match.title, match.saving_ns, match.severity
     if saving is not None:
-        low, high = sorted(max(int(value), 0) for value in saving)
-        most = context.longest_window_ns if match.cost_ns is None else min(match.cost_ns, context.longest_window_ns)
-        saving = (min(low, most), min(high, most))
         evidence["saving_by"] = "replay" if context.is_replayed else "account"
-    title = match.title
-    if saving is not None and rule.group in BEHIND_INPUT and (behind := behind_input(context)):
-        title, saving = f"{title}{behind}", (0, saving[1])
-    if saving is not None and (pace := external_pace(context)) is not None:
-        title = f"{title} (less of it saves nothing: work arrives every {duration(pace.period_ns)})"
-        saving, severity = None, "note"
-    if severity is None:
-        severity = severity_of(saving, context.longest_window_ns)
-        # A share of the account is less sure than a replay.
-        if severity == "high" and (match.is_unsure or not context.is_replayed):
-            severity = "medium"
-    # Whatever a rule thinks of its remedy: what may save a tenth of the window is not low.
-    if severity == "low" and saving is not None and saving[1] >= HIGH_SHARE * context.longest_window_ns:
-        severity = "medium"
-    if severity not in SEVERITIES:
-        raise ValueError(f"{severity!r} is not a severity")
+        saving = _within_cost(context, match, saving)
+        if rule.group in BEHIND_INPUT and (behind := behind_input(context)):
+            title, saving = f"{title}{behind}", (0, saving[1])
+        if (pace := external_pace(context)) is not None:
+            title = f"{title} (less of it saves nothing: work arrives every {duration(pace.period_ns)})"
+            saving, asked = None, "note"
+    severity = _severity(context, match, saving, asked)
     row = remedies.by_key()[match.remedy] if match.remedy else remedies.of_rule(rule.id)
     facts = {**remedies.common_facts(context.trace, is_python=context.program.is_python), **match.facts}
     examples = sorted(match.examples, key=lambda item: (-item.duration_ns, item.start_ns, item.what))[:MOST_EXAMPLES]
@@ -172,6 +161,27 @@ def _finding(context: RuleContext, rule: Rule, match: Match) -> Finding:
         code=match.code or (row.code(context.program, facts, is_of_amd=context.trace.is_of_amd) if row else ""),
         where=match.where,
     )
+
+
+def _within_cost(context: RuleContext, match: Match, saving: tuple[int, int]) -> tuple[int, int]:
+    """No more than what the match speaks of costs, in order."""
+    low, high = sorted(max(int(value), 0) for value in saving)
+    most = context.longest_window_ns if match.cost_ns is None else min(match.cost_ns, context.longest_window_ns)
+    return min(low, most), min(high, most)
+
+
+def _severity(context: RuleContext, match: Match, saving: tuple[int, int] | None, asked: str | None) -> str:
+    """As the rule says, else by the saving."""
+    severity = severity_of(saving, context.longest_window_ns) if asked is None else asked
+    # A share of the account is less sure than a replay.
+    if asked is None and severity == "high" and (match.is_unsure or not context.is_replayed):
+        severity = "medium"
+    # Whatever a rule thinks of its remedy: what may save a tenth of the window is not low.
+    if severity == "low" and saving is not None and saving[1] >= HIGH_SHARE * context.longest_window_ns:
+        severity = "medium"
+    if severity not in SEVERITIES:
+        raise ValueError(f"{severity!r} is not a severity")
+    return severity
 
 
 def _folded(findings: Iterable[Finding]) -> list[Finding]:

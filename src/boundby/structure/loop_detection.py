@@ -471,10 +471,9 @@ def _check(loop: DetectedLoop, clocks: Clocks, grams: Grams, support: int) -> _L
     few = len(loop) < LEAST_ITERATIONS or loop.launches < LEAST_LAUNCHES
     if few or loop.launches < LEAST_COVERAGE * grams.count:
         return None
-    alike = median(held) >= ALIKE_EACH and median(made) >= ALIKE_EACH
-    alike &= median(pairs_held) >= ALIKE and median(pairs_made) >= ALIKE
     each = ((pairs_held >= ALIKE_EACH) & (pairs_made >= ALIKE_EACH)).mean() >= MOST
-    if not (alike and each):
+    is_alike = min(median(held), median(made)) >= ALIKE_EACH and min(median(pairs_held), median(pairs_made)) >= ALIKE
+    if not (is_alike and each):
         return None
     return _Level(loop, clocks.spacing, support, _typical(loop, grams, 2))
 

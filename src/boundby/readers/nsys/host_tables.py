@@ -223,19 +223,25 @@ def read_events(database: Database, what: str, since_ns: int | None = None) -> R
     parts = [database.columns(table, ("start", "globalTid", *columns), only=only) for table in tables]
     raw = {column: joined([part[column] for part in parts]) for column in parts[0]}
     if what == RANGES:
-        is_range = raw[IS_RANGE[0]] != NvtxEvent.DOMAIN_CREATE
-        if is_range.all():
-            _DOMAINS[database] = {}  # none is created
-        else:
-            raw = {column: values[is_range] for column, values in raw.items()}
-        raw["row"] = np.arange(len(raw["start"]))
-        if since_ns is not None:
-            kept = (raw["end"] >= since_ns) | (raw["end"] == MISSING)
-            raw = {column: values[kept] for column, values in raw.items()}
+        raw = _only_ranges(database, raw, since_ns)
     if "eventClass" in raw:
         kept = raw["eventClass"] != _CUDA_BACKTRACE
         raw = raw if bool(kept.all()) else {column: values[kept] for column, values in raw.items()}
     return raw
+
+
+def _only_ranges(database: Database, raw: Raw, since_ns: int | None) -> Raw:
+    """Without the creations of domains, and each with its row."""
+    is_range = raw[IS_RANGE[0]] != NvtxEvent.DOMAIN_CREATE
+    if is_range.all():
+        _DOMAINS[database] = {}  # none is created
+    else:
+        raw = {column: values[is_range] for column, values in raw.items()}
+    raw["row"] = np.arange(len(raw["start"]))
+    if since_ns is None:
+        return raw
+    kept = (raw["end"] >= since_ns) | (raw["end"] == MISSING)
+    return {column: values[kept] for column, values in raw.items()}
 
 
 def api_calls(raw: Raw, indexes: Indexes) -> CallTable:

@@ -56,21 +56,8 @@ def match(
     """A finding on a place. ``does``: what the host does there; ``waiting_ns``: for so long of it the host could run
     and waits for a core, which another rule speaks of; ``removed_least``: the fraction of what the program
     would save without it that a change is sure to bring (None: it is a note, and saves nothing)."""
-    shared: dict[str, object] = {
-        "idle_ns": place.total_ns,
-        "count": place.times,
-        "share_of_window_fraction": round(share_of_window(context, place), 4),
-    }
     own = 1 - waiting_ns / max(place.total_ns, 1)
-    if waiting_ns:
-        shared["waits_for_a_core_ns"] = waiting_ns
-    if not context.timeline.devices:
-        threads = host_pieces(context).threads_of(place.rows)
-        shared["thread_ids"] = [context.trace.threads[thread].tid for thread in threads]
-    if asleep_fraction is not None:
-        shared["host_asleep_fraction"] = round(asleep_fraction, 3)
-    if place.parts:
-        shared["places"] = [f"{_name(context, part)}: {times(part)}" for part in place.parts]
+    shared = _of_place(context, place, waiting_ns, asleep_fraction)
     hottest: dict[str, object] = {"hottest_functions": [spot.label for spot in spots]} if spots else {}
     if spots and spots[0].symbol != PYTHON_CODE:
         hottest["hottest_function"] = spots[0].short_symbol
@@ -86,6 +73,25 @@ def match(
         cost_ns=None if removed_least is None else place.total_ns - waiting_ns,
         where=line_of_spots(context.trace, spots) or _line_after(context, place),
     )
+
+
+def _of_place(context: RuleContext, place: Place, waiting_ns: int, asleep_fraction: float | None) -> dict[str, object]:
+    """What is told of any place."""
+    shared: dict[str, object] = {
+        "idle_ns": place.total_ns,
+        "count": place.times,
+        "share_of_window_fraction": round(share_of_window(context, place), 4),
+    }
+    if waiting_ns:
+        shared["waits_for_a_core_ns"] = waiting_ns
+    if not context.timeline.devices:
+        threads = host_pieces(context).threads_of(place.rows)
+        shared["thread_ids"] = [context.trace.threads[thread].tid for thread in threads]
+    if asleep_fraction is not None:
+        shared["host_asleep_fraction"] = round(asleep_fraction, 3)
+    if place.parts:
+        shared["places"] = [f"{_name(context, part)}: {times(part)}" for part in place.parts]
+    return shared
 
 
 def _line_after(context: RuleContext, place: Place) -> CodeLine | None:
