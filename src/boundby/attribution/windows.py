@@ -99,18 +99,23 @@ def device_window(
         span = context.trace.span_ns
         low, high = min(low, span[0] + shift_ns), max(high, span[1])
     elif window.kind == "span":
-        first, last = context.trace.span_ns
-        if (window.low_ns or first) >= last or (window.high_ns is not None and window.high_ns <= first):
-            between = f"{duration(first)} to {duration(last)}"
-            raise SelectionError("The window lies outside the trace.", f"Choose a part of {between}.")
-        low = low if window.low_ns is None else window.low_ns + shift_ns
-        high = high if window.high_ns is None else window.high_ns + shift_ns
+        low, high = _span(window, context.trace.span_ns, shift_ns, low, high)
     elif window.kind == "nvtx":
         rows = matching_ranges(context.trace, context.ownership.regions, window.range_glob or "*")
         low, high = _hull(context, operations, rows)
     if window.skip_first:
         low = max(low, _after_first(window, context, operations))
     return (low, high) if low < high else None
+
+
+def _span(window: DeviceWindow, trace_ns: tuple[int, int], shift_ns: int, low: int, high: int) -> tuple[int, int]:
+    """The span that was asked for; an end that was not is that of the work."""
+    first, last = trace_ns
+    if (window.low_ns or first) >= last or (window.high_ns is not None and window.high_ns <= first):
+        between = f"{duration(first)} to {duration(last)}"
+        raise SelectionError("The window lies outside the trace.", f"Choose a part of {between}.")
+    low = low if window.low_ns is None else window.low_ns + shift_ns
+    return low, high if window.high_ns is None else window.high_ns + shift_ns
 
 
 def empty_window() -> SelectionError:

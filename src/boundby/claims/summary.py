@@ -9,7 +9,7 @@ from typing import TypedDict
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from boundby.attribution.account import ThreadAccount
@@ -130,11 +130,9 @@ def _device(
     replayed: Counterfactuals,
     predictor: Predictor | None,
 ) -> DeviceReport:
-    trace, span = timeline.trace, (device.low_ns, device.high_ns)
+    trace = timeline.trace
     count, kernels, copies, longest = _work_of(timeline, figures, device)
-    thread = launching_thread(timeline.calls, device)
-    cpu = logical_thread_cpu_time(timeline, thread, *span) if thread is not None else None
-    active = logical_thread_active(timeline, thread, *span).total if thread is not None else None
+    launching = _launching(timeline, device)
     processes = unique(device.operations.table.process)
     rows = calls_of(timeline, device)
     calls = figures_of_calls(timeline, rows)
@@ -149,30 +147,28 @@ def _device(
         tops=(longest, top_calls(timeline, calls_by_name(timeline, rows, np.zeros(calls.count, np.int64)))[ROOT]),
     )
     savings = None if replayed.unreliable else replayed.device.get(device.index)
-    told = _predictions(timeline, replayed, device) if savings else {}
-    knows_host = trace.is_told_by_frames or (thread is not None and timeline.host_state.evidence(thread).is_known)
+    by_cause, told = device.segments.by_cause(), _predictions(timeline, replayed, device) if savings else {}
     case = BoundCase(
-        time=_time(device.segments.by_cause()),
+        time=_time(by_cause),
         operations=count,
         api=activity["api"],
         sync=activity["sync"],
         memcpy=activity["memcpy"],
-        replayed=_shown(savings, device.segments.by_cause()),
+        replayed=_shown(savings, by_cause),
         following=replayed.following.get(device.index) if savings else None,
         costliest_wait_ns=int(device.gaps.sync_ns.max(initial=0)),
-        beside_ns=_beside_ns(activity, device.segments.by_cause()),
-        host=_host_of(timeline, figures, device, thread, active or 0),
-        records=_records_of(timeline, device, knows_host=knows_host),
+        beside_ns=_beside_ns(activity, by_cause),
+        host=_host_of(timeline, figures, device, launching),
+        records=_records_of(timeline, device, knows_host=launching.is_known),
         replay=_replay_of(replayed, device, told),
         missing=_missing_of(timeline, figures, device, replayed, activity),
     )
     verdict = judge(case)
 
-    part = partial(_part_of, case, thread)
+    part = partial(_part_of, case, launching.thread)
     of_parts = predictor if verdict.decided_by == "replay" and (savings or replayed.undelayed) else None
     steps = split(timeline, device)
-    utilization = cpu[0] / cpu[1] if cpu and cpu[1] else None
-    signs = Signs(case, activity["gaps"], utilization, staging(timeline, rows))
+    signs = Signs(case, activity["gaps"], launching.utilization, staging(timeline, rows))
     return DeviceReport(
         id=trace.gpus[device.index].id,
         name=trace.gpus[device.index].name,
@@ -183,8 +179,8 @@ def _device(
         shutdown_ns=max(trace.span_ns[1] - device.high_ns, 0),
         time=_by_key(case.time),
         queue_depth_max=kernels.queue_most,
-        cpu_utilization=utilization,
-        host_active_ns=active,
+        cpu_utilization=launching.utilization,
+        host_active_ns=launching.active_ns,
         verdict=verdict,
         checklist=checklist(signs, verdict.mixed_of or (verdict.bound,)),
         clock_shift_ns=device.shift.shift_ns,
@@ -203,6 +199,35 @@ def _device(
     )
 
 
+class _Launching(Struct, frozen=True):
+    """The thread that launches on a device, and what it did in the window; of none, nothing."""
+
+    thread: int | None = None
+    is_known: bool = False  # whether it was on a CPU or asleep
+    utilization: float | None = None
+    active_ns: int | None = None
+    spent_ns: Mapping[Cause, int] = field(default_factory=dict)
+    asleep_for_nobody_ns: int = 0
+    off_core_ns: int = 0
+
+
+def _launching(timeline: Timeline, device: DeviceTimeline) -> _Launching:
+    thread, by_frames = launching_thread(timeline.calls, device), timeline.trace.is_told_by_frames
+    if thread is None:
+        return _Launching(is_known=by_frames)
+    span = device.low_ns, device.high_ns
+    cpu = logical_thread_cpu_time(timeline, thread, *span)
+    return _Launching(
+        thread=thread,
+        is_known=by_frames or timeline.host_state.evidence(thread).is_known,
+        utilization=cpu[0] / cpu[1] if cpu and cpu[1] else None,
+        active_ns=logical_thread_active(timeline, thread, *span).total,
+        spent_ns=spent_within(timeline, thread, *span),
+        asleep_for_nobody_ns=asleep_for_nobody(timeline, thread, *span),
+        off_core_ns=preempted_within(timeline, thread, *span),
+    )
+
+
 def _work_of(
     timeline: Timeline, figures: Figures, device: DeviceTimeline
 ) -> tuple[int, KernelFigures, dict[str, Copies], tuple[Top, ...]]:
@@ -216,20 +241,16 @@ def _work_of(
     return len(chosen.region), kernel_figures(timeline, chosen), copies, longest
 
 
-def _host_of(timeline: Timeline, figures: Figures, device: DeviceTimeline, thread: int | None, active_ns: int) -> Host:
+def _host_of(timeline: Timeline, figures: Figures, device: DeviceTimeline, launching: _Launching) -> Host:
     """What the thread that launches on a device did."""
-    span = device.low_ns, device.high_ns
-    nobody_ns, off_core_ns = (
-        0 if thread is None else ask(timeline, thread, *span) for ask in (asleep_for_nobody, preempted_within)
-    )
     return Host(
-        active_ns=active_ns,
-        spent_ns={} if thread is None else spent_within(timeline, thread, *span),
-        off_core_ns=off_core_ns,
+        active_ns=launching.active_ns or 0,
+        spent_ns=launching.spent_ns,
+        off_core_ns=launching.off_core_ns,
         blocked_on=_by_size(figures.host.idle_on_ns, ROOT),
         waited_in=waited_in(timeline, device.segments),
         preempted_ns=int(preempted(timeline, device.segments).sum()),
-        asleep_for_nobody_ns=nobody_ns,
+        asleep_for_nobody_ns=launching.asleep_for_nobody_ns,
         unwoken_ns=int(unwoken(timeline, device.segments).sum()),
     )
 
@@ -711,39 +732,14 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
     host, tree, projected = figures.host, timeline.ownership.regions, figures.projected
     is_root = region == ROOT
     host_ns = timeline.total_ns if is_root else int(figures.host_spread.total[region])
-    activity = _activity(
-        figures.kernels,
+    activity, savings = _activity_in(shared, region, host_ns), shared.savings(region)
+    blocked = _by_size(host.os_blocked_ns, region)
+    case = _case_of(
+        shared,
         region,
-        gaps=Gaps(
-            *(
-                int(column[region])
-                for column in (projected.gap_count, projected.gap_ns, projected.longest_gap_ns, projected.short_gap_ns)
-            )
-        ),
-        memcpy=figures.copies[region],
-        api=tuple(
-            map(int, (column[region] for column in (host.api_calls, host.api_ns, host.window_calls, host.window_ns)))
-        ),
-        sync=(int(host.syncs[region]), int(host.blocked_ns[region])),
-        over_ns=host_ns if timeline.trace.captured.cuda_api else 0,
-        tops=(figures.top_kernels[region], figures.top_calls[region]),
-    )
-    blocked, savings = _by_size(host.os_blocked_ns, region), shared.savings(region)
-    case = BoundCase(
-        time=_time(figures.inclusive[region]),
-        instances=1 if is_root else int(figures.host_spread.count[region]),
-        devices_each=float(shared.devices_each[region]),
-        operations=int(figures.operation_count[region]),
-        api=activity["api"],
-        sync=activity["sync"],
-        memcpy=activity["memcpy"],
-        has_gpu_work=bool(timeline.devices),
-        is_part=not is_root,
-        replayed=_shown(savings, figures.inclusive[region]),
-        most=_most_of(shared, parent),
-        is_saturated=shared.is_saturated if savings else None,
-        beside_ns=_beside_ns(activity, figures.inclusive[region]),
-        host=Host(
+        parent,
+        activity,
+        Host(
             active_ns=figures.root_active_ns if is_root else int(host.active_ns[region]),
             starting_ns=int(host.starting_ns[region]),
             total_ns=host_ns,
@@ -752,22 +748,6 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
             preempted_ns=int(figures.preempted_ns[region]),
             unwoken_ns=int(figures.unwoken_ns[region]),
         ),
-        records=CaseRecords(
-            captured=timeline.trace.captured,
-            has_cpu_evidence=bool(host.cpu_of_ns[region])
-            or timeline.trace.captured.osrt
-            or timeline.trace.is_told_by_frames,
-            is_damaged=timeline.trace.is_damaged,
-            is_unbelievable=timeline.trace.is_unbelievable,
-            is_clock_shifted=shared.is_clock_shifted,
-            clock_ahead_ns=shared.clock_ahead_ns,
-            no_verdict=shared.no_verdict,
-        ),
-        replay=Replay(
-            unreliable=shared.replayed.unreliable,
-            delayed=shared.delayed(region),
-        ),
-        missing=_missing_in(shared, region),
     )
     verdict = judge(case) if shared.leading is None or not is_root else shared.leading
     exposed = [device.exposed_by_waits_ns for device in shared.devices if device.exposed_by_waits_ns is not None]
@@ -803,6 +783,65 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         most_saved_ns=shared.most_saved_ns(region, verdict, case.time, parent),
         meanwhile=figures.meanwhile[region],
         **activity,
+    )
+
+
+def _activity_in(shared: _Shared, region: int, host_ns: int) -> _Activity:
+    timeline, figures = shared.timeline, shared.figures
+    host, projected = figures.host, figures.projected
+    return _activity(
+        figures.kernels,
+        region,
+        gaps=Gaps(
+            *(
+                int(column[region])
+                for column in (projected.gap_count, projected.gap_ns, projected.longest_gap_ns, projected.short_gap_ns)
+            )
+        ),
+        memcpy=figures.copies[region],
+        api=tuple(
+            map(int, (column[region] for column in (host.api_calls, host.api_ns, host.window_calls, host.window_ns)))
+        ),
+        sync=(int(host.syncs[region]), int(host.blocked_ns[region])),
+        over_ns=host_ns if timeline.trace.captured.cuda_api else 0,
+        tops=(figures.top_kernels[region], figures.top_calls[region]),
+    )
+
+
+def _case_of(shared: _Shared, region: int, parent: RegionReport | None, activity: _Activity, host: Host) -> BoundCase:
+    """What the verdict of a region is decided from."""
+    timeline, figures, savings = shared.timeline, shared.figures, shared.savings(region)
+    trace, is_root = timeline.trace, region == ROOT
+    has_cpu_evidence = bool(figures.host.cpu_of_ns[region]) or trace.captured.osrt or trace.is_told_by_frames
+    return BoundCase(
+        time=_time(figures.inclusive[region]),
+        instances=1 if is_root else int(figures.host_spread.count[region]),
+        devices_each=float(shared.devices_each[region]),
+        operations=int(figures.operation_count[region]),
+        api=activity["api"],
+        sync=activity["sync"],
+        memcpy=activity["memcpy"],
+        has_gpu_work=bool(timeline.devices),
+        is_part=not is_root,
+        replayed=_shown(savings, figures.inclusive[region]),
+        most=_most_of(shared, parent),
+        is_saturated=shared.is_saturated if savings else None,
+        beside_ns=_beside_ns(activity, figures.inclusive[region]),
+        host=host,
+        records=CaseRecords(
+            captured=trace.captured,
+            has_cpu_evidence=has_cpu_evidence,
+            is_damaged=trace.is_damaged,
+            is_unbelievable=trace.is_unbelievable,
+            is_clock_shifted=shared.is_clock_shifted,
+            clock_ahead_ns=shared.clock_ahead_ns,
+            no_verdict=shared.no_verdict,
+        ),
+        replay=Replay(
+            unreliable=shared.replayed.unreliable,
+            delayed=shared.delayed(region),
+        ),
+        missing=_missing_in(shared, region),
     )
 
 

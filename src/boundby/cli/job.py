@@ -121,7 +121,6 @@ def add_pages(
     """For each rank a page of its own, as ``page`` would name it: where its report holds no other rank, in the folder
     of its run, or beside its report under the same name; else one is made in a folder beside ``page``, by the workers
     that read the reports. None where there is none; the report's notes say so."""
-    from boundby.capture.folder import HTML
     from boundby.document import job_document as shown
     from boundby.jobs import gather
 
@@ -134,23 +133,13 @@ def add_pages(
     for place, rank in enumerate(found.ranks):
         name = rank.name.partition(" process ")[0]
         path = path_of.get(name)
-        parts = path and split_suffix(path)
-        own = (
-            None
-            if path is None
-            else path / HTML
-            if path.is_dir()
-            else path.with_name((parts[0] if parts else path.name) + ".html")
-        )
+        own = None if path is None else _page_of(path)
         if own is not None and own.is_file() and ranks_of[name] == 1:
             links.append(os.path.relpath(own, page.parent))
             continue
         links.append(None)
         if path is not None and place in chosen:
-            wanted[rank.name] = (
-                folder
-                / f"{'rank' if rank.rank is not None else 'report'}_{place if rank.rank is None else rank.rank}.html"
-            )
+            wanted[rank.name] = folder / (f"report_{place}.html" if rank.rank is None else f"rank_{rank.rank}.html")
     if wanted:
         folder.mkdir(exist_ok=True)
     made = gather.each(
@@ -172,6 +161,16 @@ def add_pages(
         having = len(links) - links.count(None)
         notes.append(f"Of {len(links)} ranks {having} have a page: those that stand out. --pages all makes the others.")
     return replace(found, notes=(*found.notes, *notes)), links
+
+
+def _page_of(report: Path) -> Path:
+    """Where the page of a report lies, if it has one."""
+    from boundby.capture.folder import HTML
+
+    if report.is_dir():
+        return report / HTML
+    parts = split_suffix(report)
+    return report.with_name((parts[0] if parts else report.name) + ".html")
 
 
 #: What the name of a rank says where its report holds several.

@@ -209,14 +209,19 @@ def outlook(verdict: Verdict, window_ns: int, left: Left | None = None) -> str:
         # No prediction can be trusted: it hangs on delays that nothing explains.
         low, high = (units.percent(ns / window_ns) for ns in verdict.saving_range_ns)
         return f"Removing {NOUN[main]} would save between {low} and {high} of the time."
-    text = f"Without {NOUN[main]} {_taking(saved, window_ns, verdict, (left or {}).get(main))}"
+    left = left or {}
+    return (
+        f"Without {NOUN[main]} {_taking(saved, window_ns, verdict, left.get(main))}{_then(verdict, window_ns, left)}."
+    )
+
+
+def _then(verdict: Verdict, window_ns: int, left: Left) -> str:
+    """What comes beside the bound, or after it."""
     if verdict.bound == "mixed" and (other := verdict.runner_up) in NOUN:
-        then = (left or {}).get(other)
+        then = left.get(other)
         then_ns = window_ns - then.predicted_ns if then else verdict.runner_up_saving_ns or 0
-        return f"{text}; without {NOUN[other]}, {_taking(then_ns, window_ns, verdict, then)}."
-    if verdict.bound_next in NOUN:
-        text += f"; {SHORT_LABEL[verdict.bound_next]} would be next"
-    return f"{text}."
+        return f"; without {NOUN[other]}, {_taking(then_ns, window_ns, verdict, then)}"
+    return f"; {SHORT_LABEL[verdict.bound_next]} would be next" if verdict.bound_next in NOUN else ""
 
 
 def _by_account(verdict: Verdict, main: str, window_ns: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from msgspec.structs import replace
 from rich.cells import cell_len
@@ -193,26 +193,8 @@ def _table(table: Table, face: Face, title: str = "") -> list[Text]:
     cells = [[_cell(column.cell(row), face) for column in columns] for row in table.rows]
     for line, row in zip(cells, table.rows, strict=True):
         line[0] = face.line("  " * table.depth(row), line[0] if isinstance(line[0], Text) else "")
-    widths = [
-        _natural(head, [line[place] for line in cells], face.width if place == 0 else LONGEST_CELL)
-        for place, head in enumerate(heads)
-    ]
-    kept = list(range(len(columns)))
-    least = min(LEAST_NAME, widths[0])
-
-    def room() -> int:
-        return face.width - sum(widths[place] + len(GAP) for place in kept[1:])
-
-    named = [place for place in kept[1:] if any(_is_name(columns[place].cell(row)) for row in table.rows)]
-    each = -(-(least - room()) // max(len(named), 1))
-    for place in named:
-        widths[place] -= max(min(widths[place] - LEAST_CELL, each), 0)
-    while room() < least and any(columns[place].goes for place in kept):
-        kept.remove(max(kept, key=lambda place: columns[place].goes))
-    widths[0] = max(min(widths[0], room()), min(widths[0], 8))
-    bars = [place for place in kept if any(isinstance(line[place], Bar) for line in cells)]
-    for place in bars:
-        widths[place] += min(max(room() - widths[0], 0) // len(bars), MOST_BAR - LEAST_BAR)
+    named = {place for place, column in enumerate(columns) if any(_is_name(column.cell(row)) for row in table.rows)}
+    widths, kept = _widths(heads, cells, [column.goes for column in columns], named, face)
     lines = [
         face.heading(
             Text(GAP).join(
@@ -228,6 +210,37 @@ def _table(table: Table, face: Face, title: str = "") -> list[Text]:
         below = (table.below(row), *(_plain(column.cell(row)) for column in prose))
         lines += [line for text in below for line in face.wrapped(text, indent=2 * table.depth(row) + 2, style=DIM)]
     return lines
+
+
+def _widths(
+    heads: Sequence[str],
+    cells: Sequence[Sequence[Text | Bar]],
+    goes: Sequence[int],
+    named: Collection[int],
+    face: Face,
+) -> tuple[list[int], list[int]]:
+    """How wide each column is, and which stay. ``named``: columns of names; ``goes``: how soon each of them goes."""
+    widths = [
+        _natural(head, [line[place] for line in cells], face.width if place == 0 else LONGEST_CELL)
+        for place, head in enumerate(heads)
+    ]
+    kept = list(range(len(heads)))
+    least = min(LEAST_NAME, widths[0])
+
+    def room() -> int:
+        return face.width - sum(widths[place] + len(GAP) for place in kept[1:])
+
+    narrowed = [place for place in kept[1:] if place in named]
+    each = -(-(least - room()) // max(len(narrowed), 1))
+    for place in narrowed:
+        widths[place] -= max(min(widths[place] - LEAST_CELL, each), 0)
+    while room() < least and any(goes[place] for place in kept):
+        kept.remove(max(kept, key=lambda place: goes[place]))
+    widths[0] = max(min(widths[0], room()), min(widths[0], 8))
+    bars = [place for place in kept if any(isinstance(line[place], Bar) for line in cells)]
+    for place in bars:
+        widths[place] += min(max(room() - widths[0], 0) // len(bars), MOST_BAR - LEAST_BAR)
+    return widths, kept
 
 
 def _is_name(cell: Cell) -> bool:

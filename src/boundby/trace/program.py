@@ -111,16 +111,21 @@ def program_of(trace: Trace) -> KnownProgram:
     library, is_python = _library(named, "torch" if is_torchs else ""), is_torchs or _any(_PYTHON, started)
     if not is_python and _any(_JULIA, [*started, *kernels]):
         return KnownProgram(ProgramKind.JULIA)
-    binaries = _binaries(trace) if not library or not is_python else []
-    library, is_python = library or _library(binaries), is_python or _any(_PYTHON, binaries)
-    # A library of Python, where neither the program's name nor its binaries say that there is no Python in it.
-    if library and not any(processes) and not any(name.startswith("lib") for name in binaries):
-        is_python = True
+    if not library or not is_python:
+        library, is_python = _of_binaries(_binaries(trace), library, is_python=is_python, is_named=any(processes))
     if is_python and library in ("torch", *_SERVERS):
         return KnownProgram(ProgramKind.TORCH, library)
     if not library and (_any(_DIRECTIVES, kernels) or _any(_DIRECTIVE_DOMAINS, trace.domains)):
         return KnownProgram(ProgramKind.DIRECTIVES, "openmp" if _any(_OPENMP, [*kernels, *trace.domains]) else "")
     return KnownProgram(ProgramKind.PYTHON if is_python else ProgramKind.CPP, library)
+
+
+def _of_binaries(binaries: Sequence[str], library: str, *, is_python: bool, is_named: bool) -> tuple[str, bool]:
+    """The library, and whether it is Python, by the binaries that are loaded: a library of Python is, where neither the
+    program's name nor its binaries say that there is no Python in it."""
+    library, is_python = library or _library(binaries), is_python or _any(_PYTHON, binaries)
+    is_silent = not is_named and not any(name.startswith("lib") for name in binaries)
+    return library, is_python or (bool(library) and is_silent)
 
 
 def _any(pattern: re.Pattern[str], texts: Iterable[str]) -> bool:

@@ -161,26 +161,30 @@ def _authorize(action: int, one: str | None, two: str | None, _schema: str | Non
     return sqlite3.SQLITE_OK if is_known else sqlite3.SQLITE_DENY
 
 
+def _says(text: str, *words: str) -> bool:
+    return any(word in text for word in words)
+
+
 def explain(path: Path, error: Exception) -> UserError:
     """The sentence for an SQLite error met while reading ``path``."""
     text = "malformed database schema" if isinstance(error, UnicodeDecodeError) else str(error)
-    if "locked" in text or "busy" in text:
+    if _says(text, "locked", "busy"):
         return InputError(
             f"{path} is locked by another program, probably an export that is still running.",
             "Wait until it has finished, then try again.",
         )
-    if "readonly" in text or "unable to open" in text or "disk I/O" in text:
+    if _says(text, "readonly", "unable to open", "disk I/O"):
         if _beside(path, "-journal").exists():
             reason = "its rollback journal still lies beside it"
             return InputError(f"{path} was left half written: {reason}.", export_again(path))
         return InputError(f"{path} cannot be opened ({text}).", "Check the file and its folder's permissions.")
-    if "not a database" in text or "file is encrypted" in text:
+    if _says(text, "not a database", "file is encrypted"):
         return InputError(f"{path} is not an SQLite database.", export_again(path))
     if "interrupted" in text:
         if _ended:
             raise _ended.pop()
         return stage.over() or InputError(f"{path} could not be read to its end.", export_again(path))
-    if "prohibited" in text or "not authorized" in text or "unsafe use" in text:
+    if _says(text, "prohibited", "not authorized", "unsafe use"):
         return InputError(f"{path} is not an export: its schema holds more than tables.", export_again(path))
     reason = " ".join(text.split())
     reason = reason if len(reason) <= _LONGEST_REASON else reason[:_LONGEST_REASON] + "..."
