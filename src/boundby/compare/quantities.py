@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from boundby.model.causes import CAUSE_KEYS
+from boundby.model.scale import NEGLIGIBLE
 from boundby.results.comparison import Comparison, RegionChange
 from boundby.results.job_report import JobReport
 from boundby.results.report import SEVERITIES, Coverage, DeviceReport, Finding, Meanwhile, RegionReport, Report
@@ -300,7 +301,7 @@ def listing() -> str:
 
 ANY = float("inf")
 #: What less than this part of a window, or of its records, could show is no finding.
-WORTH_A_FINDING = 0.01
+WORTH_A_FINDING = NEGLIGIBLE
 _OF_CALLS = ("sync.", "api.")
 _OF_WORK = ("kernels.", "copies.", "gpu.", "gaps.", "share.gpu", "time.gpu", "gpu_utilization")
 _OF_KERNELS = ("kernels.",)

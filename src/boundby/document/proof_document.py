@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from boundby.document.blocks import Column, Document, Heading, Paragraph, Span, Table, section
 from boundby.model.causes import SHORT_LABEL
+from boundby.model.scale import SMALL
 from boundby.model.units import duration, percent, plural
 from boundby.results.proof import Estimate, MeasuredCondition, Proof, Removal
 
@@ -20,7 +21,7 @@ ANSWERS = {
 }
 _PART = {"host": "the host", "input": "the loader", "device": "the device"}
 #: An answer less probable than this is not worth a word.
-_PROBABLE = 0.05
+_PROBABLE = SMALL
 _AGREEMENT = {
     "agree": "the experiment agrees",
     "trace doubted": "the experiment says something else, and the trace is doubted",

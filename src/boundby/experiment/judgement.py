@@ -22,6 +22,7 @@ from boundby.experiment.paces import (
 )
 from boundby.experiment.planning import LARGE, BlockPlan, FoundParts, PlannedFeed
 from boundby.model import statistics
+from boundby.model.scale import HALF, NOTABLE
 from boundby.model.units import duration, percent, plural
 from boundby.results.proof import Estimate, MeasuredCondition, Proof, ProvenPart, Removal
 from boundby.results.report import DeviceReport, Report, ThreadReport, Verdict
@@ -30,13 +31,13 @@ from boundby.results.report import DeviceReport, Report, ThreadReport, Verdict
 _CONFIDENT = (("high", 0.95), ("medium", 0.8), ("low", 0.6))
 UNKNOWN = "unknown"
 #: An interval wider than this says little.
-WIDE = 0.5
+WIDE = HALF
 #: Steps of which the longest tenth takes so many times what the shortest tenth does are very different.
 UNEVEN = 2.0
 #: The program changed if blocks without a delay differ by more than this between the two ends of the experiment.
-DRIFT = 0.10
+DRIFT = NOTABLE
 #: Waits for a core, and sleep, from this share of a step on are told.
-CROWDED = 0.10
+CROWDED = NOTABLE
 
 WHERE_HOST = {
     "begin": "before the launches (where the step begins)",

@@ -23,6 +23,7 @@ from boundby.jobs.rank import summarise
 from boundby.jobs.rank_summary import RankGroup, RankSummary, held_once
 from boundby.model.errors import InputError, ToolError, UserError
 from boundby.model.inputs import by_suffix, split_suffix
+from boundby.model.scale import HABIT
 from boundby.model.stage import stage
 from boundby.opening import Progress, open_trace
 from boundby.options import AnalysisOptions
@@ -31,7 +32,7 @@ from boundby.trace.facts import ProgramEnd
 from boundby.trace.program import program_end
 
 #: A report whose worker dies so often is left out.
-_TRIES = 3
+_TRIES = HABIT
 _OWN = ("run.json", "report.json", "job.json")
 
 

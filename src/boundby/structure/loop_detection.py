@@ -52,7 +52,7 @@ _MOST_REFERENCES = LIST  # clocks that are tried as the one that all others are 
 # Clocks whose spacings lie within this factor tell of one loop: an outer one holds two inner iterations or more.
 SAME_LOOP = MOST
 # Of those the one that holds most launches is taken, among such with this part of the best support or more.
-WELL_SUPPORTED = 1 / 2
+WELL_SUPPORTED = HALF
 # A first tick that stands before the loop: less than this part of the other clocks are heard in its iteration, and less
 # than this part of them where they should be, give or take a launch or two (a fiftieth of the iteration).
 HEARD, RIGHT_PLACE = HALF, QUARTER
