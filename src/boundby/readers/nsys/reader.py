@@ -23,7 +23,6 @@ from boundby.readers.nsys import (
     message_tables,
     metadata,
     metrics,
-    written,
 )
 from boundby.readers.nsys.columnar import ColumnFolder, open_database
 from boundby.readers.nsys.database import MISSING, Database
@@ -117,7 +116,7 @@ def read(path: Path, *, name: str | None, source: str, progress: Progress, room:
             place=about.place,
             start_unix_ns=about.start_unix_ns,
             not_read=unread(database),
-            written=written.read_written(database),
+            written=metadata.read_written(database),
             diagnostics=about.diagnostics,
             machine=about.machine,
             shapes=shapes,

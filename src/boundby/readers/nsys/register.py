@@ -19,13 +19,11 @@ from boundby.readers.nsys import (
     database,
     file_accesses,
     gpu_tables,
-    graph_nodes,
     host_tables,
     identity,
     message_tables,
     metadata,
     metrics,
-    written,
 )
 from boundby.readers.nsys.database import Database, Reads
 from boundby.trace.facts import UnreadTable
@@ -35,10 +33,8 @@ READ, TOLD, NOT_READ = "read", "told only", "not read"
 _READERS = (
     database,
     metadata,
-    written,
     identity,
     gpu_tables,
-    graph_nodes,
     host_tables,
     message_tables,
     file_accesses,
