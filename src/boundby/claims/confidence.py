@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -63,20 +63,11 @@ def confidence(case: BoundCase, decision: Decision) -> tuple[str, tuple[Uncertai
 
 def _turned(case: BoundCase, decision: Decision, doubts: Iterable[Uncertainty]) -> Iterator[Uncertainty]:
     """What all doubts together make of the lead: whether another cause may save as much, or is close behind."""
-    named = decision.mixed_of or (decision.bound,)
     ends = {key: summed(0, [doubt for doubt in doubts if key in doubt.where]) for key in _KEYS}
     saved = {saving.cause: saving.saving_ns for saving in decision.savings}
-    own = {key: ns for key, ns in saved.items() if key in named}
-    alone = _alone(case) if Cause.SYNC.key in named else {}
-    most = {
-        key: _most_ns(case, decision, key, max(saved.get(key, 0), alone.get(key, 0))) + ends[key][1]
-        for key in _KEYS
-        if key not in named
-    }
-    least = {rival: max(_least_ns(case, key, ns, rival) + ends[key][0] for key, ns in own.items()) for rival in most}
-    rival = min(most, key=lambda key: least[key] - most[key])
+    rival, least_ns, most_ns = _rival(case, decision, saved, ends)
     matters_ns = LEAST_SAVING * case.window_ns
-    lead_ns = least[rival] - max(most[rival], matters_ns)
+    lead_ns = least_ns - max(most_ns, matters_ns)
     if lead_ns >= 0 and (decision.mixed_of is not None or lead_ns >= CLOSE * case.window_ns):
         return
     for doubt in doubts:
@@ -88,6 +79,23 @@ def _turned(case: BoundCase, decision: Decision, doubts: Iterable[Uncertainty]) 
         yield uncertainty("turned", steps=2, where=(rival,), sentence=sentence)
     elif saved.get(rival, 0) >= matters_ns:
         yield uncertainty("close", steps=1, where=(rival,), sentence=f"{SHORT_LABEL[rival]} is close behind")
+
+
+def _rival(
+    case: BoundCase, decision: Decision, saved: Mapping[str, int], ends: Mapping[str, tuple[int, int, int]]
+) -> tuple[str, int, int]:
+    """The cause that comes closest to what the verdict names: what that saves at least, and the rival at most."""
+    named = decision.mixed_of or (decision.bound,)
+    own = {key: ns for key, ns in saved.items() if key in named}
+    alone = _alone(case) if Cause.SYNC.key in named else {}
+    most = {
+        key: _most_ns(case, decision, key, max(saved.get(key, 0), alone.get(key, 0))) + ends[key][1]
+        for key in _KEYS
+        if key not in named
+    }
+    least = {rival: max(_least_ns(case, key, ns, rival) + ends[key][0] for key, ns in own.items()) for rival in most}
+    rival = min(most, key=lambda key: least[key] - most[key])
+    return rival, least[rival], most[rival]
 
 
 def _alone(case: BoundCase) -> dict[str, int]:
@@ -203,6 +211,11 @@ def _doubts_of_savings(case: BoundCase, decision: Decision, *, is_saturated: boo
         both = " and ".join(SHORT_LABEL[key] for key in named)
         sentence = f"of {both} one may be much the bigger, by what is not on record"
         yield uncertainty("turned", steps=1, sentence=sentence)
+    yield from _doubts_of_bound(case, decision, is_saturated=is_saturated)
+
+
+def _doubts_of_bound(case: BoundCase, decision: Decision, *, is_saturated: bool) -> Iterator[Uncertainty]:
+    """There is none, or it is not what saves most by another reckoning."""
     if decision.why_not is not None:
         yield uncertainty("no-verdict", steps=2)
     elif decision.bound == "unknown":

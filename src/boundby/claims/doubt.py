@@ -168,20 +168,25 @@ def _alternatives(case: BoundCase) -> Iterator[Decision]:
     for added in itertools.product(ways_of_work, ways_of_calls):
         if any(added):
             yield decide(_with(case, work + calls, *added))
-    if case.replay.delayed is not None and case.replayed is not None:
-        yield decide(replace(case, replayed=case.replay.delayed[1], following=None))
     if case.missing.is_cpu_thinned:
         yield from _other_sleep(case)
+    yield from _other_replays(case)
     if case.missing.filled is not None and any(case.missing.filled.time.values()):
         yield decide(
             replace(case, time=case.missing.filled.time, replayed=case.missing.filled.replayed, following=None)
         )
-    if (
-        case.replayed is not None and case.missing.unsure_ns
-    ):  # what a replay of the records makes of the time that they lack
-        for key, saving_ns in case.replayed.items():
-            for ns in (saving_ns + case.missing.unsure_ns, saving_ns - case.missing.unsure_ns):
-                yield decide(replace(case, replayed={**case.replayed, key: max(ns, 0)}, following=None))
+
+
+def _other_replays(case: BoundCase) -> Iterator[Decision]:
+    """Had delays of ready work gone, and by what a replay of the records makes of the time that they lack."""
+    if case.replayed is None:
+        return
+    if case.replay.delayed is not None:
+        yield decide(replace(case, replayed=case.replay.delayed[1], following=None))
+    unsure_ns = case.missing.unsure_ns
+    for key, saving_ns in case.replayed.items() if unsure_ns else ():
+        for ns in (saving_ns + unsure_ns, saving_ns - unsure_ns):
+            yield decide(replace(case, replayed={**case.replayed, key: max(ns, 0)}, following=None))
 
 
 def _other_sleep(case: BoundCase) -> Iterator[Decision]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -22,6 +23,10 @@ from boundby.cli.shared_options import (
     view_options,
 )
 from boundby.options import AnalysisOptions
+
+if TYPE_CHECKING:
+    from boundby.compare.gate import Budget
+    from boundby.results.comparison import GateResult
 
 
 @click.command(epilog=outcome.EPILOG)
@@ -65,7 +70,6 @@ def check(
     if budget is None and not limits:
         raise click.UsageError("Give limits: --budget FILE, or --limit 'step.time < 12 ms'.")
     from boundby import api
-    from boundby.compare import gate as gates
     from boundby.document.comparison_document import gate_document
     from boundby.render import to_markdown
     from boundby.results import saved, write
@@ -73,13 +77,7 @@ def check(
     places.check([report])
     if output is not None:
         write.check(output, inputs=[report])
-    held = api.limits(budget_file=budget, texts=limits)
-    with view.progress() as progress:
-        if any(limit.definition.of_job is not None for limit in held.limits):
-            result = gates.check_job(held.limits, api.load_job(report, options, progress=progress))
-        else:
-            loaded = api.load(report, options, progress=progress)
-            result = gates.check(held.limits, loaded, steps=steps or held.steps)
+    result = _result(report, api.limits(budget_file=budget, texts=limits), options, steps, view)
     places.deliver(result, to_markdown.render(gate_document(result)), [report])
     if output is not None:
         write.write_text(output, saved.render(result), inputs=[report])
@@ -89,3 +87,15 @@ def check(
     elif not (view.quiet and result.passed):
         console.put(gate_table(result, view.surface()))
     return outcome.of_gate(result)
+
+
+def _result(report: Path, held: Budget, options: AnalysisOptions, steps: str | None, view: View) -> GateResult:
+    """Limits of a job are checked against a job, others against a report."""
+    from boundby import api
+    from boundby.compare import gate as gates
+
+    with view.progress() as progress:
+        if any(limit.definition.of_job is not None for limit in held.limits):
+            return gates.check_job(held.limits, api.load_job(report, options, progress=progress))
+        loaded = api.load(report, options, progress=progress)
+        return gates.check(held.limits, loaded, steps=steps or held.steps)

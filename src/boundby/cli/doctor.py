@@ -65,22 +65,25 @@ def doctor(
         told = _numbers_json() if is_json else _numbers(view.surface() if output is None else view.plain())
         console.deliver(told, output, view, utf8=is_json)
         return Exit.OK
-    from boundby.capture.checkup import Checkup, examine
-
-    with view.progress() as update:
-        checks = []
-        if update is not None:
-            update("recording a second of a small program", None)
-        for check in examine(nsys, python, quick=quick):
-            checks.append(check)
-            if update is not None:
-                update(f"checking: {check.name} done", None)
-    diagnosis = Checkup(tuple(checks))
+    diagnosis = _examined(nsys, python, quick, view)
     if is_json:
         console.deliver(_json(diagnosis), output, view, utf8=True)
     else:
         console.deliver(_table(diagnosis, view.surface() if output is None else view.plain()), output, view)
     return Exit.GATE_FAILED if diagnosis.status == "failed" else Exit.OK
+
+
+def _examined(nsys: Path | None, python: Path | None, quick: bool, view: View) -> Checkup:
+    from boundby.capture.checkup import Checkup, examine
+
+    with view.progress() as progress:
+        update = progress or (lambda _what, _fraction: None)
+        update("recording a second of a small program", None)
+        checks = []
+        for check in examine(nsys, python, quick=quick):
+            checks.append(check)
+            update(f"checking: {check.name} done", None)
+    return Checkup(tuple(checks))
 
 
 def _numbers(surface: Surface) -> str:

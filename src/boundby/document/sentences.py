@@ -529,21 +529,24 @@ def window(report: Report) -> str:
         return _host_time(report)
     longest = max(report.devices, key=lambda device: (device.window_ns, -device.id))
     text = units.duration(longest.window_ns)
-    if report.analysis.window not in ("gpu", "all"):
-        text += f", window {clean(report.analysis.window)},"
+    chosen = report.analysis.window
+    if chosen not in ("gpu", "all"):
+        text += f", window {clean(chosen)},"
     around = {"before": longest.startup_ns, "after": longest.shutdown_ns}
     run_ns = longest.window_ns + sum(around.values())
     whole = "trace" if report.trace.source == PYTORCH or report.trace.is_part else "run"  # it shows a part of the run
     told = [f"{units.duration(ns)} {where}" for where, ns in around.items() if ns >= WORTH_NAMING * run_ns]
     if told:
-        share = longest.window_ns / run_ns
-        percent = units.percent(share, digits=1 if share < FINELY_BELOW else 0)
-        text += f" of a {whole} of {units.duration(run_ns)} ({percent})"
+        text += f" of a {whole} of {units.duration(run_ns)} ({_finely(longest.window_ns / run_ns)})"
     else:
         text += f"{'' if text.endswith(',') else ','} the whole {whole}"
-    if report.analysis.window == "gpu" and _lacks_records(longest):
+    if chosen == "gpu" and _lacks_records(longest):
         text += ", what is not on record included"
     return "; ".join((text, ", ".join(told))) if told else text
+
+
+def _finely(share: float) -> str:
+    return units.percent(share, digits=1 if share < FINELY_BELOW else 0)
 
 
 def _host_time(report: Report) -> str:

@@ -92,14 +92,17 @@ def attention(context: RuleContext) -> Attention:
 def _between_products(anchor: int, follows: Bool, allowed: Bool, product: Bool) -> tuple[int, int] | None:
     """The first and the last kernel between the matrix products on either side of one; None: it does not stand between
     two. Masks over kernels in order of their streams: it ``follows`` the one before it on its own."""
-    first, last, end = anchor, anchor, len(follows)
-    while first > 0 and follows[first] and allowed[first - 1] and anchor - first < MOST_BETWEEN:
-        first -= 1
-    while last + 1 < end and follows[last + 1] and allowed[last + 1] and last - anchor < MOST_BETWEEN:
-        last += 1
-    if first == 0 or last + 1 == end or not (follows[first] and follows[last + 1]):
+    low, end = max(anchor - MOST_BETWEEN, 0), anchor + 1 + MOST_BETWEEN
+    first = anchor - _leading((follows[low + 1 : anchor + 1] & allowed[low:anchor])[::-1])
+    last = anchor + _leading(follows[anchor + 1 : end] & allowed[anchor + 1 : end])
+    if first == 0 or last + 1 == len(follows) or not (follows[first] and follows[last + 1]):
         return None
     return (first, last) if product[first - 1] and product[last + 1] else None
+
+
+def _leading(mask: Bool) -> int:
+    """How many are true before the first that is not."""
+    return len(mask) if mask.all() else int(mask.argmin())
 
 
 @once

@@ -69,16 +69,20 @@ def dumps(data: object) -> str:
     return _NUMBERS.sub(lambda array: " ".join(array[0].split()).replace("[ ", "[").replace(" ]", "]"), text)
 
 
+def _only(several: list[object], where: str) -> object:
+    if len(several) != 1:
+        raise InputError(f"{where} holds {len(several)} results.", "Give a file with one.")
+    return several[0]
+
+
 def from_dict(data: object, *kinds: type[S], where: str = "This") -> S:
     """The result, one of ``kinds``, that ``to_dict`` wrote. Raises InputError for anything else."""
     command = " ".join(kinds[0].written_by.split()[:2])
     how = f"Write one with: {kinds[0].written_by}"
     if isinstance(data, list):  # of several reports
-        if len(data) != 1:
-            raise InputError(f"{where} holds {len(data)} results.", "Give a file with one.")
-        data = data[0]
+        data = _only(data, where)
     version = data.get("format_version") if isinstance(data, Mapping) else None
-    if not isinstance(data, Mapping) or not isinstance(version, int) or isinstance(version, bool):
+    if not isinstance(data, Mapping) or type(version) is not int:
         raise InputError(f"{where} is not a result of {command}.", how)
     written = data.get("kind", "")
     kind = next((kind for kind in kinds if kind.kind == written), None)

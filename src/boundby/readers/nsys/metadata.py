@@ -109,10 +109,7 @@ def _not_recorded(
     said = " ".join(warning.message for warning in warnings)
     found = {}
     if "Cuda" in asked:
-        refusal = why_no_cuda(diagnostics)
-        has_gpu = database.holds("TARGET_INFO_GPU") or has_started_cuda(diagnostics)
-        found["cuda"] = "traced, none recorded" if has_gpu else "no NVIDIA GPU on that machine"
-        found["cuda"] = found["cuda"] if refusal is None else refusal.because
+        found["cuda"] = _no_cuda(database, diagnostics)
     if "NvtxEvents" in asked:
         found["nvtx"] = "none was opened: boundby.annotate or --torch-ops adds them"
         if any(warning.code == "nvtx-incompatible" for warning in warnings):
@@ -126,6 +123,13 @@ def _not_recorded(
     if _NO_COUNTERS.search(said):
         found["gpu_metrics"] = "the driver did not permit it (ERR_NVGPUCTRPERM)"
     return found
+
+
+def _no_cuda(database: Database, diagnostics: Sequence[Diagnostic]) -> str:
+    if (refusal := why_no_cuda(diagnostics)) is not None:
+        return refusal.because
+    has_gpu = database.holds("TARGET_INFO_GPU") or has_started_cuda(diagnostics)
+    return "traced, none recorded" if has_gpu else "no NVIDIA GPU on that machine"
 
 
 def _machine(database: Database) -> HostMachine:

@@ -164,16 +164,21 @@ def _draw_ranges(axes: Axes, lanes: Sequence[RangeLane], plot_data: PlotData, ti
         for turn, tint in enumerate(TINTS):
             axes.broken_barh(spans[turn :: len(TINTS)].tolist(), (place - 0.44, 0.88), facecolor=tint, edgecolor="none")
         for row in np.flatnonzero((high - low) * inches_per_ns > 0.25).tolist():
-            region = int(lane.region[row])
             room = look.characters(0.95 * float(high[row] - low[row]) * inches_per_ns)
-            text = part_name(plot_data.regions[region].path[-1]) if region > 0 and lane.count[row] == 1 else ""
-            if text and room >= 3:
+            text = _name_of(lane, row, plot_data) if room >= 3 else ""
+            if text:
                 middle = spans[row, 0] + spans[row, 1] / 2
                 size = 0.85 * look.font_pt
                 axes.text(middle, place, shorten(text, room, "…"), ha="center", va="center", size=size)
         if is_first and place:
             axes.axhline(place - 0.5, color=style.RULE, linewidth=0.5)
     style.name_rows(axes, names, color=style.FAINT)
+
+
+def _name_of(lane: RangeLane, row: int, plot_data: PlotData) -> str:
+    """Of the one range that a piece of a lane stands for; empty where it stands for several."""
+    region = int(lane.region[row])
+    return part_name(plot_data.regions[region].path[-1]) if region > 0 and lane.count[row] == 1 else ""
 
 
 def _thread(lane: RangeLane) -> str:

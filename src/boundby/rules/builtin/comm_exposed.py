@@ -65,15 +65,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         return  # little, or waiting for a late device: comm-straggler says so
     waits = int(waited_by_size_ns(context)[rows].sum())
     hidden = max(1 - exposed / max(collectives.total_ns, 1), 0.0)
-    runs_ns, share = collectives.total_ns, percent(min(collectives.total_ns / max(context.window_ns, 1), 1))
-    kernels = (
-        f"other kernels hide {duration(runs_ns - exposed)} of it, and {duration(exposed)} "
-        f"({percent(exposed / max(context.window_ns, 1))}) stay"
-        if runs_ns - exposed >= context.least_ns
-        else "no other kernel hides it"
-    )
-    uneven = _largest_split(context, rows)
-    title = f"communication runs for {duration(runs_ns)}, {share} of the window: {kernels}"
+    uneven, title = _largest_split(context, rows), _hidden(context, collectives)
     if is_uneven := uneven is not None and uneven >= 1 + HALF:
         title += f"; the largest part that a rank exchanges is {uneven:.1f} times the mean"
     of_a_step = _of_a_step(context, len(collectives))
@@ -107,6 +99,16 @@ def _check(context: RuleContext) -> Iterator[Match]:
         ),
         cost_ns=exposed,
     ).advising("gpu_comm.find-late-rank" if is_waiting else remedy)
+
+
+def _hidden(context: RuleContext, collectives: KernelSet) -> str:
+    """How long communication runs, and how much of it other kernels hide."""
+    runs_ns, exposed, window_ns = collectives.total_ns, collectives.exposed_ns, max(context.window_ns, 1)
+    share, kernels = percent(min(runs_ns / window_ns, 1)), "no other kernel hides it"
+    if runs_ns - exposed >= context.least_ns:
+        left = f"{duration(exposed)} ({percent(exposed / window_ns)}) stay"
+        kernels = f"other kernels hide {duration(runs_ns - exposed)} of it, and {left}"
+    return f"communication runs for {duration(runs_ns)}, {share} of the window: {kernels}"
 
 
 def _saving(collectives: KernelSet, waits_ns: int) -> SavingNs:

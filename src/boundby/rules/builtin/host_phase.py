@@ -36,9 +36,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         evidence: dict[str, object] = {"slept_on_ns": slept} if slept else {}
         if started:
             evidence["processes_started"] = started
-        does = "sleeps" if sleeping > 0.5 else "computes" if is_seen(context) else "computes or sleeps"
-        if started and sleeping > 0.5:
-            does = "waits for a process that starts"
+        does = _does(context, is_asleep=sleeping > 0.5, starts=bool(started))
         files = files_opened(context, place)
         if files:
             evidence["files_opened"] = files
@@ -57,6 +55,12 @@ def _check(context: RuleContext) -> Iterator[Match]:
             asleep_fraction=sleeping,
             spots=spots,
         ).advising(_remedy(context, place), rest=rest_after(context, place))
+
+
+def _does(context: RuleContext, *, is_asleep: bool, starts: bool) -> str:
+    if is_asleep:
+        return "waits for a process that starts" if starts else "sleeps"
+    return "computes" if is_seen(context) else "computes or sleeps"
 
 
 def _remedy(context: RuleContext, place: Place) -> str:

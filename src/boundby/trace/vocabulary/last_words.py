@@ -204,21 +204,12 @@ _LIBRARY_PLACE = expression(r"^<|site-packages|dist-packages")
 
 
 def _tracebacks(lines: Sequence[str]) -> Iterator[_Mark]:
-    heads = [row for row, line in enumerate(lines) if "Traceback" in line and _TRACEBACK.match(line)]
-    firsts = Counter(lines[head + 1] for head in heads if head + 1 < len(lines))
-    for head, end in zip(heads, [*heads[1:], len(lines)], strict=False):
-        if head and _NOT_THE_END.match(lines[head - 1]):
-            continue
-        row = next((row for row in range(head + 1, end) if _begins_an_error(lines[row])), None)
-        if row is None:  # cut
-            continue
+    for head, row, end, times in _raised(lines):
         name = (_EXCEPTION.match(lines[row]) or ["", ""])[1]
-        if name == "SystemExit":
-            continue
         words = _innermost(lines[row], lines[row + 1 : end])
         frames = _frames(lines[head:end])
         own = [frame for frame in frames if is_user_python(frame[0]) and not _LIBRARY_PLACE.search(frame[0])]
-        is_caught = _may_be_caught(lines, head, firsts[lines[head + 1]])
+        is_caught = _may_be_caught(lines, head, times)
         yield _Mark(
             _Weight.LAUNCHER if _OF_LAUNCHER.search(name) else _Weight.ERROR,
             head,
@@ -228,6 +219,21 @@ def _tracebacks(lines: Sequence[str]) -> Iterator[_Mark]:
             INTERRUPTED if _STOPPED.search(name) else UNCLEAR if is_caught else FAILED,
             (*(line for frame in own[-2:] for line in frame[2]), words),
         )
+
+
+def _raised(lines: Sequence[str]) -> Iterator[tuple[int, int, int, int]]:
+    """Of each traceback of an error that may have ended the program: the lines of its head, of the error and behind its
+    end, and how many tracebacks begin alike."""
+    heads = [row for row, line in enumerate(lines) if "Traceback" in line and _TRACEBACK.match(line)]
+    firsts = Counter(lines[head + 1] for head in heads if head + 1 < len(lines))
+    for head, end in zip(heads, [*heads[1:], len(lines)], strict=False):
+        if head and _NOT_THE_END.match(lines[head - 1]):
+            continue
+        row = next((row for row in range(head + 1, end) if _begins_an_error(lines[row])), None)
+        if row is None:  # cut
+            continue
+        if (_EXCEPTION.match(lines[row]) or ["", ""])[1] != "SystemExit":
+            yield head, row, end, firsts[lines[head + 1]]
 
 
 def _innermost(words: str, after: Sequence[str]) -> str:
