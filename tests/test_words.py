@@ -53,6 +53,17 @@ RETIRED = (
     r"Take out the waits",
     r"Use more threads, or fewer",
     r"Have the next batch ready",
+    r"\bby what is not on record\b",
+    r"set-up and warm-up by name",
+    r"what removing it would save cannot",
+    r"the time would be left",
+    r"that of one name are the same",
+    r"those of one name are the same",
+    r"do not tell their ranks",
+    r"is in such that",
+    r"what goes to and fro each time",
+    r"for the part that was done",
+    r"off the path to the GPU",
 )
 
 

@@ -7,7 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 import boundby
+from boundby.compare import between
 from boundby.compare.between import compare
+from boundby.compare.matching import TreePart, match, tree
 from boundby.document.comparison_document import finding_figures, headline
 from boundby.model.causes import SHORT_LABEL
 from boundby.model.errors import SelectionError
@@ -283,7 +285,7 @@ def test_programs_that_share_nothing_did_not_change() -> None:
     )
     found = compare(before, after)
     assert "program" in {doubt.code for doubt in found.doubts}
-    assert headline(found.devices[0], found).startswith("Another program: ")
+    assert headline(found.devices[0], found).startswith("The two reports are of different programs: ")
     same = compare(before, replace(after, devices=before.devices))
     assert same.is_one_program
 
@@ -328,7 +330,7 @@ def test_the_credit_is_what_the_cause_has_less_and_is_shared(
     assert {item.measured_ns for item in found} == {20_000_000}
     assert {item.cause_ns for item in found} == {6_000_000 if cause else None}
     assert finding_figures(found[1]) == (
-        f"promised 10.0-100 us, below 1 % of the window now, {credit} (of 2 findings together)"
+        f"10.0-100 us was predicted, and less than 1 % of the window is left of it, {credit} (of 2 findings together)"
     )
 
 
@@ -377,3 +379,20 @@ def test_real_runs_before_and_after_keep_what_was_there() -> None:
 
 def test_every_cause_that_a_rule_takes_away_has_a_label() -> None:
     assert {rule.cause.key for rule in builtin() if rule.cause is not None} <= set(SHORT_LABEL)
+
+
+def test_windows_of_one_length_that_hold_unlike_work_are_not_called_as_fast() -> None:
+    """An excerpt of a fixed length holds as many rounds as fit: its length says nothing of how long one takes."""
+
+    def parts(times: int) -> TreePart:
+        return tree(pairs.made_of(replace(pairs.region("op", 2.0), instances=times)))
+
+    assert between._unlike_work(match(parts(20), parts(20))) is None
+    told = between._unlike_work(match(parts(20), parts(18)))
+    assert told == "both windows are as long, but hold unlike work: op ran 20 times before and 18 times after"
+
+
+def test_a_real_excerpt_of_fixed_length_is_not_called_as_fast() -> None:
+    names = [f"pair_fixed_window_{when}.sqlite" for when in ("before", "after")]
+    found = compare(*(analysis_of(name).report for name in names))
+    assert all("hold unlike work" in str(item.why_not) for item in found.devices)

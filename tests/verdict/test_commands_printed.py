@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from boundby import api
 from boundby.api import Analysis
 from boundby.cli.what_if import what_if
 from boundby.options import AnalysisOptions
@@ -138,3 +139,17 @@ def test_each_gpu_is_told_of_its_own_kernels(tmp_path: Path) -> None:
     told = [one for device in analysis.report.devices for one in device.first_responses if "better-kernels" in one.id]
     assert ["100 % of kernel time" in one.because for one in told] == [True, False]
     assert [one.saving_ns and one.saving_ns[1] < 10 * MS for one in told] == [True, False]
+
+
+def test_a_program_without_a_gpu_is_not_told_to_work_beside_one() -> None:
+    for name in ("numpy_only_before", "sync_loop_before"):
+        report = api.analyze(SAMPLES / f"{name}.sqlite")
+        told = [one for thread in report.threads for one in thread.first_responses]
+        assert told[0].id == "cpu.cheaper-code"
+        assert told[0].code.startswith("py-spy record ")
+        assert "cpu.overlap" not in {one.id for one in told}
+
+
+def test_input_that_sleeps_is_prepared_elsewhere_not_waited_for_by_an_event_of_the_gpu() -> None:
+    (thread, *_) = api.analyze(SAMPLES / "input_before.sqlite").threads
+    assert thread.first_responses[0].id == "host_blocked.load-beside"

@@ -94,7 +94,7 @@ def test_a_program_that_warms_up_is_not_told_to() -> None:
     told = counted._after_warm_up(subject(warm))
     assert told is not None
     assert told.saving_ns is None
-    assert told.because.startswith("90 % of the window is set-up and warm-up by name")
+    assert told.because.startswith("regions named as set-up or warm-up take 90 % of the window")
     assert counted._warm_up(subject(warm)) is None
 
 

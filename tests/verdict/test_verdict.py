@@ -111,8 +111,8 @@ def test_of_two_alike_what_is_left_open_lowers_the_confidence() -> None:
         for one in ({}, {"cpu": (200 * MS, 0)}, open_ns)
     ]
     assert [(one.bound, one.confidence) for one in levels] == [("mixed", level) for level in ("high", "medium", "low")]
-    assert levels[1].reasons == ("of host code and compute one may be much the bigger, by what is not on record",)
-    assert any("could make sync the bigger cause" in reason for reason in levels[2].reasons)
+    assert levels[1].reasons == ("what is not on record could make host code or kernel time by far the bigger cause",)
+    assert any("could make syncs the bigger cause" in reason for reason in levels[2].reasons)
 
 
 def test_a_saturated_device_says_how_close_the_host_is() -> None:
@@ -120,7 +120,7 @@ def test_a_saturated_device_says_how_close_the_host_is() -> None:
     assert decide(case).host_limit_fraction == pytest.approx(0.07)
     replayed = changed(case, replayed={"gpu_compute": 70 * MS, "sync": 0})
     assert "with an infinitely fast GPU it would still take 93 % of the time" in judge(replayed).because
-    assert "host code takes 93 % of the time" in judge(case).because
+    assert "the host is at work 93 % of the time beside it" in judge(case).because
 
 
 def test_other_work_covers_only_where_other_work_runs() -> None:
@@ -199,7 +199,7 @@ def test_a_part_that_replay_cannot_shorten_is_hidden_unless_its_time_is_fixed() 
 def test_what_a_thread_alone_would_save_is_not_told() -> None:
     verdict = judge(case_of(time=account(cpu=700, host_blocked=300), is_thread=True, has_gpu_work=False))
     assert (verdict.bound, verdict.saving_ns, verdict.runner_up, verdict.bound_next) == ("cpu", None, None, None)
-    assert verdict.because == "on CPU 70 %, asleep 30 %"
+    assert verdict.because == "the host runs its own code 70 % of the time and is blocked 30 %"
 
 
 def test_host_regions_are_judged_on_host_time() -> None:
@@ -381,7 +381,7 @@ def test_what_the_trace_leaves_open_may_turn_a_verdict() -> None:
     assert (verdict.confidence, verdict.saving_range_ns) == ("high", (400 * MS, 500 * MS))
     verdict = judge(changed(case, predicted=much))
     assert (verdict.confidence, verdict.saving_range_ns) == ("low", (100 * MS, 500 * MS))
-    assert "could make copy the bigger cause" in verdict.reasons[0]
+    assert "could make copies the bigger cause" in verdict.reasons[0]
 
 
 @pytest.mark.parametrize(("less", "level"), [(0, "high"), (100, "high"), (400, "low")])

@@ -18,6 +18,14 @@ MUCH_FIXED = NOTABLE  # time that no change removes is told from a tenth on
 MUCH_WAITING = NOTABLE  # a thread that waits less for a core is on a machine that others use, too
 MOST_PARTS = A_FEW_LINES  # of host time that one clause names
 MOST_CALLS = A_FEW_LINES  # that one clause names
+_DOES = {
+    Cause.CPU: "runs its own code",
+    Cause.SYNC: "waits for the GPU",
+    Cause.CUDA_API: "launches work",
+    Cause.INIT: "initializes",
+    Cause.PROFILER: "is held up by the profiler",
+    Cause.UNATTRIBUTED: "does what is not on record",
+}
 _WORK = {"gpu_compute": "kernels", "gpu_comm": "communication", "gpu_copy": "copies"}
 
 
@@ -77,15 +85,15 @@ def _host_limit(case: BoundCase, decision: Decision) -> str:
         return ""
     alone = case.replay.alone.get(decision.bound)  # whose window is told below: no more is left then
     left = 1 - limit if alone is None else min(1 - limit, alone.predicted_ns / case.window_ns)
-    rest = percent(left) if left > LEAST_TOLD else "under 1 %"
+    rest = percent(left) if left > LEAST_TOLD else "less than 1 %"
     if case.replayed is None:  # the account alone does not show what waits for what
         pace = ", and the trace cannot tell which of the two sets the pace" if limit < IDLE_WORTH else ""
-        return f"; host code takes {'as long' if pace else f'{rest} of the time'}{pace}"
+        return f"; the host is at work {'for as long' if pace else f'{rest} of the time'} beside it{pace}"
     if limit < IDLE_WORTH:
         why = "other work hides it" if is_covered(case, decision) else "what is left takes as long"
         return f"; removing {NOUN[decision.bound]} alone saves hardly anything: {why}"
     if left <= LEAST_TOLD:
-        return "; without the GPU's work less than 1 % of the time would be left"
+        return "; with an infinitely fast GPU it would take less than 1 % of the time"
     return f"; with an infinitely fast GPU it would still take {rest} of the time"
 
 
@@ -161,7 +169,7 @@ def _init(case: BoundCase, _: Decision) -> str:
 
 def _mixed(case: BoundCase, decision: Decision) -> str:
     first, second = decision.mixed_of or ("unknown", "unknown")
-    both = f"{SHORT_LABEL[first]} and {SHORT_LABEL[second]} cost about the same"
+    both = f"{NOUN[first]} and {NOUN[second]} cost about the same"
     return f"{both}; the GPU is busy {_busy_share(case)} of the time"
 
 
@@ -189,24 +197,31 @@ _CLAUSES: Mapping[str, Callable[[BoundCase, Decision], str]] = {
 
 
 def _host(case: BoundCase) -> str:
-    """The clause for host time: on-CPU, asleep (and on what), unknown."""
+    """The clause for host time: on a CPU, blocked (and on what), unknown."""
     if case.window_ns == 0:
         return "no time of its own"
-    parts: list[str] = []
+    doing: list[tuple[str, float, str]] = []  # what the host does, in which share of the time, and in what
     waiting = case.host.preempted_ns / case.window_ns
     for cause in sorted(Cause, key=lambda cause: (-case.time[cause], cause))[:MOST_PARTS]:
-        if case.share(cause) >= LEAST_TOLD:
-            if cause == Cause.CPU and waiting >= MUCH_WAITING:
-                parts.append(f"on CPU {percent(case.share(cause) - waiting)}, waits for a core {percent(waiting)}")
-                continue
-            name = {Cause.CPU: "on CPU", Cause.HOST_BLOCKED: "asleep"}.get(cause, SHORT_LABEL[cause.key])
-            if cause == Cause.HOST_BLOCKED and next(iter(case.host.blocked_on), "") == MESSAGES and case.host.waited_in:
-                parts.append(f"waits for other ranks {percent(case.share(cause))} (in {_calls(case)})")
-                continue
-            on = (
-                f" ({', '.join(list(case.host.blocked_on)[:2])})"
-                if cause == Cause.HOST_BLOCKED and case.host.blocked_on
-                else ""
+        share = case.share(cause)
+        if share < LEAST_TOLD:
+            continue
+        if cause == Cause.CPU and waiting >= MUCH_WAITING:
+            doing += [("runs its own code", share - waiting, ""), ("waits for a core", waiting, "")]
+        elif cause == Cause.HOST_BLOCKED:
+            doing.append((*_blocked(case, share),))
+        else:
+            doing.append(
+                (_DOES.get(cause) or f"spends time on {NOUN.get(cause.key, SHORT_LABEL[cause.key])}", share, "")
             )
-            parts.append(f"{name} {percent(case.share(cause))}{on}")
-    return ", ".join(parts)
+    told = [
+        f"{does} {percent(share)}{' of the time' * (not place)}{on}" for place, (does, share, on) in enumerate(doing)
+    ]
+    return f"the host {' and '.join(filter(None, (', '.join(told[:-1]), told[-1])))}" if told else ""
+
+
+def _blocked(case: BoundCase, share: float) -> tuple[str, float, str]:
+    if next(iter(case.host.blocked_on), "") == MESSAGES and case.host.waited_in:
+        return "waits for other ranks", share, f" (in {_calls(case)})"
+    on = f" ({', '.join(list(case.host.blocked_on)[:2])})" if case.host.blocked_on else ""
+    return "is blocked", share, on

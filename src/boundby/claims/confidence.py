@@ -75,10 +75,12 @@ def _turned(case: BoundCase, decision: Decision, doubts: Iterable[Uncertainty]) 
         if not doubt.steps and open_ns >= matters_ns > 0:
             yield replace(doubt, steps=1)
     if lead_ns < 0:
-        sentence = f"what is not on record could make {SHORT_LABEL[rival]} the bigger cause"
+        sentence = f"what is not on record could make {NOUN[rival]} the bigger cause"
         yield uncertainty("turned", steps=2, where=(rival,), sentence=sentence)
     elif saved.get(rival, 0) >= matters_ns:
-        yield uncertainty("close", steps=1, where=(rival,), sentence=f"{SHORT_LABEL[rival]} is close behind")
+        yield uncertainty(
+            "close", steps=1, where=(rival,), sentence=f"removing {NOUN[rival]} would save nearly as much"
+        )
 
 
 def _rival(
@@ -204,12 +206,12 @@ def _doubts_of_savings(case: BoundCase, decision: Decision, *, is_saturated: boo
         yield uncertainty("unlike-account", steps=2, sentence=sentence)
     if (unsaved := _unsaved(case, decision)) is not None:
         part, label = percent(case.share(unsaved)), SHORT_LABEL[unsaved.key]
-        sentence = f"the GPU idles {part} of the time because of {label}; the replay saves little"
+        sentence = f"the GPU idles {part} of the time because of {label}, but removing that saves little"
         yield uncertainty("unlike-account", steps=1, sentence=sentence)
     named = decision.mixed_of or ()
     if any(max(case.replay.open_ns(key)) > CLOSE * case.window_ns for key in named):
-        both = " and ".join(SHORT_LABEL[key] for key in named)
-        sentence = f"of {both} one may be much the bigger, by what is not on record"
+        either = " or ".join(NOUN[key] for key in named)
+        sentence = f"what is not on record could make {either} by far the bigger cause"
         yield uncertainty("turned", steps=1, sentence=sentence)
     yield from _doubts_of_bound(case, decision, is_saturated=is_saturated)
 

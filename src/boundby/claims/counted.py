@@ -405,7 +405,8 @@ def _after_warm_up(subject: Subject) -> Told | None:
         share = item.evidence.get("warm_up_of_window_fraction")
         if isinstance(share, float):
             because = (
-                f"{percent(share)} of the window is set-up and warm-up by name, which a longer run does not pay again"
+                f"regions named as set-up or warm-up take {percent(share)} of the window, and a longer run does not "
+                "take longer for them"
             )
             return subject.of_finding(item)._replace(because=because, saving_ns=None)
     return None

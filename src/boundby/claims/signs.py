@@ -19,7 +19,7 @@ from boundby.claims.checklist import (
 from boundby.claims.limits import MUCH_USED
 from boundby.model.causes import BUSY_CAUSES, NOUN, Cause
 from boundby.model.scale import HALF, NOTABLE, QUARTER
-from boundby.model.units import NOT_CAPTURED, change, count, duration, percent
+from boundby.model.units import NOT_CAPTURED, count, duration, percent
 from boundby.results.report import Card, DeviceCounters, DeviceReport, RegionReport, Sign, ThreadReport
 
 Part = DeviceReport | RegionReport
@@ -94,12 +94,12 @@ def _stands(pattern: str, part: Part, missing: list[Sign]) -> str:
         shorter = f"the program {duration(best[pattern])} shorter"
         return f"{text}. The verdict stands: removing {NOUN[pattern]} here makes {shorter} (replay)."
     left_ns = verdict.without_ns if pattern == verdict.bound else None  # as the headline tells it
-    saved = change(-best[pattern] / total_ns if left_ns is None else left_ns / total_ns - 1)
+    saved = percent(best[pattern] / total_ns if left_ns is None else 1 - left_ns / total_ns)
     once = ""
     if pattern != "sync" and not verdict.mixed_of and best.get("sync", 0) >= LEAST_SAVING * total_ns:
         # What else is removed is so from the program that no longer waits, which is another ranking than from this one.
-        once, saved = "once the host no longer waits for the GPU, ", change(-best[pattern] / total_ns)
-    return f"{text}. The verdict stands: {once}removing {NOUN[pattern]} changes the time by {saved} (replay)."
+        once, saved = "once the host no longer waits for the GPU, ", percent(best[pattern] / total_ns)
+    return f"{text}. The verdict stands: {once}removing {NOUN[pattern]} makes the program {saved} shorter (replay)."
 
 
 def total(part: Part) -> int:

@@ -318,7 +318,7 @@ def _found(before: Report, after: Report) -> Iterator[Doubt]:
         {region.path: region.instances for region in report.regions if region.found} for report in (before, after)
     )
     if one != other:
-        text = "Regions were found by repetition and named by boundby: that those of one name are the same is a guess."
+        text = "Regions were found by repetition and named by boundby: that equal names mean the same code is a guess."
         yield Doubt("found-regions", text)
 
 
@@ -431,7 +431,7 @@ def compare(before: Report, after: Report, *, steps: str | None = None) -> Compa
     matches = match(tree(before), tree(after))
     pair = _step_pair(matches, steps)
     regions = _regions(matches)
-    devices = _device_changes(before, after, pair)
+    devices = _device_changes(before, after, pair, _unlike_work(matches))
     matched = any(item.path and item.before is not None and item.after is not None for item in regions)
     return Comparison(
         before=_side(before),
@@ -481,8 +481,11 @@ def _side(report: Report) -> Side:
     )
 
 
-def _device_changes(before: Report, after: Report, steps: tuple[TreePart, TreePart] | None) -> list[DeviceChange]:
-    """Devices by id where both have the same ones, else in order; without GPU work the threads together."""
+def _device_changes(
+    before: Report, after: Report, steps: tuple[TreePart, TreePart] | None, unlike: str | None
+) -> list[DeviceChange]:
+    """Devices by id where both have the same ones, else in order; without GPU work the threads together. ``unlike``:
+    why windows of one length cannot be compared."""
     runs = _runs(steps)
     is_per_step = runs != (1, 1)
     if not before.devices and not after.devices:
@@ -497,12 +500,34 @@ def _device_changes(before: Report, after: Report, steps: tuple[TreePart, TreePa
                 is_per_step,
                 one.gpu_utilization if one else None,
                 other.gpu_utilization if other else None,
-                _missing([one.coverage], [other.coverage], min(one.window_ns, other.window_ns))
-                if one and other
-                else None,
+                _why_not(one, other, None if is_per_step else unlike) if one and other else None,
             )
         )
     return result
+
+
+def _why_not(one: DeviceReport, other: DeviceReport, unlike: str | None) -> str | None:
+    """Why two windows of a device cannot be compared."""
+    missing = _missing([one.coverage], [other.coverage], min(one.window_ns, other.window_ns))
+    is_as_long = abs(other.window_ns - one.window_ns) < LEAST_CHANGE * one.window_ns
+    return missing or (unlike if is_as_long else None)
+
+
+def _unlike_work(matches: Sequence[RegionMatch]) -> str | None:
+    """Where most of what repeats in both ran unlike often: windows of one length are then excerpts, cut off after a
+    time, and their length says nothing of how long the work takes."""
+    repeated = [
+        (one, other)
+        for item in matches
+        if (one := item.before) is not None and (other := item.after) is not None
+        if len(other.path) == 1 and min(one.instances, other.instances) > 1
+    ]
+    unlike = [pair for pair in repeated if pair[0].instances != pair[1].instances]
+    if sum(other.total_ns for _, other in unlike) <= HALF * sum(other.total_ns for _, other in repeated):
+        return None
+    one, other = max(unlike, key=lambda pair: (pair[1].total_ns, pair[1].path))
+    often = f"{other.label} ran {one.instances:,} times before and {other.instances:,} times after"
+    return f"both windows are as long, but hold unlike work: {often}"
 
 
 def _runs(steps: tuple[TreePart, TreePart] | None) -> tuple[int, int]:

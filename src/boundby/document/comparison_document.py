@@ -71,8 +71,8 @@ _DIGITS = expression(r"\d+(?:[.,]\d+)*")
 
 MOST_FINDINGS, MOST_PREDICTIONS = 12, LIST  # in texts, where none are asked for by number
 _LEGEND = (
-    "Before, after: the account's time per instance. Typical: the change of the median instance where it is "
-    "significant, with its 95 % interval."
+    "Before and After are the account's time per instance. Typical is the change of the median instance with its 95 % "
+    "interval, where that change is significant."
 )
 _ROLES: dict[str, Role] = {
     **dict.fromkeys(("new", "worse", "slower"), "bad"),
@@ -142,7 +142,7 @@ def document(
                 short="Findings",
             ),
             *section(
-                "Predictions made before, for the part that was done",
+                "Predicted from the first report, for what was changed",
                 Only("text", (Table(_PREDICTIONS, tuple(foretold[: top or MOST_PREDICTIONS])),)),
                 Only("page", (Table(_PREDICTIONS, tuple(foretold)),)),
                 id="predictions",
@@ -191,7 +191,9 @@ def headline(device: DeviceChange, comparison: Comparison) -> str:
         return f"Whether {clean(other.name)} is faster is not known: {clean(device.why_not)}.{_steps_told(comparison)}"
     if not comparison.is_one_program:
         old, new = units.duration(one.each_ns), units.duration(other.each_ns)
-        return f"Another program: {clean(other.name)} took {new}, {clean(one.name)} {old} before."
+        return (
+            f"The two reports are of different programs: {old} on {clean(one.name)}, then {new} on {clean(other.name)}."
+        )
     subject = "The program" if len(comparison.devices) == 1 else f"On {clean(other.name)} the program"
     if 0 < abs(device.change or 0) < ONE_RUN and not _is_significant(comparison):
         return f"{subject} takes as long as before, as far as one run of each tells: {times}."
@@ -229,7 +231,7 @@ def verdict(device: DeviceChange) -> str:
         return ""
     old, new = (BOUND_LABEL.get(item.verdict.bound, clean(item.verdict.bound)) for item in (one, other))
     if bound_word(one.verdict) == bound_word(other.verdict):
-        return f"It was and is {new}."
+        return f"It was {new} and still is."
     return f"It was {old} and is {new}."
 
 
@@ -238,8 +240,8 @@ def significance_summary(comparison: Comparison) -> str:
     both = [item for item in comparison.regions if item.path and item.before is not None and item.after is not None]
     if not both:
         return (
-            "No region is in both reports, so nothing tells what differs by chance: the change of the whole is that of "
-            "one run to one run. Annotate the program, or record several runs of each."
+            "No region is in both reports, so the change of the whole may be chance: it is that from one run to one "
+            "other run. Annotate the program, or record several runs of each."
         )
     counts = Counter(item.significance.status for item in both)
     told = [
@@ -528,7 +530,7 @@ def finding_figures(item: FindingChange) -> str:
         alike = "it costs about as much as before" if item.is_cost_alike else ""
         return "; ".join(filter(None, (_was(item), _still_saves(old, new), alike)))
     if item.status == "resolved":
-        promised = f"promised {saves_range(old)}, below 1 % of the window now" if old else ""
+        promised = f"{saves_range(old)} was predicted, and less than 1 % of the window is left of it" if old else ""
         return ", ".join(filter(None, (promised, _credit(item))))
     saving = new or old
     return f"would save {saves_range(saving)}" if saving else ""

@@ -78,7 +78,7 @@ REMEDIES = {
     "balance_steps": "If their inputs differ in length, give each rank batches that take as long as the others'",
     "feed": "Have {its} input ready in time: faster storage, or more loader workers",
     "host": "Check what else runs on {its} cores, and {its} garbage collection and logging",
-    "look": "Find out what takes {its} time there (boundby analyze), and move it off what the others wait for",
+    "look": "Find out what takes {its} time there (boundby analyze), and do it when the others do not wait for it",
     "warm_up": "Do that before the first step",
     "less_often": "Do that less often, or beside the steps",
     "check_link": "Check that link: adapters, cables, switch",
@@ -161,7 +161,7 @@ def facts(job: JobReport) -> list[str]:
     if matched:
         median = sorted(clock.residual_ns for clock in matched)[len(matched) // 2]
         worst = max(clock.worst_ns for clock in matched)
-        within = f"clocks set to within {units.duration(median)} (worst {units.duration(worst)})"
+        within = f"clocks aligned to within {units.duration(median)} (worst {units.duration(worst)})"
         told.append(within if worst else "one clock")
     told.append(f"confidence {job.verdict.confidence}")
     return told
@@ -226,7 +226,7 @@ def told(job: JobReport, one: Straggler) -> str:
 def nobody(job: JobReport) -> str:
     """What is said where nothing holds the job up."""
     if job.verdict.bound == "unknown":
-        return "None of the ranks here, as far as these reports show: what others hold up cannot be seen."
+        return "None of these ranks, as far as their reports show. Whether a missing rank does cannot be seen."
     most = job.most_waited_for()
     waits = sum(rank.wait_ns for rank in job.ranks) / max(
         sum(one.window_ns - one.start_wait_ns for one in job.ranks), 1
@@ -237,7 +237,7 @@ def nobody(job: JobReport) -> str:
         if job.steps > 1:
             why = f"Its {job.steps} steps differ too much from each other to say that it is slow itself."
         return f"Perhaps {who}: {share} of what ranks wait for others is for it. {why}"
-    return "Nobody: no rank, stage or link is so much slower than its peers that the job would gain."
+    return "Nobody: making any rank, stage or link as fast as its peers would gain the job nothing."
 
 
 def _noun(cause: str) -> str:

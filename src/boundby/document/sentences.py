@@ -68,12 +68,18 @@ class Headline(Struct, frozen=True):
         return f"{self.before}{self.stressed}{self.after}"
 
 
+def _any_of(subject: str, verb: str) -> str:
+    """``GPU 0 is``, ``either GPU is``, ``any of the 3 threads is``: whose bound is not known."""
+    if subject.startswith("Both "):
+        return f"either {subject.removeprefix('Both ').removesuffix('s')} is"
+    return f"any of the {subject.removeprefix('All ')} is" if subject.startswith("All ") else f"{subject} {verb}"
+
+
 def headline(verdict: Verdict, subject: str, *, plural: bool = False, begin_with: str = "") -> Headline:
     """The verdict as the first sentence anybody reads. ``begin_with``: another cause, whose removal is tried first."""
     verb = "are" if plural else "is"
     if verdict.bound == "unknown" and verdict.why_not:
-        within = f"{subject[0].lower()}{subject[1:]}" if subject.startswith(("All ", "Both ")) else subject
-        return Headline("The trace ", "CANNOT TELL", f" what {within} {verb} bound by.", "unknown")
+        return Headline("The trace ", "CANNOT TELL", f" what {_any_of(subject, verb)} bound by.", "unknown")
     if verdict.bound == "unknown":
         return Headline(f"{subject} {'have' if plural else 'has'} ", "NO DOMINANT CAUSE", ".", "unknown")
     if verdict.bound == "mixed" and verdict.mixed_of:
@@ -220,7 +226,7 @@ def _then(verdict: Verdict, window_ns: int, left: Left) -> str:
     if verdict.bound == "mixed" and (other := verdict.runner_up) in NOUN:
         then = left.get(other)
         then_ns = window_ns - then.predicted_ns if then else verdict.runner_up_saving_ns or 0
-        return f"; without {NOUN[other]}, {_taking(then_ns, window_ns, verdict, then)}"
+        return f"; without {NOUN[other]} {_taking(then_ns, window_ns, verdict, then)}"
     return f"; {SHORT_LABEL[verdict.bound_next]} would be next" if verdict.bound_next in NOUN else ""
 
 
@@ -228,13 +234,12 @@ def _by_account(verdict: Verdict, main: str, window_ns: int) -> str:
     """What the account alone knows: how much idle time may go with a cause, and no prediction."""
     idle_ns = {main: verdict.saving_ns, verdict.runner_up if verdict.mixed_of else None: verdict.runner_up_saving_ns}
     parts = [
-        f"{units.duration(ns)} ({units.percent(ns / window_ns)}) for {NOUN[cause]}"
+        f"{units.duration(ns)} ({units.percent(ns / window_ns)}) because of {NOUN[cause]}"
         for cause, ns in idle_ns.items()
         if cause is not None and ns
     ]
     if parts:
-        them = "it" if len(parts) == 1 else "either"
-        return f"The GPU idles up to {' and '.join(parts)}; what removing {them} would save cannot be predicted."
+        return f"The GPU idles for up to {' and for up to '.join(parts)}; what can be saved of that is not known."
     if verdict.saving_range_ns is None or not verdict.saving_range_ns[1]:
         return ""
     most = units.percent(verdict.saving_range_ns[1] / window_ns)
@@ -273,10 +278,10 @@ def _reason(one: FirstResponse, window_ns: int) -> str:
 
 
 def place(line: CodeLine) -> str:
-    """``train.py:84  loss = model(x)``, ``train.py:31 (step)``; of a function in C ``solve (app)``."""
+    """``train.py:84  loss = model(x)``, ``train.py:31 (step)``; of a function in C ``solve in app``."""
     file = clean(line.file.rsplit("/", 1)[-1])
     if line.line is None:
-        return f"{clean(line.function)} ({file})"
+        return f"{clean(line.function)} in {file}"
     rest = f"  {clean(line.source)}" if line.source else f" ({clean(line.function)})" if line.function else ""
     return f"{file}:{line.line}{rest}"
 

@@ -85,7 +85,7 @@ def merge(summaries: Sequence[RankSummary], path: str, unused: Sequence[Gathered
     missing = tuple(sorted(set(range(max(world, 0))) - here)) if UNKNOWN not in here else ()
     notes = [*aligned.notes, *_notes(kept, aligned, diagnosis, missing)]
     if kept is not of_program:
-        notes.append("The program names no steps: those told here are rounds of the collectives that all ranks share.")
+        notes.append("The program names no steps: each round of the collectives that all ranks share counts as a step.")
     waited = _waited_in(kept, aligned.matched, waits)
     is_mpi = any(one.begins_mpi is not None for one in summaries)
     stragglers = tuple(_straggler(one, job, is_mpi, *_longest(waited, one.ranks)) for one in diagnosis.culprits)
@@ -532,7 +532,8 @@ def _why_unknown(summaries: Sequence[RankSummary], aligned: Aligned) -> str:
         because = f"it did not come to its end: {inside} until then"
     alone, waited = _alone(summaries, aligned)
     if not because and alone > _MOSTLY_ALONE * waited:
-        because = f"for {units.percent(alone / waited)} of the time in collectives their other ranks are not here"
+        share = units.percent(alone / waited)
+        because = f"{share} of the time in collectives is shared with ranks whose reports are missing"
     return because
 
 
@@ -574,7 +575,9 @@ def _waited_for(ranks: Sequence[RankReport], summaries: Sequence[RankSummary]) -
 def _who(culprit: Culprit, summaries: Sequence[RankSummary]) -> str:
     names = [_name(summaries[one]) for one in culprit.ranks]
     if culprit.kind == "stage":
-        return f"stage {culprit.stage} ({names[0]}{' and others' if len(names) > 1 else ''}) does more than the others"
+        others = names[1] if len(names) == 2 else f"{len(names) - 1} others"
+        members = names[0] if len(names) == 1 else f"{names[0]} and {others}"
+        return f"stage {culprit.stage} ({members}) does more work than the other stages"
     if culprit.kind == "link":
         return f"transfers of {names[0]} and its group are slow"
     return f"{names[0]} comes late" if len(names) == 1 else f"{len(names)} ranks come late"
@@ -594,9 +597,8 @@ def _doubts(
 ) -> list[str]:
     doubts = []
     if missing:
-        are = "is" if len(missing) == 1 else "are"
-        absent = f"{units.plural(len(missing), 'rank')} of the job {are} not here"
-        doubts.append(f"{absent}: what they hold up counts as transfer")
+        are, them = ("is", "it") if len(missing) == 1 else ("are", "them")
+        doubts.append(f"{units.plural(len(missing), 'rank')} {are} missing: waits for {them} count as transfer")
     if _replay_error(diagnosis) > _REPLAY_ERROR:
         doubts.append(f"replayed unchanged the job takes {units.duration(diagnosis.replayed_ns)}")
     if damaged := sum(one.is_damaged for one in summaries):
@@ -605,7 +607,7 @@ def _doubts(
     if unset and len(aligned.matched):
         doubts.append(f"the clock of {unset[0]} rests on its file alone")
     if any(clock.residual_ns > _POOR_CLOCK_NS for clock in aligned.clocks):
-        doubts.append("ends of collectives lie further apart than clocks explain")
+        doubts.append("the ends of collectives lie further apart than the clocks explain")
     alone = sum(len(one.meetings) for one in summaries)
     parts = len(aligned.matched.rank)
     if alone and parts < alone / 2:
@@ -625,14 +627,14 @@ def _notes(
     ]
     apart = max(skew) - min(skew)
     if apart > _LEAST_EXCESS_SHARE * diagnosis.length_ns:
-        notes.append(f"The ranks begin {units.duration(apart)} apart. No wait for that is counted here.")
+        notes.append(f"The ranks begin {units.duration(apart)} apart. Waiting for a rank to begin is not counted.")
     if missing:
         shown = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
         notes.append(f"No report was given of {units.plural(len(missing), 'rank')}: {shown}.")
     alone, waited = _alone(summaries, aligned)
     if alone > _LEAST_EXCESS_SHARE * max(waited, 1):
-        lacking = f"{units.percent(alone / waited)} of the time in collectives is in such that no other rank here has"
-        notes.append(f"{lacking}: predictions keep that as it was.")
+        lacking = f"{units.percent(alone / waited)} of the time in collectives is in collectives of one report only"
+        notes.append(f"{lacking}: predictions leave that time as it was.")
     if all(one.rank == UNKNOWN for one in summaries):
-        notes.append("The reports do not tell their ranks: they stand in the order of their names.")
+        notes.append("The reports do not say which ranks they are of, so they are listed by name.")
     return notes

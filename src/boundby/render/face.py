@@ -25,6 +25,7 @@ DIM = "dim"
 STRONG = "bold"
 GAP = "  "
 _FIGURE = expression(r"(\d) (%|/ms|[numkMGT]?[sB]\b|min\b|h\b)")
+_SENTENCE_END = expression(r"(?<=\.) (?=[A-Z])")
 _PLAIN = str.maketrans({"→": "->", "✓": "+", "✗": "-", "…": "..."})
 LONGEST_TAIL = 14  # characters of a last word that is left out rather than broken
 MIN_PROSE = 16  # cells; a column narrower than this moves below its label
@@ -148,8 +149,14 @@ class Face(Struct, frozen=True):
         return [*lines, self.line(" " * indent, (text, style))]
 
     def within(self, text: str, most: int, style: str = "") -> list[Text]:
-        """Prose on at most so many lines; what was cut is seen to be cut."""
-        return self.cut(self.wrapped(text, style=style), most)
+        """Prose on at most so many lines: the last sentences are left out, and one that alone is too long is seen to be
+        cut."""
+        lines = self.wrapped(text, style=style)
+        sentences = _SENTENCE_END.split(text)
+        while len(lines) > most and len(sentences) > 1:
+            sentences.pop()
+            lines = self.wrapped(" ".join(sentences), style=style)
+        return self.cut(lines, most)
 
     def cut(self, lines: list[Text], most: int) -> list[Text]:
         """The first lines; an ellipsis where more would follow."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -86,8 +87,18 @@ def _cards(report: Report, face: Face) -> list[list[Text]]:
 
 def _head(report: Report, face: Face) -> list[Text]:
     title = face.line((face.fit(sentences.what_ran(report), face.width), STRONG))
-    facts = [face.line((face.fit(fact, face.width - 2), DIM)) for fact in sentences.circumstances(report)]
-    return [title, *face.flow(facts)[:2]]
+    told = [
+        part
+        for fact in sentences.circumstances(report)
+        for part in ([fact] if len(fact) <= face.width - 2 else fact.split("; "))
+    ]
+    facts = [face.line((face.fit(fact, face.width - 2), DIM)) for fact in told]
+    return [title, *face.flow(facts)[: _room(2, face)]]
+
+
+def _room(lines: int, face: Face) -> int:
+    """As many lines as hold what so many of the usual width hold."""
+    return max(math.ceil(lines * DEFAULT_WIDTH / face.width), lines)
 
 
 def _accounts(report: Report, face: Face) -> list[list[Text]]:
@@ -113,9 +124,9 @@ def _in_full(account: ShownAccount, face: Face) -> list[Text]:
     if account.lead is not None:
         lines += parts.told_of(account.lead, face)[:MOST_ENDED]
     elif account.because:
-        lines += face.within(account.because, 1 if steady else 2)
+        lines += face.within(account.because, _room(2, face))
     lines += _first(account, face)
-    lines += face.within(account.most, 2)
+    lines += face.within(account.most, _room(2, face))
     shown = account.parts
     if not shown:
         return [*lines, face.line(("(no time in the window)", DIM))]
@@ -125,9 +136,9 @@ def _in_full(account: ShownAccount, face: Face) -> list[Text]:
     legend = [face.cause(part.cause, f"{part.label} {units.percent(part.fraction)}") for part in shown]
     if account.exposed:
         legend.append(face.line((account.exposed, STRONG)))
-    lines += face.flow(legend)[:2]
-    lines += [line for text in account.measured for line in face.within(text, 2)]
-    return lines + face.within(account.sure, 3, style=DIM)
+    lines += face.flow(legend)
+    lines += [line for text in account.measured for line in face.within(text, _room(2, face))]
+    return lines + face.within(account.sure, _room(3, face), style=DIM)
 
 
 def _first(account: ShownAccount, face: Face) -> list[Text]:

@@ -344,7 +344,7 @@ TABLE: tuple[Remedy, ...] = (
         needs="a model that can be exported",
         caution="the time is in the CUDA calls themselves: graphs help there, another language does not",
         scenario="no_launch_overhead",
-        because="what all launching costs, the framework's dispatch included",
+        because="the number is for a program without any launch overhead, the framework's dispatch included",
         kinds=("torch", "python"),
     ),
     Remedy(
@@ -426,7 +426,7 @@ TABLE: tuple[Remedy, ...] = (
         needs="an operation on the device for what the host computes",
         caution="the host's part is long and the device has other work meanwhile",
         scenario="no_sync+cpu_free",
-        because="with no syncs and no host code between them",
+        because="the number is for a program with neither the syncs nor the host code between them",
     ),
     Remedy(
         bound="sync",
@@ -436,7 +436,7 @@ TABLE: tuple[Remedy, ...] = (
         needs="work on the device that does not depend on the host's part",
         caution="each step of one needs the other's result",
         scenario="no_sync",
-        because="with all waits gone, so that the host stays ahead of the device",
+        because="the number is for a program that never waits, so that the host stays ahead of the GPU",
     ),
     Remedy(
         bound="cpu",
@@ -466,7 +466,7 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="cpu",
         id="vectorise",
-        title="Speed up $function, or take it off the path to the GPU",
+        title="Speed up $function",
         rules=("host-work",),
         do={
             "torch": "$sample",
@@ -476,6 +476,20 @@ TABLE: tuple[Remedy, ...] = (
         text="One call over an array instead of a loop over its elements, or the same work in another thread.",
         needs="to know the loop: a sampling profiler, or the functions named here",
         caution="it is vectorised already",
+    ),
+    Remedy(
+        bound="cpu",
+        id="cheaper-code",
+        title="Make the code cheaper that the host spends most time in",
+        do={
+            "torch": "py-spy record --native -o profile.svg -- $program",
+            "python": "py-spy record --native -o profile.svg -- $program",
+            "any": "perf record -g -- $program\nperf report",
+        },
+        text="Compute once what does not change, call once over an array instead of once an element, or move the work "
+        "to a GPU. The profile names the lines.",
+        needs="a sampling profiler: no single function holds most of the time",
+        caution="the time is in library calls that do what they must",
     ),
     Remedy(
         bound="cpu",
@@ -590,7 +604,7 @@ TABLE: tuple[Remedy, ...] = (
         rules=("host-wait",),
         do={"any": "boundby profile -- $program"},
         scenario="input_free",
-        because="if the launching thread were never blocked while the GPU idles",
+        because="the number is for a launching thread that is never blocked while the GPU idles",
     ),
     Remedy(
         bound="host_blocked",
@@ -640,7 +654,7 @@ TABLE: tuple[Remedy, ...] = (
         needs="memory for the batches",
         caution="workers are behind on average: then no queue is long enough",
         scenario="input_free",
-        because="if batches were ready in time; workers that are too slow on average gain less",
+        because="the number is for batches that are always ready in time; workers that are slower on average gain less",
     ),
     Remedy(
         bound="host_blocked",
@@ -738,7 +752,7 @@ TABLE: tuple[Remedy, ...] = (
         needs="pinned memory, a second buffer",
         caution="each kernel needs the whole copy before it",
         scenario="copies_overlapped",
-        because="copies beside the kernels, as long as they take",
+        because="copies can run beside kernels for as long as the kernels take",
     ),
     Remedy(
         bound="gpu_copy",
@@ -827,7 +841,7 @@ TABLE: tuple[Remedy, ...] = (
         needs="buckets that are ready before the end of the backward pass",
         caution="no computation is left to hide it behind",
         scenario="comm_overlapped",
-        because="communication beside the kernels, as long as it takes",
+        because="communication can run beside kernels for as long as the kernels take",
     ),
     Remedy(
         bound="gpu_comm",
@@ -854,7 +868,7 @@ TABLE: tuple[Remedy, ...] = (
         needs="work that does not depend on what is received",
         caution="the rank that sends is late: then balance helps, not overlap",
         scenario="comm_overlapped",
-        because="communication beside the kernels, as long as it takes",
+        because="communication can run beside kernels for as long as the kernels take",
     ),
     Remedy(
         bound="gpu_comm",
@@ -865,7 +879,7 @@ TABLE: tuple[Remedy, ...] = (
         needs="a check that training still converges",
         caution="collectives are short: then latency counts, not bytes",
         scenario="comm=2",
-        because="half the bytes; a ceiling, since part of a collective's length is waiting for others",
+        because="half the bytes take half as long; less is saved where a collective waits for other ranks",
     ),
     Remedy(
         bound="gpu_comm",
@@ -902,7 +916,7 @@ TABLE: tuple[Remedy, ...] = (
         needs="nothing: `boundby analyze --skip-first K` leaves the first K steps out",
         caution="the program runs once and is short: then the start is what counts",
         scenario="init_free",
-        because="what a program that has warmed up no longer pays",
+        because="a program that has warmed up no longer pays this",
     ),
     Remedy(
         bound="init",

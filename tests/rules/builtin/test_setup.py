@@ -140,7 +140,7 @@ def test_in_warm_up_it_is_a_note_that_shows_the_rest() -> None:
     (item,) = found(*body, Loop(20, [STEP]), Sync(), rule="lazy-initialization")
     assert item.severity == "note"
     assert item.saving_ns is None
-    assert "of the window is set-up and warm-up by name (Warm-up)" in item.title
+    assert "regions named as set-up or warm-up (Warm-up) take" in item.title
     (advice,) = item.advice
     assert "--window 'nvtx:step *'" in advice
     assert "before what counts" not in advice

@@ -55,6 +55,7 @@ ALIASES = {
     "waiting for input": "host_blocked",
     "waiting for other ranks": "host_blocked",
     "comm": "gpu_comm",
+    "imbalance": "gpu_comm",
     "cannot tell": "unknown",
     **{name.lower(): key for names in (SHORT_LABEL, NOUN, BOUND_LABEL) for key, name in names.items() if key in PAGES},
 }

@@ -147,7 +147,7 @@ class RankedFinding(Struct, frozen=True):
 
     @property
     def where(self) -> str:
-        return region_name(self.finding.region) if self.finding.region is not None else ""
+        return region_name(self.finding.region) if self.finding.region else ""
 
     @property
     def saves(self) -> str:

@@ -82,6 +82,7 @@ class _Work(Enum):
     ENGINE = auto()  # torch's own, which works off what the program asked for
     NAMED = auto()  # in one function
     SPREAD = auto()  # over functions of which none holds half of the samples
+    SPREAD_ALONE = auto()  # likewise, where no GPU works that it could run beside
     UNSEEN = auto()
 
 
@@ -92,6 +93,7 @@ _REMEDIES = {
     _Work.ENGINE: "cpu.fewer-operators",
     _Work.NAMED: "cpu.vectorise",
     _Work.SPREAD: "cpu.overlap",
+    _Work.SPREAD_ALONE: "cpu.cheaper-code",
     _Work.UNSEEN: "cpu.find-host-code",
 }
 _OF_FRAMEWORK = {_Work.SERVER: (OF_SERVER, SLOWED), _Work.DISPATCH: (DISPATCH, SLOWED), _Work.ENGINE: (OF_TORCH,)}
@@ -101,7 +103,7 @@ def _matches(context: RuleContext, rows: Rows, *, in_warm_up: bool) -> Iterator[
     """What warm-up regions hold (by their names) is a note: the program does it once, and knows so."""
     unsure = "runs its own code (or sleeps: not captured)"
     does = "computes" if is_seen(context) else "works in operators" if is_in_operators(context) else unsure
-    by_name = "in set-up or warm-up, by its name, " if in_warm_up else ""
+    by_name = "in regions named as set-up or warm-up, " if in_warm_up else ""
     for place, hot in fold(context, places(context, rows), lambda place: _hottest(context, place)):
         spots = hot_functions(context, place.rows)
         inside = "" if spots or in_warm_up else _operators(context, place)
@@ -138,7 +140,9 @@ def _work(context: RuleContext, place: Place, hot: str, spots: Sequence[Hotspot]
     if hot:
         plain = _Work.UNSEEN if hot == short_symbol(PYTHON_CODE) else _Work.NAMED
         return _Work.ENGINE if spots[0].is_engine else plain
-    return _Work.SPREAD if spots else _Work.UNSEEN
+    if not spots:
+        return _Work.UNSEEN
+    return _Work.SPREAD if context.timeline.devices else _Work.SPREAD_ALONE
 
 
 def _spread(spots: Sequence[Hotspot]) -> str:

@@ -156,7 +156,7 @@ def _remedy(context: RuleContext, place: Place, sleeping: float, others: list[Fe
     if sleeping <= MOSTLY_ASLEEP and not any(one.busy >= MOSTLY_BUSY for one in processes):
         return "host_blocked.load-beside", ""
     if next(iter(slept_on(context, place.rows)), None) == "sleep" and not processes:
-        return "host_blocked.wait-for-event", ""
+        return "host_blocked.load-beside", ""  # whatever the pause is for, another thread can take it
     if not processes:
         return "host_blocked.workers", ""
     helpers = [one for one in others if not one.is_process and one.busy >= SATURATED]

@@ -137,7 +137,7 @@ def _in_warm_up(context: RuleContext, part: _Part, match: Match) -> Match:
     shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
     return replace(
         match,
-        title=f"{percent(share)} of the window is set-up and warm-up by name ({shown}): {match.title}",
+        title=f"regions named as set-up or warm-up ({shown}) take {percent(share)} of the window: {match.title}",
         evidence={
             **match.evidence,
             "warm_up_of_window_fraction": round(share, 4),

@@ -132,7 +132,7 @@ def _ends(copies: CopySet) -> str:
     returning = unique(every[transfers(copies.context).rows(Transfer.RETURNS)])
     if not len(returning) or not np.isin(every[copies.rows], returning).all():
         return ""
-    return ": the first way in and the last way out of what goes to and fro each time (see repeated-transfer)"
+    return ": the first upload and the last download of data that is copied each time (see repeated-transfer)"
 
 
 def _expected(copies: CopySet) -> tuple[float | None, str]:

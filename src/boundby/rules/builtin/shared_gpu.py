@@ -27,8 +27,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
         yield Match(
             region=ROOT,
             title=f"GPU {gpus[device].id} was shared: {count(item.in_kernels)} kernels of {item.kinds} kinds take "
-            f"longer than others of the same grid, and {count(gaps)} that were launched long before wait, by {lengths} "
-            f"at a time: {duration(item.total_ns)}",
+            f"longer than others of the same grid, and {count(gaps)} that were launched long before start late, by "
+            f"{lengths} each: {duration(item.total_ns)} in all",
             evidence={
                 "interruptions": len(item.rows),
                 "in_kernels": item.in_kernels,
