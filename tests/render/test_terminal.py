@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from rich.cells import cell_len
 
+import boundby
 from boundby.model.causes import BOUNDS
 from boundby.render import terminal
 from boundby.render.face import ColorSystem
@@ -191,3 +193,11 @@ def test_a_saving_beside_waits_says_what_it_is_measured_from() -> None:
     verdict = replace(verdict, bound="cpu", saving_ns=1_300_000_000, without_ns=None)
     text = terminal.render(replace(base, what_if=(), devices=(replace(base.devices[0], verdict=verdict),)))
     assert "Next best: removing copies would save 9 %." in text  # of the program as it ran, as every number is
+
+
+def test_what_to_do_first_stands_above_what_it_leaves() -> None:
+    """As on the first screen: why, what to do, and only then what would be left."""
+    report = boundby.analyze(Path(__file__).parents[2] / "sample_reports" / "simulated_sync.sqlite")
+    words = ("Why: ", "First: ", "Without ")
+    told = [word for line in terminal.render(report).splitlines() for word in words if line.startswith(word)]
+    assert tuple(told[:3]) == words

@@ -99,7 +99,12 @@ class ShownAccount(Struct, frozen=True):
     @property
     def told(self) -> tuple[str, ...]:
         """What repeats, why, what it would save, how much of communication is hidden, and what counters say."""
-        return _filled(self.steady(), self.because, self.most, *self.measured)
+        return (*self.reasons, *_filled(self.most, *self.measured))
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """What repeats, and why: what stands above the first response."""
+        return _filled(self.steady(), self.because)
 
     @property
     def measured(self) -> tuple[str, ...]:

@@ -73,7 +73,7 @@ def _devices(devices: Sequence[ShownAccount]) -> str:
         )
         for device in devices
     ]
-    return "\n\n".join((*heads, table(("GPU", "bound by", "account", "busy", "window", "max"), "lllrrr", rows)))
+    return "\n\n".join((*heads, table(("GPU", "bound by", "account", "busy", "window", "up to"), "lllrrr", rows)))
 
 
 def _account(account: ShownAccount, *, folded: bool = False) -> str:
@@ -81,16 +81,18 @@ def _account(account: ShownAccount, *, folded: bool = False) -> str:
     if account.lead is not None:
         lines += [_lead(account.lead), ""]
     else:
-        lines += [" ".join(escape(text) for text in (*account.told, *account.doubts)), ""]
+        lines += [" ".join(map(escape, account.reasons)), ""]
     told = account.first
-    if told.because:
-        lines += [f"**First:** {escape(told.because)}", ""]
     if told.code:
-        lines += ["```text", *(line.replace("```", "") for line in told.code), "```", ""]
+        lines += ["**First:**", "", "```text", *(line.replace("```", "") for line in told.code), "```", ""]
+    if told.because:
+        lines += [escape(told.because) if told.code else f"**First:** {escape(told.because)}", ""]
     if told.where:
         lines += [f"at {command(told.where)}", ""]
     if other := account.first_of_other:
         lines += [f"**And:** {escape(other)}", ""]
+    if account.lead is None:
+        lines += [" ".join(map(escape, (*filter(None, (account.most, *account.measured)), *account.doubts))), ""]
     if account.lead is not None and not account.lead.is_told:
         return "\n".join(lines).rstrip()
     if not account.parts:
@@ -125,7 +127,7 @@ def _regions(report: Report, min_share: float | None) -> str:
     ]
     if not rows:
         return ""
-    text = table(("region", "inst", "time/inst", "share", "account", "bound by", "max"), "lrrrllr", rows)
+    text = table(("region", "inst", "time/inst", "share", "account", "bound by", "up to"), "lrrrllr", rows)
     parts = ["#### Regions", _folded(f"{len(rows)} regions", text) if len(rows) > OPEN_ROWS else text]
     why = [f"- {code(region_name(row.region.path))}: {escape(row.because)}" for row in selection.rows if row.because]
     if why:  # a column of sentences would leave the others no room

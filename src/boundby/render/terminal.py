@@ -123,10 +123,12 @@ def _in_full(account: ShownAccount, face: Face) -> list[Text]:
     if account.lead is not None:
         lines += told_of(account.lead, face)
     else:
-        lines += [line for text in account.told for line in face.wrapped(text)]
+        lines += [line for text in account.reasons for line in face.wrapped(text)]
     lines += first(account.first, face)
     if other := account.first_of_other:
-        lines += face.wrapped(other, first=Text("And: ", style=STRONG))
+        lines += face.wrapped(other, first=Text("And: ", style=first_style(face)))
+    if account.lead is None:
+        lines += [line for text in (account.most, *account.measured) if text for line in face.wrapped(text)]
     parts = account.parts
     if not parts:
         return [*lines, Text(), face.line(("(no time in the window)", DIM))]
