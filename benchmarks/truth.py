@@ -29,7 +29,7 @@ import boundby
 from benchmarks.simulated.generate import drawn_features, generate
 from benchmarks.simulated.untidy import FEATURES
 from boundby.results.report import DeviceReport, Report, WhatIf
-from boundby.simulate.case import Case, save
+from boundby.simulate.case import Case
 from boundby.simulate.counterfactual import CAUSES, Truth, Truths
 
 #: This part of the programs is untidy.
@@ -157,13 +157,9 @@ def _prediction(item: WhatIf, device: DeviceReport, true_ns: int, window_ns: int
     )
 
 
-def _one(job: tuple[int, tuple[str, ...], str, str | None]) -> Outcome:
-    seed, features, folder, failures = job
-    case = made(seed, features)
-    found = examine(case, Path(folder))
-    if failures and wrong(found):
-        save(case, Path(failures) / f"{seed}.json")
-    return found
+def _one(job: tuple[int, tuple[str, ...], str]) -> Outcome:
+    seed, features, folder = job
+    return examine(made(seed, features), Path(folder))
 
 
 def wrong(found: Outcome) -> bool:
@@ -320,7 +316,6 @@ def main() -> None:
     parser.add_argument("--untidy-share", type=float, default=UNTIDY_SHARE, help=f"[{UNTIDY_SHARE}]")
     parser.add_argument("--only", action="append", choices=sorted(FEATURES), default=[], help="just this; repeatable")
     parser.add_argument("--json", type=Path, help="write everything there, program by program")
-    parser.add_argument("--failures", type=Path, help="save wrongly judged programs as cases into this folder")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--show", type=int, metavar="SEED", help="one program in full, and nothing else")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="where --show writes the export")
@@ -331,12 +326,9 @@ def main() -> None:
             show(made(arguments.show, only or drawn_features(arguments.show, arguments.untidy_share)), arguments.keep)
         )
         return
-    if arguments.failures:
-        arguments.failures.mkdir(parents=True, exist_ok=True)
-    failures = str(arguments.failures) if arguments.failures else None
     with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(arguments.workers) as pool:
         seeds = range(arguments.seed, arguments.seed + arguments.programs)
-        jobs = [(seed, only or drawn_features(seed, arguments.untidy_share), folder, failures) for seed in seeds]
+        jobs = [(seed, only or drawn_features(seed, arguments.untidy_share), folder) for seed in seeds]
         outcomes = list(pool.map(_one, jobs))
     found = summary(outcomes)
     json.dump({key: value for key, value in found.items() if key != "groups"}, sys.stdout, indent=2)

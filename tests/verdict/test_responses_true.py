@@ -114,7 +114,7 @@ def test_waits_whose_place_copies_take_are_not_free(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(first_responses, "wait_chain", lambda _: chain)
     of = subject()
     context = SimpleNamespace(least_ns=MS, regions=(), saving=lambda _: (saved, saved))
-    (note,) = first_responses._notes(replace(of, context=context))
+    (note,) = first_responses._harmless_waits(replace(of, context=context))
     assert ("costs nothing" in note) is (saved == 0)
     assert ("cost 200 ms" in note) is (saved > 0)
     told = "blocks the host for 50.0 ms in 10 calls, not counting 7.00 ms for copies or before memory is freed"
@@ -136,7 +136,7 @@ def test_a_timer_is_held_against_what_a_step_makes_the_program_longer(
         devices_each=1,
     )
     of = replace(subject(), context=SimpleNamespace(least_ns=MS, regions=(region,), saving=lambda _: None))
-    notes = list(first_responses._notes(of))
+    notes = list(first_responses._mistimed(of))
     assert told in notes[0] if told else notes == []
 
 

@@ -20,7 +20,7 @@ from boundby.model.arrays import (
     spread,
     unique,
 )
-from boundby.native.passes import Costs, Links
+from boundby.native.passes import NONE, Costs, Links
 from boundby.replay.device_concurrency import find_concurrency, held_until
 from boundby.replay.engine import calibrate
 from boundby.replay.events import (
@@ -34,7 +34,7 @@ from boundby.replay.events import (
 from boundby.replay.graph import Graph
 from boundby.replay.host_nodes import HostNodes, find_host_nodes
 from boundby.replay.reconcile import reconcile
-from boundby.replay.streams import NEVER, NONE, SWITCH_LIMIT_NS, StreamQueues, order_streams, predecessors
+from boundby.replay.streams import NEVER, SWITCH_LIMIT_NS, StreamQueues, order_streams, predecessors
 from boundby.replay.wait_edges import Waits, find_waits
 from boundby.trace.tables import Operations, Trace
 from boundby.trace.vocabulary.cuda import CallClass

@@ -23,7 +23,8 @@ from boundby.model import stage
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, as_rows, is_any, ranked, unique
 from boundby.model.expressions import expression
 from boundby.model.scale import QUARTER
-from boundby.replay.streams import NONE, SWITCH_LIMIT_NS, StreamQueues
+from boundby.native.passes import NONE
+from boundby.replay.streams import SWITCH_LIMIT_NS, StreamQueues
 from boundby.trace.tables import StreamRole, Trace
 
 # A dependency that the measured times contradict by more than a clock's error is none.

@@ -11,10 +11,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from boundby.model.arrays import Int32Array, Int64Array, compact, offsets, pick, scattered
-from boundby.native.passes import Costs, Links
+from boundby.native.passes import NONE, Costs, Links
 from boundby.replay.events import MOST_CLOCK_ERROR_NS
 from boundby.replay.graph import Contradictions, Graph
-from boundby.replay.streams import NEVER, NONE
+from boundby.replay.streams import NEVER
 
 
 class _Waits(NamedTuple):

@@ -32,8 +32,9 @@ from boundby.model.arrays import (
 from boundby.model.expressions import expression
 from boundby.model.intervals import CoveredTime
 from boundby.model.scale import HABIT, HALF, SMALL
+from boundby.native.passes import NONE
 from boundby.replay.events import CLOCK_ERROR_NS, MOST_CLOCK_ERROR_NS, Command, Edges, Events, Points
-from boundby.replay.streams import NEVER, NONE, USUAL_ARRIVAL_NS, StreamQueues
+from boundby.replay.streams import NEVER, USUAL_ARRIVAL_NS, StreamQueues
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
 

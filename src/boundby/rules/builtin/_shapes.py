@@ -7,9 +7,9 @@ import numpy.typing as npt
 
 from boundby.evidence.context import Int, Rows, RuleContext, once
 from boundby.evidence.device_work import SHORT_KERNEL_NS, device_work
-from boundby.evidence.kernels import WARP
 from boundby.model.arrays import pick, unique
 from boundby.model.scale import A_FEW_LINES, HALF, NEARLY_ALL
+from boundby.replay.device_concurrency import WARP
 from boundby.rules.builtin._operations import KernelSet
 from boundby.trace.tables import OpKind
 

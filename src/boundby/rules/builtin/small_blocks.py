@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.device_work import device_work, kernel_name
-from boundby.evidence.kernels import BLOCK_THREADS, WARP
+from boundby.evidence.kernels import BLOCK_THREADS
 from boundby.model.arrays import pick
 from boundby.model.causes import Cause
 from boundby.model.scale import HALF
 from boundby.model.units import count, counted, duration, percent
+from boundby.replay.device_concurrency import WARP
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.builtin._shapes import distinct_shapes, small_block_rows
 from boundby.rules.rule import Match, Rule, Threshold

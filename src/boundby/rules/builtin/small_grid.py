@@ -8,12 +8,13 @@ import numpy as np
 
 from boundby.evidence.context import CannotCheckError, Rows, RuleContext
 from boundby.evidence.device_work import SHORT_KERNEL_NS, device_work, kernel_name
-from boundby.evidence.kernels import BLOCK_THREADS, WARP
+from boundby.evidence.kernels import BLOCK_THREADS
 from boundby.model.arrays import is_in
 from boundby.model.causes import Cause
 from boundby.model.intervals import CoveredTime, union
 from boundby.model.scale import SMALL
 from boundby.model.units import counted, duration, percent
+from boundby.replay.device_concurrency import WARP
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.builtin._shapes import (
     distinct_shapes,

@@ -9,11 +9,12 @@ import numpy.typing as npt
 
 from boundby.evidence.context import CannotCheckError, Rows, RuleContext
 from boundby.evidence.device_work import SHORT_KERNEL_NS, device_work, kernel_name
-from boundby.evidence.kernels import WARP, theoretical_occupancy
+from boundby.evidence.kernels import theoretical_occupancy
 from boundby.model.arrays import is_any
 from boundby.model.causes import Cause
 from boundby.model.scale import QUARTER, SLIGHT
 from boundby.model.units import counted, duration, percent
+from boundby.replay.device_concurrency import WARP
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.builtin._shapes import FEW_BLOCKS, alone_rows, distinct_shapes
 from boundby.rules.rule import Match, Rule
