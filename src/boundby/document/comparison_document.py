@@ -235,6 +235,15 @@ def verdict(device: DeviceChange) -> str:
     return f"It was {old} and is {new}."
 
 
+_STATUS = {
+    "faster": "faster",
+    "slower": "slower",
+    "same": "without a significant change",
+    "too_few": "with too few instances to tell",
+    "not_tested": "not tested",
+}
+
+
 def significance_summary(comparison: Comparison) -> str:
     """How many regions changed beyond what instances differ anyway."""
     both = [item for item in comparison.regions if item.path and item.before is not None and item.after is not None]
@@ -244,24 +253,13 @@ def significance_summary(comparison: Comparison) -> str:
             "other run. Annotate the program, or record several runs of each."
         )
     counts = Counter(item.significance.status for item in both)
-    told = [
-        f"{counts[status]} {word}"
-        for status, word in (
-            ("faster", "faster"),
-            ("slower", "slower"),
-            ("same", "without a significant change"),
-            ("too_few", "with too few instances to tell"),
-            ("not_tested", "not tested"),
-        )
-        if counts[status]
-    ]
+    told = [f"{counts[status]} {word}" for status, word in _STATUS.items() if counts[status]]
     noun = "region" if len(both) == 1 else "regions"
     start = f"Of {len(both)} {noun} in both reports: {', '.join(told)}."
     reason = next((item.significance.reason for item in both if item.significance.status == "not_tested"), "")
     start += f" Not tested: {clean(reason)}." if reason else ""
-    if not counts["faster"] and not counts["slower"] and counts["same"]:
-        return f"No significant change. {start}"
-    return start
+    is_same = counts["same"] and not counts["faster"] + counts["slower"]
+    return f"No significant change. {start}" if is_same else start
 
 
 def _typical(found: Significance) -> str:

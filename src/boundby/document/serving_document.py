@@ -72,15 +72,14 @@ def advice(report: ServingReport) -> Iterator[str]:
     for one in _largest(report):
         period, name = one.period_ns, one.kind if one.kind != "unknown" else "such"
         gain = 1 - one.hidden_ns / period if period else 0.0
-        if gain >= SMALL and one.host_gap_ns is not None:
+        if gain >= SMALL:
+            less = f"{duration(one.hidden_ns)} instead of {duration(period)} ({percent(gain)} less)."
             yield (
-                f"Hide the host's time ({HIDE[report.engine]}): a {name} step and the gap after it would take"
-                f" {duration(one.hidden_ns)} instead of {duration(period)} ({percent(gain)} less)."
-            )
-        elif gain >= SMALL:
-            yield (
-                f"If the host's time were hidden, a {name} step would take {duration(one.hidden_ns)} instead of"
-                f" {duration(period)} ({percent(gain)} less). How long the gap to the next step is, is not on record."
+                f"If the host's time were hidden, a {name} step would take {less}"
+                " How long the gap to the next step is, is not on record."
+                if one.host_gap_ns is None
+                else f"Hide the host's time ({HIDE[report.engine]}): a {name} step and the gap after it would"
+                f" take {less}"
             )
         idle = one.budget.head_ns + one.budget.inside_ns
         if one.kind == "decode" and one.graph_fraction < HALF and period and idle / period >= SMALL:

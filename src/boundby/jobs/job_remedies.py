@@ -30,8 +30,8 @@ def remedy_of(one: Culprit | Chance, job: Job, *, is_mpi: bool = False) -> str:
 def _known(one: Culprit | Chance, job: Job) -> str:
     is_work = one.cause in (Cause.GPU_COMPUTE, Cause.GPU_COPY)
     if isinstance(one, Chance):
-        known = "balance_lengths" if is_work and lengths_differ(job) else "balance_steps" if is_work else ""
-        return known or _BY_CAUSE.get(one.cause, "")
+        lengths = "balance_lengths" if is_work and lengths_differ(job) else "balance_steps"
+        return lengths if is_work else _BY_CAUSE.get(one.cause, "")
     of_kind = {"extra": "less_often", "link": "check_link", "machine": "replace_machine"}.get(one.kind, "")
     if one.kind == "stage" and is_work:
         return "move_layers"

@@ -603,19 +603,23 @@ def _doubts(
         doubts.append(f"replayed unchanged the job takes {units.duration(diagnosis.replayed_ns)}")
     if damaged := sum(one.is_damaged for one in summaries):
         doubts.append(f"rows of {units.plural(damaged, 'report')} had no time that fits the others' and were left out")
-    unset = [one.name for one, clock in zip(summaries, aligned.clocks, strict=True) if not clock.matched]
-    if unset and len(aligned.matched):
-        doubts.append(f"the clock of {unset[0]} rests on its file alone")
-    if any(clock.residual_ns > _POOR_CLOCK_NS for clock in aligned.clocks):
-        doubts.append("the ends of collectives lie further apart than the clocks explain")
-    alone = sum(len(one.meetings) for one in summaries)
-    parts = len(aligned.matched.rank)
-    if alone and parts < alone / 2:
-        doubts.append(f"only {units.percent(parts / alone)} of the ranks' collectives could be matched")
+    doubts += _doubts_of_clocks(aligned, summaries)
     if diagnosis.steps < FEW_STEPS:
         are = "is" if diagnosis.steps == 1 else "are"
         doubts.append(f"{units.plural(diagnosis.steps, 'step')} {are} too few to show a pattern")
     return doubts
+
+
+def _doubts_of_clocks(aligned: Aligned, summaries: Sequence[RankSummary]) -> Iterator[str]:
+    """How well the ranks' clocks and collectives fit together."""
+    unset = [one.name for one, clock in zip(summaries, aligned.clocks, strict=True) if not clock.matched]
+    if unset and len(aligned.matched):
+        yield f"the clock of {unset[0]} rests on its file alone"
+    if any(clock.residual_ns > _POOR_CLOCK_NS for clock in aligned.clocks):
+        yield "the ends of collectives lie further apart than the clocks explain"
+    alone, parts = sum(len(one.meetings) for one in summaries), len(aligned.matched.rank)
+    if alone and parts < alone / 2:
+        yield f"only {units.percent(parts / alone)} of the ranks' collectives could be matched"
 
 
 def _notes(

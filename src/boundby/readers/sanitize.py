@@ -142,6 +142,11 @@ def _mend(what: str, raw: Raw, seen: _Bounds, may_end_early: bool) -> list[str]:
             raw["end"] = np.where(backwards, raw["start"], raw["end"])
     if "globalPid" in raw and seen.least(raw["globalPid"]) < _LEAST_ID:
         raw["globalPid"] = np.where(raw["globalPid"] < _LEAST_ID, MISSING, raw["globalPid"])
+    return [*notes, *_mend_numbers(what, raw, seen)]
+
+
+def _mend_numbers(what: str, raw: Raw, seen: _Bounds) -> list[str]:
+    notes = []
     for column, limit, text in (
         ("correlationId", CORRELATIONS, "had impossible correlation ids and were matched with nothing."),
         ("bytes", MOST_BYTES, "had impossible sizes and count as 0 bytes."),

@@ -166,11 +166,8 @@ def _part(part: DeviceReport | ThreadReport, report: Report, most: Mapping[str, 
         "window_ms": _ms(whole),
         "time_ms": {key: _ms(ns) for key, ns in part.time.items() if ns > LEAST_SHARE * whole},
     }
-    if isinstance(part, DeviceReport) and part.steady is not None:
-        told["steady"] = _text(sentences.steady(part), most)
-    if isinstance(part, DeviceReport) and part.counters and part.counters.busy:
-        told["counters_while_busy"] = _counted(part.counters.busy)
-        told["limit"] = _text(limit(part.counters.busy), most)
+    if isinstance(part, DeviceReport):
+        told |= _of_device(part, most)
     if verdict.mixed_of:
         told["mixed_of"] = list(verdict.mixed_of)
     left = sentences.left(report, part) if isinstance(part, DeviceReport) else {}
@@ -179,6 +176,17 @@ def _part(part: DeviceReport | ThreadReport, report: Report, most: Mapping[str, 
         told["then"] = verdict.bound_next
     if isinstance(part, DeviceReport) and part.exposed_by_waits_ns:
         told["exposed_by_waits_ms"] = _ms(part.exposed_by_waits_ns)
+    return told
+
+
+def _of_device(device: DeviceReport, most: Mapping[str, int]) -> Json:
+    """What only devices have: steady steps, counters."""
+    told: Json = {}
+    if device.steady is not None:
+        told["steady"] = _text(sentences.steady(device), most)
+    if device.counters and device.counters.busy:
+        told["counters_while_busy"] = _counted(device.counters.busy)
+        told["limit"] = _text(limit(device.counters.busy), most)
     return told
 
 

@@ -98,11 +98,7 @@ def _block(block: object, face: Face) -> list[Text]:
         case Paragraph():
             return _paragraph(block, face)
         case Facts():
-            between = " · " if face.unicode else ", "
-            told: list[str | Span] = []
-            for part in block.parts:
-                told += [between, *blocks.spans(part)] if told else blocks.spans(part)
-            return _flowing(tuple(told), face, word=block.word, style=STYLES.get(block.role, ""))
+            return _facts(block, face)
         case blocks.Verbatim():
             return [face.line((line[: face.width], DIM)) for line in clean_lines(block.text)]
         case Entries():
@@ -114,6 +110,14 @@ def _block(block: object, face: Face) -> list[Text]:
         case blocks.Legend():
             return face.flow(face.cause(key) for key in block.causes)
     return []
+
+
+def _facts(block: Facts, face: Face) -> list[Text]:
+    between = " · " if face.unicode else ", "
+    told: list[str | Span] = []
+    for part in block.parts:
+        told += [between, *blocks.spans(part)] if told else blocks.spans(part)
+    return _flowing(tuple(told), face, word=block.word, style=STYLES.get(block.role, ""))
 
 
 def _paragraph(block: Paragraph, face: Face) -> list[Text]:

@@ -79,14 +79,8 @@ def find_rule(rules: Iterable[Rule], name: str, also: Iterable[str] = ()) -> Rul
     raise RuleError(f"There is no {'pattern or ' if also else ''}rule {name!r}.", hint)
 
 
-def read_config(folder: Path) -> dict[str, Any]:
-    """``[tool.boundby]`` of the nearest pyproject.toml in this folder or above it; {} without one.
-
-    Raises InputError for a file that cannot be read, and for keys or values that are none of boundby's.
-    """
-    file = next((place / FILE for place in (folder, *folder.parents) if (place / FILE).is_file()), None)
-    if file is None:
-        return {}
+def _read(file: Path) -> dict[str, Any]:
+    """A TOML file, if it speaks of boundby."""
     try:
         text = door.read_text(file)
         if "boundby" not in text:
@@ -95,9 +89,18 @@ def read_config(folder: Path) -> dict[str, Any]:
             import tomllib
         else:
             import tomli as tomllib
-        data = tomllib.loads(text)
+        return tomllib.loads(text)
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{file} cannot be read: {error}.", "Correct it, or run boundby elsewhere.") from error
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """``[tool.boundby]`` of the nearest pyproject.toml in this folder or above it; {} without one.
+
+    Raises InputError for a file that cannot be read, and for keys or values that are none of boundby's.
+    """
+    file = next((place / FILE for place in (folder, *folder.parents) if (place / FILE).is_file()), None)
+    data = {} if file is None else _read(file)
     tool = data.get("tool", {})
     found: object = tool.get("boundby", {}) if isinstance(tool, dict) else {}
     if not isinstance(found, dict):

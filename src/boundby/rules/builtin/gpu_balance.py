@@ -19,6 +19,12 @@ MOST_NAMED = A_FEW_LINES
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
+    yield from _unequal(context)
+    yield from _unused(context)
+
+
+def _unequal(context: RuleContext) -> Iterator[Match]:
+    """GPUs that compute for unequal times."""
     work, table, gpus = device_work(context), context.operations, context.trace.gpus
     used = context.timeline.devices
     ids = [gpus[one.index].id for one in used]
@@ -48,10 +54,16 @@ def _check(context: RuleContext) -> Iterator[Match]:
                 cost_ns=extra,
                 is_unsure=True,
             )
+
+
+def _unused(context: RuleContext) -> Iterator[Match]:
+    """GPUs that have no work while others are busy."""
+    gpus, used = context.trace.gpus, context.timeline.devices
+    busy = np.array(busy_of_devices(context), np.int64)
     idle = [gpu for gpu in gpus if not gpu.used]
     kernels = int(busy.sum()) >= MOST * max(context.window_ns, 1)
     # The GPUs of other ranks are listed as well.
-    if idle and used and kernels and not table.is_communication.any():
+    if idle and used and kernels and not context.operations.is_communication.any():
         names = list(dict.fromkeys(gpu.name for gpu in idle))
         more = f" and {len(names) - MOST_NAMED} more kinds" if len(names) > MOST_NAMED else ""
         others = "the other is" if len(used) == 1 else f"the other {len(used)} are, on average,"

@@ -61,10 +61,12 @@ def _check(context: RuleContext) -> Iterator[Match]:
     if in_cuda >= _MOST * startup:
         worst = int(rows[np.lexsort((rows, calls.start_ns[rows] - ends))][0])
         name, took = context.call_name(worst), int(context.call_ns(worst))
-        if took >= MOST * in_cuda:
-            what = f": {duration(took)} of it in one {name}"
-        else:
-            what = f": {duration(in_cuda)} of it in CUDA calls, {duration(took)} in one {name}"
+        of_calls = (
+            f"{duration(took)} of it"
+            if took >= MOST * in_cuda
+            else f"{duration(in_cuda)} of it in CUDA calls, {duration(took)}"
+        )
+        what = f": {of_calls} in one {name}"
         examples = (Example(int(calls.start_ns[worst]), took, name),)
     elif named:
         what = ": " + ", ".join(f"{duration(item.covered_ns)} of it in {item.name}" for item in named)
