@@ -79,12 +79,12 @@ def find_rule(rules: Iterable[Rule], name: str, also: Iterable[str] = ()) -> Rul
     raise RuleError(f"There is no {'pattern or ' if also else ''}rule {name!r}.", hint)
 
 
-def _read(file: Path) -> dict[str, Any]:
-    """A TOML file, if it speaks of boundby."""
+def _read(file: Path) -> dict[str, Any] | None:
+    """A TOML file; None: it does not speak of boundby."""
     try:
         text = door.read_text(file)
         if "boundby" not in text:
-            return {}
+            return None
         if sys.version_info >= (3, 11):
             import tomllib
         else:
@@ -100,7 +100,9 @@ def read_config(folder: Path) -> dict[str, Any]:
     Raises InputError for a file that cannot be read, and for keys or values that are none of boundby's.
     """
     file = next((place / FILE for place in (folder, *folder.parents) if (place / FILE).is_file()), None)
-    data = {} if file is None else _read(file)
+    data = None if file is None else _read(file)
+    if data is None:
+        return {}
     tool = data.get("tool", {})
     found: object = tool.get("boundby", {}) if isinstance(tool, dict) else {}
     if not isinstance(found, dict):
