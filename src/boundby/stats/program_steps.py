@@ -13,10 +13,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from boundby.attribution.regions import project
 from boundby.attribution.segments import Segments
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.attribution.windows import step_region
-from boundby.model.arrays import Int64Array, unique
+from boundby.model.arrays import Int64Array, is_any, unique
 from boundby.model.causes import BUSY_CAUSES, Cause
 from boundby.model.intervals import NOTHING, CoveredTime, union
 from boundby.results.report import StepBreakdown
@@ -85,17 +86,11 @@ def _of_device(
     timeline: Timeline, device: DeviceTimeline, steps: _Rows, chosen: OperationSet
 ) -> tuple[Sequence[StepBreakdown], int]:
     """Steps that are kept, and the time of all of them."""
-    table, ranges = device.operations.table, timeline.trace.ranges
-    rows = np.arange(len(timeline.trace.operations))[device.operations.rows]
-    step = step_of(timeline, rows, steps)
-    inside = np.flatnonzero((step >= 0) & device.is_inside)
-    if not len(inside):
+    ranges = timeline.trace.ranges
+    first, last = (time[steps] for time in _projected(timeline, device))
+    kept = np.flatnonzero(last >= first)
+    if not len(kept):
         return (), 0
-    first = np.full(len(steps), np.iinfo(np.int64).max)
-    last = np.full(len(steps), -1, np.int64)
-    np.minimum.at(first, step[inside], table.start_ns[inside])
-    np.maximum.at(last, step[inside], table.end_ns[inside])
-    kept = np.flatnonzero(last >= 0)
     begin, end = bounds_of(ranges.start_ns[steps[kept]], ranges.end_ns[steps[kept]], first[kept], last[kept])
     begin, end = (np.clip(time, device.low_ns, device.high_ns) for time in (begin, end))
     parts = {name: _within(device.segments, causes, begin, end) for name, causes in _PARTS.items()}
@@ -115,6 +110,15 @@ def _of_device(
     return made, int((end - begin).sum())
 
 
+def _projected(timeline: Timeline, device: DeviceTimeline) -> tuple[Int64Array, Int64Array]:
+    """When the first and the last operation of each range begin and end on a device; the last before the first where it
+    has none."""
+    if len(device.operations.table) == len(timeline.trace.operations):
+        return timeline.projected_start_ns, timeline.projected_end_ns
+    rows = device.operations.rows
+    return project(timeline.trace, timeline.calls, timeline.ownership.regions, timeline.launch_range, rows)
+
+
 def bounds_of(
     begun: Int64Array, done: Int64Array, first: Int64Array, last: Int64Array
 ) -> tuple[Int64Array, Int64Array]:
@@ -126,7 +130,7 @@ def bounds_of(
 
 
 def _within(segments: Segments, causes: Sequence[Cause], begin: Int64Array, end: Int64Array) -> Int64Array:
-    chosen = np.isin(segments.cause, [int(cause) for cause in causes])
+    chosen = is_any(segments.cause, [int(cause) for cause in causes])
     return CoveredTime(union(segments.start_ns[chosen], segments.end_ns[chosen])).within(begin, end)
 
 
