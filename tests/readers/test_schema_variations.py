@@ -50,7 +50,7 @@ def result(report: Report) -> dict[str, object]:
 
 
 def at_zero(report: Report) -> str:
-    """The JSON with the window, the examples of findings and the spans of doubts moved to zero."""
+    """The JSON with the window, the steps, the examples of findings and the spans of doubts moved to zero."""
     zero = report.devices[0].window.start_ns
 
     def of_device(device: DeviceReport) -> DeviceReport:
@@ -64,7 +64,8 @@ def at_zero(report: Report) -> str:
         return replace(finding, examples=tuple(examples))
 
     devices, findings = map(of_device, report.devices), map(moved, report.findings)
-    return saved.render(replace(report, devices=tuple(devices), findings=tuple(findings)))
+    steps = (replace(step, start_ns=step.start_ns - zero) for step in report.steps)
+    return saved.render(replace(report, devices=tuple(devices), findings=tuple(findings), steps=tuple(steps)))
 
 
 @pytest.fixture(scope="module")
