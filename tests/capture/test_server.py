@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from benchmarks.simulated.server import Batch, Server
 
-from boundby.capture.server import Clock, Phase, record_phase
+from boundby.capture.server import ServedPhase, ServerClock, record_phase
 from boundby.cli.main import main
 from boundby.model.errors import InputError, ToolError
 from boundby.simulate.kineto import write_kineto
@@ -98,21 +98,21 @@ def serving(fake: Fake) -> Iterator[str]:
         server.server_close()
 
 
-def virtual() -> Clock:
+def virtual() -> ServerClock:
     """Time that passes only where somebody sleeps."""
     passed = [0.0]
 
     def sleep(seconds: float) -> None:
         passed[0] += seconds
 
-    return Clock(lambda: passed[0], sleep)
+    return ServerClock(lambda: passed[0], sleep)
 
 
 def test_vllm_records_so_many_steps_and_then_stops(tmp_path: Path) -> None:
     fake = Fake("vLLM", tmp_path, idle=4)
     said: list[str] = []
     with serving(fake) as url:
-        found = record_phase(Phase(url, 20, traces=tmp_path), said.append, virtual())
+        found = record_phase(ServedPhase(url, 20, traces=tmp_path), said.append, virtual())
     assert [path for path, _ in fake.asked] == ["/start_profile", "/stop_profile"]
     assert fake.asked[0][1] == {"num_steps": 20}
     assert found.engine == "vLLM"
@@ -125,7 +125,7 @@ def test_vllm_records_so_many_steps_and_then_stops(tmp_path: Path) -> None:
 def test_sglang_is_told_where_to_write_and_ends_by_itself(tmp_path: Path) -> None:
     fake = Fake("SGLang", tmp_path)
     with serving(fake) as url:
-        found = record_phase(Phase(url, 20, traces=tmp_path), lambda _: None, virtual())
+        found = record_phase(ServedPhase(url, 20, traces=tmp_path), lambda _: None, virtual())
     told = {"num_steps": 20, "activities": ["CPU", "GPU"], "output_dir": str(tmp_path.resolve())}
     assert fake.asked == [("/start_profile", told)]
     assert [path.name for path in found.traces] == ["123-TP-0.trace.json.gz"]
@@ -134,7 +134,7 @@ def test_sglang_is_told_where_to_write_and_ends_by_itself(tmp_path: Path) -> Non
 def test_under_nsys_sglang_starts_cudas_profiler(tmp_path: Path) -> None:
     fake = Fake("SGLang", tmp_path)
     with serving(fake) as url:
-        found = record_phase(Phase(url, 20, is_under_nsys=True), lambda _: None, virtual())
+        found = record_phase(ServedPhase(url, 20, is_under_nsys=True), lambda _: None, virtual())
     assert fake.asked == [("/start_profile", {"num_steps": 20, "activities": ["CUDA_PROFILER"]})]
     assert not found.traces
 
@@ -142,31 +142,31 @@ def test_under_nsys_sglang_starts_cudas_profiler(tmp_path: Path) -> None:
 def test_a_server_that_stays_idle_is_not_recorded(tmp_path: Path) -> None:
     fake = Fake("vLLM", tmp_path, idle=1 << 30)
     with serving(fake) as url, pytest.raises(ToolError, match="had no requests"):
-        record_phase(Phase(url, 20, traces=tmp_path), lambda _: None, virtual())
+        record_phase(ServedPhase(url, 20, traces=tmp_path), lambda _: None, virtual())
     assert not fake.asked
 
 
 def test_a_server_without_a_profiler_is_told(tmp_path: Path) -> None:
     fake = Fake("vLLM", tmp_path, refuses=True)
     with serving(fake) as url, pytest.raises(ToolError, match="answers /start_profile with 404"):
-        record_phase(Phase(url, 20, traces=tmp_path), lambda _: None, virtual())
+        record_phase(ServedPhase(url, 20, traces=tmp_path), lambda _: None, virtual())
 
 
 def test_a_server_that_counts_no_steps_needs_a_duration(tmp_path: Path) -> None:
     fake = Fake("vLLM", tmp_path, counts=False)
     with serving(fake) as url:
         with pytest.raises(ToolError, match="Give --duration"):
-            record_phase(Phase(url, 20, traces=tmp_path), lambda _: None, virtual())
-        found = record_phase(Phase(url, 20, duration_s=3.0, traces=tmp_path), lambda _: None, virtual())
+            record_phase(ServedPhase(url, 20, traces=tmp_path), lambda _: None, virtual())
+        found = record_phase(ServedPhase(url, 20, duration_s=3.0, traces=tmp_path), lambda _: None, virtual())
     assert found.steps is None
     assert found.traces
 
 
 def test_nobody_answers() -> None:
     with pytest.raises(ToolError, match="No server answers"):
-        record_phase(Phase("127.0.0.1:9", 20), lambda _: None, virtual())
+        record_phase(ServedPhase("127.0.0.1:9", 20), lambda _: None, virtual())
     with pytest.raises(InputError, match="no address of a server"):
-        record_phase(Phase("file:///etc/passwd", 20), lambda _: None, virtual())
+        record_phase(ServedPhase("file:///etc/passwd", 20), lambda _: None, virtual())
 
 
 def test_the_command_says_what_the_steps_take(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

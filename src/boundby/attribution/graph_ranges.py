@@ -16,7 +16,7 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from boundby.attribution.graph_nodes import graphs_of
+from boundby.attribution.graph_launches import graphs_of
 from boundby.attribution.regions import Ownership
 from boundby.correlation.correlate import Calls
 from boundby.correlation.starting import stream_captures

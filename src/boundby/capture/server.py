@@ -34,7 +34,7 @@ _STEPS = expression(r"^vllm:iteration_tokens_total_count(?:\{[^}]*\})?\s+(\S+)",
 _TRACES = ("*.trace.json", "*.trace.json.gz")
 
 
-class Phase(NamedTuple):
+class ServedPhase(NamedTuple):
     """What to record. ``traces``: where the server's profiler writes; None: not known, or nsys records."""
 
     url: str
@@ -45,7 +45,7 @@ class Phase(NamedTuple):
     is_under_nsys: bool = False
 
 
-class Clock(NamedTuple):
+class ServerClock(NamedTuple):
     """Time, as the caller has it."""
 
     now: Callable[[], float] = time.monotonic
@@ -61,7 +61,7 @@ class Recorded(NamedTuple):
     traces: tuple[Path, ...]
 
 
-def record_phase(phase: Phase, say: Callable[[str], None], clock: Clock = Clock()) -> Recorded:  # noqa: B008
+def record_phase(phase: ServedPhase, say: Callable[[str], None], clock: ServerClock = ServerClock()) -> Recorded:  # noqa: B008
     """Wait until the server works, have it record, and wait for what it writes. Raises InputError for a URL that is
     none, ToolError where the server does not do what it is asked for."""
     url = _checked(phase.url)
@@ -124,7 +124,7 @@ def _is_working(url: str) -> bool:
     return running is None or running > 0
 
 
-def _wait(is_so: Callable[[], bool], clock: Clock, otherwise: str, next_step: str) -> None:
+def _wait(is_so: Callable[[], bool], clock: ServerClock, otherwise: str, next_step: str) -> None:
     until = clock.now() + PATIENCE_S
     while not is_so():
         if clock.now() >= until:
@@ -132,7 +132,7 @@ def _wait(is_so: Callable[[], bool], clock: Clock, otherwise: str, next_step: st
         clock.sleep(_LOOK_S)
 
 
-def _start(url: str, engine: Engine, phase: Phase) -> None:
+def _start(url: str, engine: Engine, phase: ServedPhase) -> None:
     asked: dict[str, object] = {"num_steps": phase.steps}
     if engine == "SGLang":
         asked["activities"] = ["CUDA_PROFILER"] if phase.is_under_nsys else ["CPU", "GPU"]
@@ -149,7 +149,9 @@ def _start(url: str, engine: Engine, phase: Phase) -> None:
         raise ToolError(f"{url} does not answer /start_profile ({error}).", "Does the server still run?") from None
 
 
-def _wait_for_end(url: str, phase: Phase, known: float | None, before: frozenset[Path], clock: Clock) -> None:
+def _wait_for_end(
+    url: str, phase: ServedPhase, known: float | None, before: frozenset[Path], clock: ServerClock
+) -> None:
     """Until the steps are done, by what the server counts or writes, or the time is over."""
     until = clock.now() + (PATIENCE_S if phase.duration_s is None else phase.duration_s)
     while clock.now() < until:
@@ -178,7 +180,7 @@ def _traces(folder: Path | None) -> frozenset[Path]:
     return frozenset(path for pattern in _TRACES for path in folder.rglob(pattern) if path.is_file())
 
 
-def _written(phase: Phase, before: frozenset[Path], clock: Clock) -> tuple[Path, ...]:
+def _written(phase: ServedPhase, before: frozenset[Path], clock: ServerClock) -> tuple[Path, ...]:
     """The traces that the server has written, once they grow no more."""
     if phase.traces is None or phase.is_under_nsys:
         return ()

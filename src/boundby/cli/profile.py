@@ -29,7 +29,7 @@ from boundby.render.formats import BY_SUFFIX, FORMATS
 if TYPE_CHECKING:
     from boundby.api import Analysis
     from boundby.capture.recording import Request, Rhythm
-    from boundby.capture.server import Phase
+    from boundby.capture.server import ServedPhase
 
 SHOWN = (*(form.name for form in FORMATS.values() if form.after_profile), "none")
 
@@ -183,12 +183,12 @@ def profile(
     from boundby.capture.flags import CaptureOptions
     from boundby.capture.folder import release
     from boundby.capture.recording import Request
-    from boundby.capture.server import Phase
+    from boundby.capture.server import ServedPhase
     from boundby.model.library import required
     from boundby.trace.facts import JobPlace
 
     if server is not None and not program:
-        return _attach(Phase(server, steps, delay, duration, traces), options, format_name, view)
+        return _attach(ServedPhase(server, steps, delay, duration, traces), options, format_name, view)
     if not program:
         raise click.UsageError("Missing argument 'PROGRAM...'.")
     click.get_current_context().call_on_close(release)
@@ -196,7 +196,7 @@ def profile(
     required()
     if server is not None:
         capture_range = capture_range or "cudaProfilerApi"
-        _ask(Phase(server, steps, delay, duration, is_under_nsys=True), view)
+        _ask(ServedPhase(server, steps, delay, duration, is_under_nsys=True), view)
         delay, duration = 0.0, None
     _check_range(capture_range)
     parse_window(options.window, options.skip_first)
@@ -235,7 +235,7 @@ def profile(
     return _run(Request(program, wanted, chosen, force, nsys, torch_ops, place), options, "none", view)
 
 
-def _attach(phase: Phase, options: AnalysisOptions, format_name: str, view: View) -> int:
+def _attach(phase: ServedPhase, options: AnalysisOptions, format_name: str, view: View) -> int:
     """A server that runs already: it records, and what its steps take is told of the trace that it wrote."""
     from boundby import api
     from boundby.capture.server import record_phase
@@ -257,7 +257,7 @@ def _attach(phase: Phase, options: AnalysisOptions, format_name: str, view: View
     return outcome.Exit.OK
 
 
-def _ask(phase: Phase, view: View) -> None:
+def _ask(phase: ServedPhase, view: View) -> None:
     """Have a server that is about to start record itself under nsys, beside this program."""
     import threading
 

@@ -51,7 +51,7 @@ from boundby.stats.host import (
 from boundby.stats.instances import RegionSpread, Series, host_series, payloads, projected_series, region_spread
 from boundby.stats.memory import memory_of
 from boundby.stats.overlap import Overlap, overlap_of
-from boundby.stats.program_steps import StepTimes, steps_by_parts
+from boundby.stats.program_steps import MeasuredPace, steps_by_parts
 from boundby.stats.work import backward_kernels, operators_by_shape, worked_calls, works
 
 Int = npt.NDArray[np.int64]
@@ -80,7 +80,7 @@ class Figures(Struct, frozen=True):
     operators: tuple[OperatorShape, ...]
     collectives: tuple[CollectiveSize, ...]
     overlap: Overlap
-    steps: StepTimes
+    steps: MeasuredPace
     device_memory: dict[int, Memory]  # by index into Trace.gpus
     memory: list[RegionMemory | None]
     device_counters: dict[int, DeviceCounters]  # by index into Trace.gpus

@@ -60,7 +60,7 @@ def step_of(timeline: Timeline, rows: _Rows, steps: _Rows) -> Int64Array:
     return of_range[launched]
 
 
-class StepTimes(NamedTuple):
+class MeasuredPace(NamedTuple):
     """The steps of each device, in order of time; of many as many as are kept, evenly. ``total_ns``: of all of them;
     ``region``: theirs, NOTHING where nothing is plainly the step."""
 
@@ -69,13 +69,13 @@ class StepTimes(NamedTuple):
     region: int = NOTHING
 
 
-def steps_by_parts(timeline: Timeline, chosen: OperationSet) -> StepTimes:
+def steps_by_parts(timeline: Timeline, chosen: OperationSet) -> MeasuredPace:
     """Where the time of the program's steps goes. ``chosen``: all operations in the windows."""
     steps = program_steps(timeline)
     if not len(steps):
-        return StepTimes()
+        return MeasuredPace()
     found = [_of_device(timeline, device, steps, chosen) for device in timeline.devices]
-    return StepTimes(
+    return MeasuredPace(
         tuple(one for kept, _ in found for one in kept),
         sum(total_ns for _, total_ns in found),
         int(timeline.ownership.regions.of_range[steps[0]]),
