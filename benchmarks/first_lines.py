@@ -13,8 +13,10 @@ from pathlib import Path
 from msgspec import Struct
 
 from boundby import api
+from boundby.attribution.timeline import Timeline
 from boundby.document import sentences, view
-from boundby.evidence.operators import has_sources
+from boundby.evidence.code_lines import own_line
+from boundby.evidence.operators import has_sources, stack_of_call
 from boundby.model.errors import UserError
 from boundby.results.report import FirstResponse, Report
 
@@ -40,7 +42,7 @@ class Counted(Struct, frozen=True):
     def text(self) -> str:
         """One line."""
         flags = ("code" if self.has_code else "no code", "EMPTY" * self.is_empty, "FOREIGN" * self.is_foreign)
-        place = self.where or ("no line, though stacks are on record" if self.could_have_where else "")
+        place = self.where or ("no line, though stacks of other calls hold own code" if self.could_have_where else "")
         return f"{self.name:45} {' '.join(filter(None, flags)):20} {place}"
 
 
@@ -58,6 +60,13 @@ def first_of(report: Report) -> FirstResponse | None:
     return None
 
 
+def holds_own_lines(timeline: Timeline) -> bool:
+    """Whether any call's stack holds code of the user's own, be it of a call that costs nothing."""
+    return has_sources(timeline.trace) and any(
+        own_line(stack_of_call(timeline, call)) for call in range(len(timeline.calls))
+    )
+
+
 def counted(path: Path) -> Counted | None:
     """One report; None where it has no first response, or cannot be read."""
     try:
@@ -72,7 +81,7 @@ def counted(path: Path) -> Counted | None:
         path.name,
         bool(one.code),
         where,
-        has_sources(analysis.trace),
+        bool(where) or holds_own_lines(analysis.timeline),
         title.startswith(_EMPTY),
         one.where is not None and any(part in one.where.file for part in _OTHERS),
     )
@@ -84,7 +93,8 @@ def main(paths: Sequence[str]) -> int:
     print("\n".join(one.text for one in found))
     with_code, lines = sum(one.has_code for one in found), sum(bool(one.where) for one in found)
     could = sum(one.could_have_where for one in found)
-    print(f"{len(found)} firsts: {with_code} with code or a command, {lines} with a line ({could} have any stacks)")
+    print(f"{len(found)} firsts: {with_code} with code or a command")
+    print(f"{lines} with a line, of {could} whose stacks hold the user's own code at any call")
     wrong = sum(one.is_empty or one.is_foreign for one in found)
     print(f"{wrong} observations, tautologies or lines of others")
     return int(wrong > 0 or with_code < MOSTLY_CODE * len(found))
