@@ -56,9 +56,7 @@ def confidence(case: BoundCase, decision: Decision) -> tuple[str, tuple[Uncertai
     if decision.host_limit_fraction is None and decision.bound in _NAMED and len(decision.savings) > 1:
         doubts += _turned(case, decision, doubts)
     told = tuple(doubt for doubt in doubts if doubt.steps)
-    # Rows that are damaged make whatever else is doubtful more so.
-    damage, others = ([one for one in told if (one.kind == "bad-rows") == is_damage] for is_damage in (True, False))
-    return level(summed(0, others)[2] + summed(0, damage)[2]), told
+    return level(summed(0, told)[2]), told
 
 
 def _turned(case: BoundCase, decision: Decision, doubts: Iterable[Uncertainty]) -> Iterator[Uncertainty]:

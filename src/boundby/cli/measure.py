@@ -315,11 +315,9 @@ def throughput(
     "--quality", metavar="TARGET", help="A function that says as a number how good a result is; shown beside the times."
 )
 @click.option("--mode", type=click.Choice(MODES), help="Put the model into this mode. [as it is]")
-@click.option(
-    "--rtol", type=Real(min=0), default=1e-3, help="Results may differ by this fraction of the value. [0.001]"
-)
-@click.option("--atol", type=Real(min=0), default=1e-5, help="Results may also differ by this amount. [0.00001]")
 @click.option("--rtol", type=Real(min=0), default=1e-3, help="Results may differ by this part of the value. [0.001]")
+@click.option("--atol", type=Real(min=0), default=1e-5, help="Results may also differ by this amount. [0.00001]")
+@click.option("--budget", metavar="SECONDS", type=Real(min=0.001), default=60, help="The longest run. [60]")
 @_shown
 def devices(
     target: str | None,

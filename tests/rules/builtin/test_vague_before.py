@@ -111,7 +111,9 @@ def test_what_is_left_of_data_that_go_to_and_fro_is_told_so() -> None:
     way_in, way_out = Copy(size, memory="pageable"), Copy(size, "DtoH", memory="pageable")
     step = [way_in, Launch("solve", 4 * MS), way_out]
     found = of("pageable-copy", Source(program(Loop(12, step), Sync())))
-    assert any("the first way in and the last way out of what goes to and fro" in item.title for item in found)
+    assert any(
+        "the first upload and the last download of data that is copied each time" in item.title for item in found
+    )
 
 
 def test_operators_of_one_name_on_other_shapes_are_no_matter() -> None:
