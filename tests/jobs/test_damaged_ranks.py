@@ -80,3 +80,12 @@ def test_a_job_that_the_replay_cannot_reproduce_is_not_sure(tmp_path: Path) -> N
     found = api.job([path], workers=1)
     assert found.verdict.confidence == "low"
     assert any("replayed unchanged" in reason for reason in found.verdict.reasons)
+
+
+@pytest.mark.parametrize("end", ["end + 20000000000", "(SELECT MAX(end) FROM MPI_COLLECTIVES_EVENTS)"])
+def test_a_collective_that_holds_others_is_left_out_of_the_ranges(tmp_path: Path, end: str) -> None:
+    path = beside.late_rank().write(tmp_path / "ranks.sqlite", "2023")
+    first = "SELECT MIN(start) FROM MPI_COLLECTIVES_EVENTS"
+    report = api.analyze(changed(path, f"UPDATE MPI_COLLECTIVES_EVENTS SET end = {end} WHERE start = ({first})"))
+    told = [one.message for one in report.trace.warnings if one.code == "broken-rows"]
+    assert [text.partition(" had ")[0] for text in told] == ["1 of the NVTX ranges"]

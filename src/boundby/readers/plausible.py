@@ -37,7 +37,7 @@ from boundby.model.scale import A_FEW_LINES, HABIT, HALF, MANY, NEGLIGIBLE, SMAL
 from boundby.trace.facts import BROKEN_ROWS, UNBELIEVABLE, TraceWarning
 from boundby.trace.tables import NO_CORRELATION, CallTable, Direction, Intervals, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, is_call
-from boundby.trace.vocabulary.os import blocked_on
+from boundby.trace.vocabulary.os import MessageKind, blocked_on, is_mpi, message_kind
 from boundby.trace.vocabulary.range_names import fold_names, is_step
 
 # The longest part of a sequence that ascends, and what lies out of it.
@@ -100,9 +100,10 @@ _DIGITS = expression(r"0*(\d+)")
 
 
 def broken_ranges(trace: Trace) -> BoolArray | None:
-    """Single ranges out of the order of their numbers, and of the others those that cross."""
+    """Single ranges out of the order of their numbers, collectives of MPI that hold others, and of the rest those that
+    cross."""
     ranges = trace.ranges
-    broken = np.zeros(len(ranges), bool)
+    broken = _holding_others(trace)
     for rows in _counted(trace):
         times = np.stack((ranges.start_ns[rows], ranges.end_ns[rows]), axis=1).ravel()
         if (times[1:] < times[:-1]).any():
@@ -119,6 +120,22 @@ def broken_ranges(trace: Trace) -> BoolArray | None:
                 is_construct = int(ranges.name[rows[0]]) in trace.constructs
                 broken[rows if is_construct and not len(crossing) else crossing] = True
     return broken if broken.any() else None
+
+
+def _holding_others(trace: Trace) -> BoolArray:
+    """Collectives of MPI in which their thread begins several others, unless many do: a thread is in one at a time."""
+    ranges = trace.ranges
+    broken = np.zeros(len(ranges), bool)
+    is_collective = np.array([is_mpi(name) and message_kind(name) == MessageKind.COLLECTIVE for name in trace.names])
+    rows = np.flatnonzero(pick(is_collective, ranges.name, False)) if is_collective.any() else np.empty(0, np.intp)
+    for of_thread in grouped(ranges.thread[rows])[1] if len(rows) else ():
+        own = rows[of_thread]
+        start = np.sort(ranges.start_ns[own])
+        held = np.searchsorted(start, ranges.end_ns[own]) - np.searchsorted(start, ranges.start_ns[own], side="right")
+        holds = held >= LEAST_CONTRADICTED
+        if holds.sum() <= max(MOST_BROKEN_FRACTION * len(own), 1):
+            broken[own[holds]] = True
+    return broken
 
 
 def _counted(trace: Trace) -> list[npt.NDArray[np.intp]]:
