@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -63,39 +64,47 @@ def _turned(case: BoundCase, decision: Decision, doubts: Iterable[Uncertainty]) 
     """What all doubts together make of the lead: whether another cause may save as much, or is close behind."""
     ends = {key: summed(0, [doubt for doubt in doubts if key in doubt.where]) for key in _KEYS}
     saved = {saving.cause: saving.saving_ns for saving in decision.savings}
-    rival, least_ns, most_ns = _rival(case, decision, saved, ends)
+    rivals = sorted(_rivals(case, decision, saved, ends), key=lambda each: each.least_ns - each.most_ns)
     matters_ns = LEAST_SAVING * case.window_ns
-    lead_ns = least_ns - max(most_ns, matters_ns)
-    if lead_ns >= 0 and (decision.mixed_of is not None or lead_ns >= CLOSE * case.window_ns):
+    rival = rivals[0]
+    lead_ns = rival.least_ns - max(rival.most_ns, matters_ns)
+    if lead_ns >= CLOSE * case.window_ns:
         return
     for doubt in doubts:
-        open_ns = max(doubt.low_ns, doubt.high_ns if rival in doubt.where else 0)
+        open_ns = max(doubt.low_ns, doubt.high_ns if rival.key in doubt.where else 0)
         if not doubt.steps and open_ns >= matters_ns > 0:
             yield replace(doubt, steps=1)
     if lead_ns < 0:
-        sentence = f"what is not on record could make {NOUN[rival]} the bigger cause"
-        yield uncertainty("turned", steps=2, where=(rival,), sentence=sentence)
-    elif saved.get(rival, 0) >= matters_ns:
-        yield uncertainty(
-            "close", steps=1, where=(rival,), sentence=f"removing {NOUN[rival]} would save nearly as much"
-        )
+        sentence = f"what is not on record could make {NOUN[rival.key]} the bigger cause"
+        yield uncertainty("turned", steps=2, where=(rival.key,), sentence=sentence)
+    elif close := [
+        each.key
+        for each in rivals
+        if saved.get(each.key, 0) >= matters_ns and each.least_ns - each.most_ns < CLOSE * case.window_ns
+    ]:
+        either = " or ".join(NOUN[key] for key in close)
+        yield uncertainty("close", steps=1, where=close, sentence=f"removing {either} may save nearly as much")
 
 
-def _rival(
+class _Rival(NamedTuple):
+    """A cause beside the one that the verdict names: what that saves at least where this is its rival, and this at
+    most."""
+
+    key: str
+    least_ns: int
+    most_ns: int
+
+
+def _rivals(
     case: BoundCase, decision: Decision, saved: Mapping[str, int], ends: Mapping[str, tuple[int, int, int]]
-) -> tuple[str, int, int]:
-    """The cause that comes closest to what the verdict names: what that saves at least, and the rival at most."""
+) -> Iterator[_Rival]:
     named = decision.mixed_of or (decision.bound,)
-    own = {key: ns for key, ns in saved.items() if key in named}
     alone = _alone(case) if Cause.SYNC.key in named else {}
-    most = {
-        key: _most_ns(case, decision, key, max(saved.get(key, 0), alone.get(key, 0))) + ends[key][1]
-        for key in _KEYS
-        if key not in named
-    }
-    least = {rival: max(_least_ns(case, key, ns, rival) + ends[key][0] for key, ns in own.items()) for rival in most}
-    rival = min(most, key=lambda key: least[key] - most[key])
-    return rival, least[rival], most[rival]
+    for key in _KEYS:
+        if key not in named:
+            most_ns = _most_ns(case, decision, key, max(saved.get(key, 0), alone.get(key, 0))) + ends[key][1]
+            least_ns = max(_least_ns(case, own, ns, key) + ends[own][0] for own, ns in saved.items() if own in named)
+            yield _Rival(key, least_ns, most_ns)
 
 
 def _alone(case: BoundCase) -> dict[str, int]:
