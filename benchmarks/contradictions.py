@@ -22,6 +22,7 @@ import boundby
 from benchmarks import damage
 from benchmarks.simulated.generate import generate
 from boundby.api import Analysis
+from boundby.claims.findings import rank
 from boundby.document import sentences, view
 from boundby.model import units
 from boundby.model.causes import BUSY_CAUSES, NOUN, Cause
@@ -31,7 +32,6 @@ from boundby.render import markdown, page, terminal
 from boundby.replay.uncertainty import summed
 from boundby.results.report import DeviceReport, Report, WhatIf
 from boundby.rules.builtin import builtin
-from boundby.rules.findings import rank
 
 #: Two figures closer than this part of the window are the same for a reader.
 NEAR = 0.01

@@ -32,6 +32,7 @@ from msgspec.structs import replace
 from benchmarks import damage
 from benchmarks.simulated.generate import generate
 from boundby.api import Analysis
+from boundby.claims.findings import find
 from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.model.errors import UserError
 from boundby.model.numbers import Number, register
@@ -39,7 +40,7 @@ from boundby.options import AnalysisOptions
 from boundby.render import terminal
 from boundby.results.report import DeviceReport, Report, ThreadReport
 from boundby.rules.builtin import builtin
-from boundby.rules.findings import check, is_worth
+from boundby.rules.matches import check
 from boundby.rules.rule import Rule
 from boundby.trace.tables import Trace
 
@@ -284,7 +285,8 @@ def move_number(sources: Sources, number: Number, cases: Sequence[Case], most: i
 def outcome(rule: Rule, context: RuleContext) -> dict[str, Any]:
     """What a rule alone says, by what a threshold may change of it; nothing below what is worth telling."""
     try:
-        found = [item for item in check(context, rule) if item.severity == "note" or is_worth(context, item)]
+        check(context, rule)
+        found = find(context, [rule]).found
     except CannotCheckError as error:
         return {"finding": [], "saving": [], "words": [str(error)]}
     window = max(context.longest_window_ns, 1)

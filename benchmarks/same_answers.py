@@ -5,8 +5,8 @@
     python -m benchmarks.same_answers write FOLDER NEW
     python -m benchmarks.same_answers compare OLD NEW
 
-Written are the results of ``analyze``, ``what-if`` and ``compare`` of all real traces (``BOUNDBY_TRACES``, else
-``../shared/traces``), of sample_reports and of the simulated programs. Only commands and files are used, so this
+Written are the results of ``analyze``, ``what-if``, ``job`` and ``compare`` of all real traces (``BOUNDBY_TRACES``,
+else ``../shared/traces``), of sample_reports and of the simulated programs. Only commands and files are used, so this
 script runs with any version of the package.
 """
 
@@ -28,7 +28,16 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-PAIRS = ("openmp_heat_before openmp_heat_after", "pair_lm_fp32 pair_lm_bf16", "input_before input_after")
+PAIRS = (
+    "openmp_heat_before openmp_heat_after",
+    "pair_lm_fp32 pair_lm_bf16",
+    "input_before input_after",
+    "pair_one_thread pair_256_threads",
+    "pair_pageable pair_pinned",
+    "pair_chunks_of_1000 pair_chunks_of_50000",
+    "pair_fixed_window_before pair_fixed_window_after",
+    "pair_ngp_many_streams_slow pair_ngp_many_streams_fast",
+)
 PROGRAMS, SEED = 60, 7_000_000
 #: Floating point numbers are the same within this: the order of a sum may change their last digits.
 ROUNDING = 1e-9
@@ -68,7 +77,8 @@ def make_inputs(folder: Path, programs: int, seed: int) -> None:
 
 def runs(folder: Path) -> Iterator[tuple[str, list[str]]]:
     """Each result's file name and the arguments that make it."""
-    real = sorted(traces().rglob("*.sqlite"))
+    real = sorted([*traces().rglob("*.sqlite"), *traces().rglob("*.json.gz")])
+    jobs = sorted(traces().rglob("job_*/"))
     samples = sorted(path.relative_to(ROOT) for path in (ROOT / "sample_reports").glob("*.sqlite"))
     simulated = sorted(folder.resolve().glob("*.sqlite"))
     for path in (*real, *samples, *simulated):
@@ -77,12 +87,17 @@ def runs(folder: Path) -> Iterator[tuple[str, list[str]]]:
         yield f"{path.stem}.what-if.json", ["what-if", str(path), "--format", "json"]
     for path in (*real, *samples):
         yield f"{path.stem}.terminal.txt", ["analyze", str(path), "--quiet"]
+        yield f"{path.stem}.full.txt", ["analyze", str(path), "--quiet", "--format", "markdown", "--all"]
+    for path in jobs:
+        yield f"{path.stem}.job.json", ["job", str(path), "--format", "json"]
+        yield f"{path.stem}.job.txt", ["job", str(path)]
     known = {path.stem: str(path) for path in (*real, *samples)}
     for pair in PAIRS:
         before, after = pair.split()
         if before in known and after in known:
             arguments = ["compare", known[before], known[after], "--format", "json"]
             yield f"{before}-{after}.compare.json", arguments
+            yield f"{before}-{after}.compare.txt", arguments[:3]
 
 
 def write_one(job: Job) -> str:

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from boundby.capture.locate import Nsys
 from boundby.model import library
-from boundby.rules import findings
+from boundby.rules import matches
 from tests.support.nsys import OLDER, capture, fetched_nsys, installed_nsys
 from tests.support.traces import trace_names
 
@@ -48,7 +48,7 @@ def _no_rule_fails_silently() -> Iterator[None]:
         raise error
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(findings, "failure", failure)
+        patch.setattr(matches, "failure", failure)
         yield
 
 

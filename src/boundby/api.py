@@ -279,7 +279,7 @@ class Analysis:
     @cached_property
     def report(self) -> Report:
         """What is shown and saved."""
-        from boundby.rules.findings import find
+        from boundby.claims.findings import find
 
         settings, chosen = self.rule_settings, self.options  # a wrong setting is refused before the hard work
         context, shown = self.rule_context, self.regions
@@ -288,8 +288,9 @@ class Analysis:
         every, broken = self._rules
         give_back()
         with self.in_time("looking for what to change", _JUDGED):
-            looked = find(context, every, settings.disabled, is_moot=self._no_verdict is not None)
-        found = self.wholes.findings(looked.found, every)
+            is_moot = self._no_verdict is not None
+            looked = find(context, every, settings.disabled, limits=self.wholes, is_moot=is_moot)
+        found = looked.found
         devices, threads, shown, late = self._first_responses(found, shown)
         context.forget()
         del self.rule_context  # what rules asked is worked out anew if somebody else asks: a seventh of all memory

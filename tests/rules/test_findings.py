@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from boundby.claims.findings import find
 from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.model import stage
 from boundby.results.report import Example
 from boundby.rules import builtin as rules
-from boundby.rules.findings import failure, find
+from boundby.rules.matches import failure
 from boundby.rules.rule import Match, Rule, Threshold
 from boundby.rules.settings import RuleError, make_settings
 from tests.rules.builtin.harness import context_of, pattern, without
@@ -134,7 +135,7 @@ def test_a_rule_that_lacks_its_data_says_so() -> None:
 @pytest.fixture
 def as_for_users(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rule that fails is one line, not a test that fails (tests/conftest.py)."""
-    monkeypatch.setattr("boundby.rules.findings.failure", failure)
+    monkeypatch.setattr("boundby.rules.matches.failure", failure)
 
 
 @pytest.mark.usefixtures("as_for_users")
@@ -155,9 +156,9 @@ def test_a_rule_that_fails_fails_a_test(context: RuleContext) -> None:
 
 
 @pytest.mark.usefixtures("as_for_users")
-@pytest.mark.parametrize("match", [Match(0, "t", {}, (1, 1), (), severity="grave"), Match(99_999, "t", {}, None, ())])
-def test_a_match_that_is_none_counts_as_failed(context: RuleContext, match: Match) -> None:
-    looked = find(context, [rule(lambda context: [match] if context else [])])
+@pytest.mark.parametrize("fields", [(0, "t", {}, (1, 1), (), (), "grave"), (99_999, "t", {}, (1, 1), ())])
+def test_a_match_that_is_none_counts_as_failed(context: RuleContext, fields: tuple[Any, ...]) -> None:
+    looked = find(context, [rule(lambda context: [Match(*fields)] if context else [])])
     assert not looked.found
     assert "failed" in looked.not_checked[0].reason
 

@@ -13,14 +13,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from boundby.evidence.context import WORTH_SHARE
 from boundby.model.causes import REMOVABLE
 from boundby.model.scenarios import SCENARIO_OF_CAUSE
-from boundby.results.report import SEVERITIES, DeviceReport, Finding, RegionReport, WhatIf
-from boundby.rules.findings import rank, severity_of
-from boundby.rules.rule import Rule
+from boundby.results.report import DeviceReport, RegionReport, WhatIf
 
 _REMOVABLE = tuple(cause.key for cause in REMOVABLE)
 
@@ -81,27 +77,6 @@ class Wholes(Struct, frozen=True):
         most_ns = None if claim.region is None or len(claim.causes) > 1 else self.of_region.get(claim.region)
         return saving if most_ns is None else saving.within(ClaimedSaving(most_ns, most_ns))
 
-    def findings(self, found: Iterable[Finding], rules: Iterable[Rule]) -> tuple[Finding, ...]:
-        """Findings as the laws let them stand, best first."""
-        causes_of, kept = {rule.id: rule.takes for rule in rules}, []
-        for item in found:
-            if item.saving_ns is None or not self.by_device:
-                kept.append(item)
-                continue
-            claim = Claim(item.id, causes_of.get(item.rule, frozenset()), ClaimedSaving(*item.saving_ns), item.region)
-            saving = self.closed(claim)
-            if saving.high_ns < WORTH_SHARE * self.longest_ns <= item.saving_ns[1]:
-                continue  # all that it is a part of is not worth telling
-            kept.append(replace(item, saving_ns=(saving.low_ns, saving.high_ns), severity=self._severity(item, saving)))
-        return tuple(sorted(kept, key=rank))
-
-    def _severity(self, item: Finding, saving: ClaimedSaving) -> str:
-        """That of the finding, or of what is left of its saving; never high where no verdict names a cause."""
-        least = severity_of(saving, self.longest_ns) if saving != item.saving_ns else item.severity
-        if least == SEVERITIES[0] and not self.is_told:
-            least = SEVERITIES[1]
-        return max(item.severity, least, key=SEVERITIES.index)
-
 
 def wholes(devices: Sequence[DeviceReport], what_if: Iterable[WhatIf], regions: Iterable[RegionReport]) -> Wholes:
     """By the replay where there is one, as the program ran and once nothing waits; else by the account."""
@@ -116,7 +91,7 @@ def wholes(devices: Sequence[DeviceReport], what_if: Iterable[WhatIf], regions: 
         found["device_wait"] = ClaimedSaving(0, device.time.get("device_wait", 0))
     explained_ns = {device.id: device.window_ns - device.time.get("unattributed", 0) for device in devices}
     most_ns = {region.path: region.max_saving_ns for region in regions if region.path}
-    is_told = any(device.verdict.bound != "unknown" for device in devices)
+    is_told = not devices or any(device.verdict.bound != "unknown" for device in devices)
     return Wholes(by_device, explained_ns, {path: ns for path, ns in most_ns.items() if ns is not None}, is_told)
 
 

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from boundby.model.causes import Cause
-from boundby.results.report import CodeLine, Example
+from boundby.results.report import SEVERITIES, CodeLine, Example
 
 if TYPE_CHECKING:
     from boundby.evidence.context import RuleContext
@@ -87,6 +87,10 @@ class Match(Struct, frozen=True):
     code: str = ""  # what to write or type, where the evidence tells more than the row
     facts: Mapping[str, object] = field(default_factory=dict)  # what the row's code names
     where: CodeLine | None = None  # the line of the program that it speaks of
+
+    def __post_init__(self) -> None:
+        if self.severity not in (None, *SEVERITIES):
+            raise ValueError(f"{self.severity!r} is not a severity")
 
     def advising(self, remedy: str = "", code: str = "", **facts: object) -> Match:
         """The same with what to do about it."""

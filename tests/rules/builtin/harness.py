@@ -18,11 +18,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from boundby.api import Analysis
+from boundby.claims.findings import Findings, find
+from boundby.claims.laws import Wholes
 from boundby.evidence.context import RuleContext
 from boundby.readers import read_trace
 from boundby.results.report import Finding
 from boundby.rules.builtin import builtin
-from boundby.rules.findings import Findings, find
 from boundby.rules.rule import Rule
 from boundby.simulate.instructions import Program
 from boundby.simulate.machine import Machine, realise, simulate
@@ -100,9 +101,13 @@ def context_of(source: Source) -> RuleContext:
     return Analysis(_read(source), find_regions=False).rule_context
 
 
+#: What rules say by themselves, whatever is left of it by what its whole saves.
+NO_LIMITS = Wholes({}, {}, {})
+
+
 def look(source: Source, *rules: Rule) -> Findings:
     """What the rules (all of boundby's own, without any) find."""
-    return find(context_of(source), rules or builtin())
+    return find(context_of(source), rules or builtin(), limits=NO_LIMITS)
 
 
 def findings(source: Source, *rules: Rule) -> tuple[Finding, ...]:

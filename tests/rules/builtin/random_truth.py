@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from benchmarks.simulated.generate import generate
 
+from boundby.claims.findings import find
 from boundby.evidence import waits as _waits
 from boundby.evidence.context import RuleContext
 from boundby.results.report import Finding
 from boundby.rules.builtin import builtin
-from boundby.rules.findings import find
 from boundby.simulate.counterfactual import CostRemoval
-from tests.rules.builtin.harness import Source, context_of
+from tests.rules.builtin.harness import NO_LIMITS, Source, context_of
 
 # docs/what-if.md: the 95th percentile of predictions' error is 4.8 % of the true time.
 STATED_ERROR = 0.048
@@ -56,7 +56,7 @@ def compare(seeds: Iterable[int]) -> tuple[list[Comparison], list[str]]:
     for seed in seeds:
         made = generate(seed)
         context = context_of(Source(made.program, made.machine, seed=made.seed))
-        findings = find(context, rules).found
+        findings = find(context, rules, limits=NO_LIMITS).found
         accused += [f"{seed} {made.label}: {item.title}" for item in findings if made.healthy]
         if len(made.truths.devices()) > 1:
             continue

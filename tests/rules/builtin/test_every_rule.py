@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from boundby.claims.findings import find
 from boundby.evidence.context import RuleContext
 from boundby.rules import builtin as rules
-from boundby.rules.findings import find
 from boundby.rules.rule import GROUPS, Rule
 from boundby.trace.facts import Captured
 from boundby.trace.program import KnownProgram, ProgramKind
-from tests.rules.builtin.harness import cases_of, context_of, look
+from tests.rules.builtin.harness import NO_LIMITS, cases_of, context_of, look
 
 # Rules that tell what a timeline shows, and that it cannot show what would be saved.
 UNKNOWN_SAVING = {"external-pace", "hot-kernel"}
@@ -62,7 +62,7 @@ def test_its_texts_are_there(rule: Rule) -> None:
 @every
 def test_it_finds_what_it_looks_for(rule: Rule) -> None:
     cases = cases_of(rule)
-    found = find(positive(rule.id), RULES).found
+    found = find(positive(rule.id), RULES, limits=NO_LIMITS).found
     mine = [finding for finding in found if finding.rule == rule.id]
     assert mine, f"found only {[finding.rule for finding in found]}"
     for finding in mine:
@@ -83,7 +83,7 @@ def test_every_kind_of_program_gets_advice_it_can_follow(rule: Rule) -> None:
     context = copy(positive(rule.id))
     for program in PROGRAMS:
         context.__dict__["program"] = program
-        for finding in find(context, (rule,)).found:
+        for finding in find(context, (rule,), limits=NO_LIMITS).found:
             assert finding.advice, f"{program}: {finding.title}"
             if not program.is_torch:
                 assert not [

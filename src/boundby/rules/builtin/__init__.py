@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from boundby.model import door
 from boundby.results.report import NotChecked
-from boundby.rules.findings import one_line
+from boundby.rules.matches import one_line
 from boundby.rules.rule import GROUPS, Rule
 
 if TYPE_CHECKING:

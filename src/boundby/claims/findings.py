@@ -1,0 +1,175 @@
+"""Findings: what rules matched, as claims that the laws let stand; folded, cut to what is worth telling, and ranked."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from boundby.claims.laws import Claim, ClaimedSaving, Wholes, wholes
+from boundby.evidence.context import WORTH_SHARE, RuleContext
+from boundby.evidence.host_idleness import behind_input
+from boundby.evidence.pace import external_pace
+from boundby.model.expressions import expression
+from boundby.model.scale import A_FEW_LINES, NOTABLE, SLIGHT
+from boundby.model.units import duration
+from boundby.results.report import SEVERITIES, Finding, NotChecked
+from boundby.rules import remedies
+from boundby.rules.matches import look
+from boundby.rules.rule import Match, Rule
+
+# Shares of the window from which a saving is of high and of medium severity.
+HIGH_SHARE, MEDIUM_SHARE = NOTABLE, SLIGHT
+MOST_EXAMPLES = A_FEW_LINES
+# What these speak of is sure to save nothing where processes that make the input set the pace.
+BEHIND_INPUT = ("gpu_compute", "gpu_copy", "cuda_api", "sync", "streams")
+_FIGURES = expression(r"[\d.,]+")
+
+
+class Findings(Struct, frozen=True):
+    """``found``: best saving first, notes last. ``not_checked`` and ``checked``: as `Matches` has them."""
+
+    found: tuple[Finding, ...]
+    not_checked: tuple[NotChecked, ...]
+    checked: int
+
+
+class _Judged(NamedTuple):
+    """What a match comes to. ``beside``: why its saving is not what it looks like, behind its title."""
+
+    saving: ClaimedSaving | None
+    severity: str
+    beside: str = ""
+
+
+def find(
+    context: RuleContext,
+    rules: Iterable[Rule],
+    disabled: Collection[str] = (),
+    *,
+    limits: Wholes | None = None,
+    is_moot: bool = False,
+) -> Findings:
+    """What the rules find (`look` runs them). ``limits``: what no claim may pass; None: it is worked out."""
+    looked = look(context, rules, disabled, is_moot=is_moot)
+    limits = limits or wholes(context.devices, context.what_if, context.regions)
+    told: list[Finding] = []
+    spoken = set[str]()  # groups
+    for rule, match in looked.matched:
+        judged = None if rule.is_last and rule.group in spoken else _judged(context, rule, match, limits)
+        if judged is not None:
+            told.append(_finding(context, rule, match, judged))
+            if judged.severity != "note" and not rule.is_last:
+                spoken.add(rule.group)
+    return Findings(_named(sorted(_folded(told), key=rank)), looked.not_checked, looked.checked)
+
+
+def _judged(context: RuleContext, rule: Rule, match: Match, limits: Wholes) -> _Judged | None:
+    """The saving as the laws let it stand; None: it is not worth telling."""
+    if match.saving_ns is None:
+        return _Judged(None, match.severity or "low")
+    if (pace := external_pace(context)) is not None:
+        period = duration(pace.period_ns)
+        return _Judged(None, "note", f" (less of it saves nothing: work arrives every {period})")
+    saving, beside = _within_cost(context, match, match.saving_ns), ""
+    if rule.group in BEHIND_INPUT and (beside := behind_input(context) or ""):
+        saving = ClaimedSaving(0, saving.high_ns)
+    claim = Claim(rule.id, rule.takes, saving, None if match.region is None else context.path(match.region))
+    closed = limits.closed(claim) if limits.by_device else saving
+    if match.severity != "note" and saving.high_ns < context.least_ns:
+        return None
+    if closed.high_ns < WORTH_SHARE * limits.longest_ns <= saving.high_ns:
+        return None  # all that it is a part of is not worth telling
+    severity = _severity(context, match, closed, is_narrowed=closed != saving, is_told=limits.is_told)
+    return _Judged(None if severity == "note" and closed == (0, 0) else closed, severity, beside)
+
+
+def _within_cost(context: RuleContext, match: Match, saving: tuple[int, int]) -> ClaimedSaving:
+    """No more than what the match speaks of costs, in order."""
+    low, high = sorted(max(int(value), 0) for value in saving)
+    most = context.longest_window_ns if match.cost_ns is None else min(match.cost_ns, context.longest_window_ns)
+    return ClaimedSaving(min(low, most), min(high, most))
+
+
+def _severity(context: RuleContext, match: Match, saving: ClaimedSaving, *, is_narrowed: bool, is_told: bool) -> str:
+    """As the rule says, but for what is left of its saving; else by the saving."""
+    severity = by_saving = _severity_of(saving, context.longest_window_ns)
+    if match.severity is not None:
+        severity = max(match.severity, by_saving, key=SEVERITIES.index) if is_narrowed else match.severity
+    # A share of the account is less sure than a replay; and nothing is where no verdict names a cause.
+    elif severity == "high" and (match.is_unsure or not context.is_replayed):
+        severity = "medium"
+    if severity == "high" and not is_told:
+        severity = "medium"
+    # Whatever a rule thinks of its remedy: what may save a tenth of the window is not low.
+    if severity == "low" and saving.high_ns >= HIGH_SHARE * context.longest_window_ns:
+        severity = "medium"
+    return severity
+
+
+def _severity_of(saving: ClaimedSaving, window_ns: int) -> str:
+    """By the middle of the range: its high end alone may be far from sure."""
+    middle_ns = (saving.low_ns + saving.high_ns) / 2
+    if middle_ns == 0:
+        return "low"
+    return (
+        "high" if middle_ns >= HIGH_SHARE * window_ns else "medium" if middle_ns >= MEDIUM_SHARE * window_ns else "low"
+    )
+
+
+def _finding(context: RuleContext, rule: Rule, match: Match, judged: _Judged) -> Finding:
+    row = remedies.by_key()[match.remedy] if match.remedy else remedies.of_rule(rule.id)
+    facts = {**remedies.common_facts(context.trace, is_python=context.program.is_python), **match.facts}
+    examples = sorted(match.examples, key=lambda item: (-item.duration_ns, item.start_ns, item.what))[:MOST_EXAMPLES]
+    saving = {} if match.saving_ns is None else {"saving_by": "replay" if context.is_replayed else "account"}
+    return Finding(
+        rule=rule.id,
+        severity=judged.severity,
+        title=f"{match.title}{judged.beside}",
+        region=None if match.region is None else context.path(match.region),
+        evidence={**match.evidence, **saving},
+        saving_ns=None if judged.saving is None else (judged.saving.low_ns, judged.saving.high_ns),
+        advice=match.advice,
+        docs=f"rules/{rule.id}",
+        examples=tuple(examples),
+        instances=match.instances,
+        disproof=rule.disproof,
+        remedy=row.key if row is not None else "",
+        change=row.words(facts) if row is not None else "",
+        code=match.code or (row.code(context.program, facts, is_of_amd=context.trace.is_of_amd) if row else ""),
+        where=match.where,
+    )
+
+
+def _folded(findings: Iterable[Finding]) -> list[Finding]:
+    """One of several that say the same of the same place: the one that saves most."""
+    best: dict[tuple[object, ...], Finding] = {}
+    for item in findings:
+        key = (item.rule, item.region, item.title)
+        if key not in best or rank(item) < rank(best[key]):
+            best[key] = item
+    return list(best.values())
+
+
+def _named(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Each with an id that is the same in every run of a program: rule and region, and of several there a number, in
+    the order of their titles without figures."""
+    ordered = list(findings)
+    ids: dict[int, str] = {}
+    taken: dict[str, int] = {}
+    for place in sorted(range(len(ordered)), key=lambda place: (_FIGURES.sub("", ordered[place].title), place)):
+        item = ordered[place]
+        base = f"{item.rule}@{'/'.join(item.region)}" if item.region else item.rule
+        taken[base] = taken.get(base, 0) + 1
+        ids[place] = base if taken[base] == 1 else f"{base}#{taken[base]}"
+    return tuple(replace(item, id=ids[place]) for place, item in enumerate(ordered))
+
+
+def rank(finding: Finding) -> tuple[object, ...]:
+    """Notes last; best saving first, of which the part that is sure counts twice."""
+    low, high = finding.saving_ns or (0, 0)
+    is_note = finding.severity == "note"
+    severity = SEVERITIES.index(finding.severity)
+    return is_note, -(2 * low + high), severity, finding.rule, finding.region or (), finding.title
