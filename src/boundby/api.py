@@ -126,7 +126,12 @@ class Analysis:
         if not isinstance(trace, Trace):
             with self._stage("reading"):
                 trace = open_trace(
-                    Path(trace), chosen.nsys, self._reading, keep_export=chosen.keep_export, room=self._room
+                    Path(trace),
+                    chosen.nsys,
+                    self._reading,
+                    keep_export=chosen.keep_export,
+                    room=self._room,
+                    captures=chosen.captures,
                 )
         return select(trace, chosen.devices, chosen.processes)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from boundby.attribution.graph_captures import captures_ranges, with_captures_of
 from boundby.capture.folder import (
     FACTS,
     command_of,
@@ -21,9 +22,11 @@ from boundby.capture.folder import (
     last_words_of,
     not_recorded,
     rank_of,
+    reports_in,
     tells_end,
 )
 from boundby.model import door
+from boundby.model.arrays import unique
 from boundby.model.errors import InputError, UserError
 from boundby.model.inputs import input_kind
 from boundby.readers import HEADER, READERS, read_trace
@@ -47,11 +50,61 @@ def open_trace(
     *,
     keep_export: bool = False,
     room: Room | None = None,
+    captures: Sequence[str | PathLike[str]] = (),
 ) -> Trace:
     """Read an export, a report (exported first), a PyTorch profiler's trace, the folder of a run, or (``-``) what comes
-    from standard input. ``room``: how much memory its analysis may take. Raises UserError."""
+    from standard input. ``room``: how much memory its analysis may take. ``captures``: other recordings, of the capture
+    of the CUDA graphs that this one replays; a folder may hold both. Raises UserError."""
+    others = [open_trace(Path(capture), nsys, progress, keep_export=keep_export, room=room) for capture in captures]
+    for other in others:
+        if not captures_ranges(other):
+            raise InputError(
+                f"{other.path} holds no capture of a CUDA graph with ranges in it.",
+                "Name a recording in which the graphs are captured (cudaStreamBeginCapture), with their ranges.",
+            )
     if str(path) == STANDARD_INPUT:
-        return _from_standard_input(progress, room)
+        return _with_captures(_from_standard_input(progress, room), others)
+    if not captures and (both := _capture_and_replay(path, progress, room)) is not None:
+        path, others = both
+    trace = _opened(path, nsys, progress, keep_export=keep_export, room=room)
+    return _with_captures(trace, others)
+
+
+def _with_captures(trace: Trace, others: Iterable[Trace]) -> Trace:
+    for other in others:
+        trace = with_captures_of(trace, other)
+    return trace
+
+
+def _capture_and_replay(folder: Path, progress: Progress, room: Room | None) -> tuple[Path, list[Trace]] | None:
+    """Of a folder with several recordings the one that replays CUDA graphs, and those of their capture; None: it does
+    not hold both, or several that replay. Of the cycles of one process the last replays."""
+    if not folder.is_dir() or export_kind(folder) or is_run(folder) or len(files := reports_in(folder)) < 2:
+        return None
+    if any(kind is None or kind.needs_nsys for kind in map(input_kind, files)):
+        return None
+    names = cycles_of(file.name for file in files)
+    files = [folder / name for name in names[::-1]] or files
+    replay, others = None, []
+    for file in files:
+        trace = read_trace(file, progress=progress, room=room)
+        if captures_ranges(trace):
+            others.append(trace)
+        elif any("GraphLaunch" in trace.names[name] for name in unique(trace.api.name).tolist()) and replay is None:
+            replay = file
+        elif not names or replay is None:
+            return None
+    return None if replay is None or not others else (replay, others)
+
+
+def _opened(
+    path: Path,
+    nsys: str | PathLike[str] | None,
+    progress: Progress,
+    *,
+    keep_export: bool,
+    room: Room | None,
+) -> Trace:
     folder = path
     path, name, warnings = _file_of(path)
     with _as_sqlite(path, nsys, progress, keep_export=keep_export) as (database, source):

@@ -31,6 +31,8 @@ class AnalysisOptions(Struct, frozen=True):
     """Where a process has no NVTX ranges of its own, find its iterations and phases in its launches."""
     nsys: str | PathLike[str] | None = None
     """The nsys that exports ``.nsys-rep`` files; None: the first that is found."""
+    captures: tuple[str | PathLike[str], ...] = ()
+    """Recordings of the capture of CUDA graphs that the report replays."""
     keep_export: bool = False
     """Leave the export beside the report."""
     max_memory: int | None = None
@@ -46,7 +48,7 @@ class AnalysisOptions(Struct, frozen=True):
     """Findings below 1 % of the window too."""
 
     def __post_init__(self) -> None:
-        for name in ("devices", "processes", "disable"):
+        for name in ("devices", "processes", "captures", "disable"):
             force_setattr(self, name, tuple(getattr(self, name)))
 
     def arguments(self) -> str:

@@ -121,7 +121,7 @@ def test_what_to_analyse_of_a_folder(here: Path) -> None:
     (here / "report.sqlite").write_text("")
     assert find_in_folder(here).name == "report.sqlite"
     (here / "other.qdrep").write_text("")
-    message = r"holds 2 reports \(other\.qdrep, report\.nsys-rep\), and boundby profile did not make it"
+    message = r"holds 2 reports \(other\.qdrep, report\.sqlite\), and boundby profile did not make it"
     with pytest.raises(InputError, match=message):
         find_in_folder(here)
     (here / FACTS).write_text("{}")

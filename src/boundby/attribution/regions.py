@@ -28,6 +28,7 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.intervals import CONSTANT_NOTHING, NOTHING, StepFunction, depths, latest_open, nest, otherwise
+from boundby.trace.facts import GRAPH_RANGES
 from boundby.trace.tables import Trace
 
 ROOT = 0  # the region that holds all others: number 0
@@ -310,7 +311,8 @@ def project(
 def _is_one_thread(trace: Trace, calls: Calls) -> bool:
     """Whether the one thread that calls opens all ranges, which nest: each holds what those inside it hold."""
     thread = unique(np.concatenate((calls.thread[:1], trace.ranges.thread[:1])))
-    if bool((trace.graph_nodes.thread >= 0).any()):  # inside a graph ranges hold work that its launch does not tell
+    # Inside a graph ranges hold work that its launch does not tell.
+    if any(warning.code == GRAPH_RANGES for warning in trace.warnings):
         return False
     is_alone = len(thread) < 2 and (is_even(calls.thread) or not len(calls)) and is_even(trace.ranges.thread)
     return is_alone and not trace.rounded_ns and not bool(trace.ranges.is_start_end.any())

@@ -148,6 +148,29 @@ def find_in_folder(folder: Path) -> Path:
         for name in (EXPORT, REPORT, STREAM, TORCH_TRACE):
             if (folder / name).is_file():
                 return folder / name
+    found = reports_in(folder)
+    if cycles := cycles_of(path.name for path in found):
+        return folder / cycles[-1]
+    if len(found) > 1:
+        names = [path.name for path in found]
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        raise InputError(
+            f"{folder} holds {len(found)} reports ({', '.join(names[:3])}{more}), and boundby profile did not make it.",
+            "Name one report, or several, each by its own path. The ranks of one job: boundby job FOLDER",
+        )
+    if found:
+        return found[0]
+    if newest := newest_run(folder):
+        return find_in_folder(newest)
+    raise InputError(
+        f"{folder} is a folder without a report of nsys (.nsys-rep, .qdrep), an export of one (.sqlite), or a trace of "
+        "torch.profiler (.json, .json.gz).",
+        "Give a report file, or a folder that boundby profile made.",
+    )
+
+
+def reports_in(folder: Path) -> list[Path]:
+    """The recordings in a folder, one file of each. Raises InputError where it cannot be read."""
     found: dict[str, list[Path]] = {}
     try:
         inside = sorted(folder.iterdir())
@@ -161,24 +184,7 @@ def find_in_folder(folder: Path) -> Path:
             found.setdefault(path.stem, []).append(path)
         elif is_torch_trace(path):
             found.setdefault(path.name, []).append(path)
-    if cycles := cycles_of(found):
-        return folder / cycles[-1]
-    if len(found) > 1:
-        names = [files[0].name for files in found.values()]
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        raise InputError(
-            f"{folder} holds {len(found)} reports ({', '.join(names[:3])}{more}), and boundby profile did not make it.",
-            "Name one report, or several, each by its own path. The ranks of one job: boundby job FOLDER",
-        )
-    for files in found.values():
-        return min(files, key=_preference)
-    if newest := newest_run(folder):
-        return find_in_folder(newest)
-    raise InputError(
-        f"{folder} is a folder without a report of nsys (.nsys-rep, .qdrep), an export of one (.sqlite), or a trace of "
-        "torch.profiler (.json, .json.gz).",
-        "Give a report file, or a folder that boundby profile made.",
-    )
+    return [min(files, key=_preference) for files in found.values()]
 
 
 def _preference(path: Path) -> int:

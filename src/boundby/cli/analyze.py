@@ -53,7 +53,9 @@ class OutputTarget(Struct, frozen=True):
 @click.option("--open", "show", is_flag=True, help="Show the page (or, with -o FILE.pftrace, Perfetto) in the browser.")
 @click.option("--save", metavar="DB", type=FILE, help="Add the result to a SQLite database.")
 @analysis_options("window", "skip_first", "region", "devices", "processes", "min_share", window=WINDOW_HELP)
-@analysis_options("no_fold", "no_find", "show_all", "disable", "nsys", "keep_export", "max_memory", "max_time")
+@analysis_options(
+    "no_fold", "no_find", "show_all", "disable", "nsys", "keep_export", "captures", "max_memory", "max_time"
+)
 @view_options()
 def analyze(
     reports: tuple[Path, ...],

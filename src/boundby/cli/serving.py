@@ -19,7 +19,7 @@ FORMATS = ("terminal", "markdown", "html", "json", "brief")
 @click.argument("report", type=FILE)
 @click.option("--format", "format_name", type=click.Choice(FORMATS), help="How to show the result. [terminal]")
 @output_option("Write to this file (.html .md .json .txt say the format).")
-@analysis_options("window", "devices", "processes", "max_memory", "max_time", "nsys", "keep_export")
+@analysis_options("window", "devices", "processes", "max_memory", "max_time", "nsys", "keep_export", "captures")
 @view_options(*PLAIN)
 def serving(report: Path, format_name: str | None, output: Path | None, options: AnalysisOptions, view: View) -> int:
     """Say what a server's steps take, by kind (prefill, decode, mixed) and size.

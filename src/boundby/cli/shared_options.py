@@ -127,6 +127,15 @@ _ANALYSIS: dict[str, Callable[..., Decorator]] = {
         click.option, "--disable", metavar="RULE", multiple=True, help="Leave out this rule; can be repeated."
     ),
     "nsys": partial(click.option, "--nsys", metavar="PATH", type=FILE, help="The nsys that exports .nsys-rep files."),
+    "captures": partial(
+        click.option,
+        "--capture",
+        "captures",
+        metavar="FILE",
+        type=FILE,
+        multiple=True,
+        help="A recording of the capture of the CUDA graphs that REPORT replays; can be repeated.",
+    ),
     "keep_export": partial(
         click.option, "--keep-export", is_flag=True, help="Keep the exported .sqlite file next to the report."
     ),

@@ -18,6 +18,8 @@ UNBELIEVABLE = "unbelievable-times"
 EXPORT_INCOMPLETE = "export-incomplete"
 #: The code of the warning that a run's folder does not tell how its program ended.
 END_UNKNOWN = "end-unknown"
+#: The code of the warning that operations inside CUDA graphs are counted in the ranges of their capture.
+GRAPH_RANGES = "graph-ranges"
 #: The script that `boundby profile` has nsys start, and the program with it.
 LAUNCHING_SCRIPT = "boundby-run"
 #: ``Trace.source`` of what PyTorch's profiler wrote.

@@ -39,6 +39,7 @@ from boundby.model.arrays import (
 )
 from boundby.model.expressions import expression
 from boundby.model.intervals import EMPTY, IntervalSet, union
+from boundby.trace.captured_graphs import CapturedGraph
 from boundby.trace.facts import (
     BROKEN_ROWS,
     EXPORT_INCOMPLETE,
@@ -280,17 +281,18 @@ _BYTES_EACH = {
 
 
 class GraphNodes(ColumnTable, frozen=True):
-    """The nodes of CUDA graphs that operations ran for, in ascending order of process and node. A graph that is traced
-    as a whole is one node."""
+    """The nodes of CUDA graphs that operations ran for, or whose making is on record, in ascending order of process and
+    node. A graph that is traced as a whole is one node."""
 
     process: Int32Array
     node: Int64Array  # its number in the graph that is launched
+    original: Int64Array  # that of the node which it is a clone of; its own: of none, or not told
     thread: Int32Array  # which captured the original of it, index into Trace.threads; -1: not told
     captured_ns: Int64Array  # when; 0 where that is not told
 
     @classmethod
     def of(cls, process: Int32Array, node: Int64Array) -> tuple[GraphNodes, Int32Array]:
-        """The nodes that these operations ran for (-1: none), of whose capture nothing is told, and each one's row."""
+        """These nodes (-1: none), of whose capture nothing is told, and each one's row."""
         row = spread(-1, len(node), np.int32)
         if not len(rows := np.flatnonzero((node >= 0) & (process >= 0))):
             return cls.empty(), row
@@ -298,9 +300,9 @@ class GraphNodes(ColumnTable, frozen=True):
         row = row.copy()
         row[rows] = of_row
         count = len(distinct)
-        return cls(
-            distinct[:, 0].astype(np.int32), distinct[:, 1].copy(), spread(-1, count, np.int32), spread(0, count)
-        ), row
+        number = distinct[:, 1].copy()
+        unknown = spread(-1, count, np.int32), spread(0, count)
+        return cls(distinct[:, 0].astype(np.int32), number, number, *unknown), row
 
 
 class MemoryPoints(ColumnTable, frozen=True):
@@ -361,10 +363,13 @@ class CallTable(ColumnTable, frozen=True):
     correlation: Int64Array
     name: Int32Array
     has_failed: BoolArray = field(default_factory=lambda: np.empty(0, bool))  # returned an error
+    kernel: Int32Array = field(default_factory=lambda: np.empty(0, np.int32))  # what it launches, in Trace.names; -1
 
     def __post_init__(self) -> None:
         if len(self.has_failed) != len(self.start_ns):  # not told
             force_setattr(self, "has_failed", np.zeros(len(self.start_ns), bool))
+        if len(self.kernel) != len(self.start_ns):
+            force_setattr(self, "kernel", spread(-1, len(self.start_ns), np.int32))
 
 
 class Ranges(ColumnTable, frozen=True):
@@ -632,6 +637,7 @@ class Trace(Struct, frozen=True, dict=True):
     streams: Streams = field(default_factory=Streams.empty)
     collectives: CollectiveTable = field(default_factory=CollectiveTable.empty)
     graph_nodes: GraphNodes = field(default_factory=GraphNodes.empty)
+    captured_graphs: tuple[CapturedGraph, ...] = ()  # in other recordings
     process_groups: tuple[ProcessGroup, ...] = ()  # of the job that this rank is part of
     place: JobPlace = JobPlace()  # which rank this is
     start_unix_ns: int | None = None  # Unix time of instant 0 of the trace's clock; None: not told

@@ -65,7 +65,7 @@ from boundby.trace.tables import (
 ARGUMENTS = (
     *("device", "stream", "correlation", "bytes", "grid", "block", "registers per thread", "shared memory"),
     "est. achieved occupancy %",
-    *("graph node id", "Sequence number", "Input Dims", "Input dims", "Input type", "Concrete Inputs"),
+    *("graph node id", "kernel", "Sequence number", "Input Dims", "Input dims", "Input type", "Concrete Inputs"),
     "Input Strides",
     *("cuda_sync_kind", "wait_on_stream", "wait_on_cuda_event_record_corr_id", "wait_on_cuda_event_id"),
     *("Collective name", "In msg nelems", "Out msg nelems", "dtype", "Group size", "Seq"),
@@ -318,6 +318,7 @@ def _calls(columns: Columns, raw: Raw) -> CallTable:
         thread=raw["globalTid"].astype(np.int32),
         correlation=np.where(raw["correlationId"] == MISSING, NO_CORRELATION, raw["correlationId"]),
         name=columns.name_of(raw["row"]),
+        kernel=columns.name(columns.text("kernel", raw["row"])),
     ).sorted(columns.names)
 
 

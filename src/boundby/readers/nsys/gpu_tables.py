@@ -308,7 +308,7 @@ def _gpu_names(database: Database) -> dict[int, str]:
 
 
 def operations(raw: Raw, gpus: Gpus, indexes: Indexes) -> tuple[Operations, GraphNodes]:
-    """The operations of all devices, and the nodes of CUDA graphs that some ran for."""
+    """The operations of all devices, and the nodes of CUDA graphs."""
     direction, is_migration = _directions(indexes.database, raw["copyKind"])
     memory = memory_kinds(indexes.database)
     kind = compact(raw["kind"].astype(np.int8))
@@ -325,7 +325,11 @@ def operations(raw: Raw, gpus: Gpus, indexes: Indexes) -> tuple[Operations, Grap
     if to_experts.any():
         is_comm |= pick(to_experts, demangled, False) & (kind == OpKind.KERNEL)
     process = indexes.identities.processes(raw["globalPid"])
-    nodes, node = GraphNodes.of(process, replaced(raw["graphNodeId"], MISSING, -1))
+    of_operation = replaced(raw["graphNodeId"], MISSING, -1)
+    made = _made(indexes.database, indexes.identities)
+    nodes, node = GraphNodes.of(
+        np.concatenate((process, made["process"].astype(np.int32))), np.concatenate((of_operation, made["node"]))
+    )
     table = Operations(
         start_ns=raw["start"],
         end_ns=raw["end"],
@@ -341,9 +345,9 @@ def operations(raw: Raw, gpus: Gpus, indexes: Indexes) -> tuple[Operations, Grap
         target=_lookup(memory, raw["dstKind"]),
         is_communication=compact(is_comm),
         shape=compact(raw["shape"].astype(np.int32)),
-        node=node,
+        node=node[: len(process)],
     )
-    return table.sorted(indexes.pool.names()), captured_nodes(indexes.database, nodes, indexes.identities)
+    return table.sorted(indexes.pool.names()), _captured(nodes, made)
 
 
 def _directions(database: Database, copy_kind: Int64Array) -> tuple[Int8Array, BoolArray]:
@@ -461,21 +465,25 @@ _LAUNCHED, _MADE = 1 << 61, 1 << 60
 _MOST_CLONES = 8
 
 
-def captured_nodes(database: Database, nodes: GraphNodes, identities: Identities) -> GraphNodes:
+def _made(database: Database, identities: Identities) -> dict[str, Int64Array]:
+    """When nodes were made, of the threads that are known: ``start``, ``thread``, ``process``, ``node`` and the
+    ``original`` of each."""
+    raw = _events(database)
+    known = _places(identities.thread_ids, raw["globalTid"])
+    told = np.flatnonzero((raw["start"] != MISSING) & (raw["graphNodeId"] != MISSING) & (known >= 0))
+    start, node, original = (raw[column][told] for column in ("start", "graphNodeId", "originalGraphNodeId"))
+    process = identities.processes(raw["globalTid"][told]).astype(np.int64)
+    return {"start": start, "thread": known[told], "process": process, "node": node, "original": original}
+
+
+def _captured(nodes: GraphNodes, made: dict[str, Int64Array]) -> GraphNodes:
     """The nodes, with the instant and the thread of the capture of each one's original, where the report tells them.
 
     A node that is launched is a clone: its row names the node that it was cloned from. The row of the first of these
     was written when the program added it to its graph."""
-    if not len(nodes):
+    start, thread, process, node, original = made.values()
+    if not len(start):
         return nodes
-    raw = _events(database)
-    known = _places(identities.thread_ids, raw["globalTid"])
-    told = np.flatnonzero((raw["start"] != MISSING) & (raw["graphNodeId"] != MISSING) & (known >= 0))
-    if not len(told):
-        return nodes
-    start, node, original = (raw[column][told] for column in ("start", "graphNodeId", "originalGraphNodeId"))
-    thread = known[told]
-    process = identities.processes(raw["globalTid"][told])
     order = np.lexsort((start, original == MISSING, node, process))
     events = _Events(process[order], node[order])
     row = events.of(nodes.process, nodes.node)
@@ -485,8 +493,10 @@ def captured_nodes(database: Database, nodes: GraphNodes, identities: Identities
             break
         row = np.where(above >= 0, above, row)
     found = order[np.maximum(row, 0)]
+    first = np.where(original[found] != MISSING, original[found], node[found])
     return replace(
         nodes,
+        original=np.where(row >= 0, first, nodes.node),
         thread=np.where(row >= 0, thread[found], -1).astype(np.int32),
         captured_ns=np.where(row >= 0, start[found], 0),
     )
@@ -523,8 +533,8 @@ def _places(ids: Int64Array, wanted: Int64Array) -> npt.NDArray[np.intp]:
 class _Events:
     """Rows in ascending order of process and node: the first of each is its."""
 
-    def __init__(self, process: Int32Array, node: Int64Array) -> None:
-        self._process, self._node = process.astype(np.int64), node
+    def __init__(self, process: Int64Array, node: Int64Array) -> None:
+        self._process, self._node = process, node
         self._bounds = np.searchsorted(self._process, np.arange(int(self._process.max()) + 2))
 
     def of(self, process: Int32Array, node: Int64Array) -> npt.NDArray[np.intp]:
