@@ -57,6 +57,11 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     assert not loaded & set(HEAVY)
 
 
+def test_options_may_stand_before_the_report(boundby: Boundby) -> None:
+    sample = str(Path(__file__).parents[2] / "sample_reports" / "simulated_sync.sqlite")
+    assert boundby("--full", sample).out == boundby("analyze", sample, "--full").out
+
+
 @pytest.mark.parametrize("arguments", [["--nonsense"], ["nonsense"], ["analyze"], ["analyze", "x", "--width", "3"]])
 def test_wrong_usage(boundby: Boundby, arguments: list[str]) -> None:
     ran = boundby(*arguments)

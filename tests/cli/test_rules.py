@@ -76,6 +76,7 @@ def test_an_unknown_rule_gets_the_nearest(capsys: pytest.CaptureFixture[str]) ->
     [
         *("mixed", "no dominant cause", "cannot tell", "not recorded", "device wait", "profiler", "overlapped"),
         *("launch overhead", "host code", "waiting for input", "blocked on the host", "compute bound", "Sync?"),
+        *("C", "s", "b", "w", "?"),
     ],
 )
 def test_whatever_a_screen_says_is_explained(capsys: pytest.CaptureFixture[str], words: str) -> None:

@@ -31,6 +31,12 @@ def test_folders_and_jobs_find_each_kind_and_none_is_overwritten(suffix: str, tm
     assert input_kind(found[0].name.upper()) == input_kind(found[0])
 
 
+def test_reports_may_be_given_by_whole_and_by_relative_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = [Path("one.sqlite"), tmp_path / "two.sqlite"]
+    assert [name for name, _ in find_reports(given)[1]] == ["one.sqlite", "two.sqlite"]
+
+
 def test_what_needs_no_nsys_is_preferred(tmp_path: Path) -> None:
     for suffix, _ in by_suffix(sought=True):
         (tmp_path / f"one{suffix}").write_bytes(b"x")

@@ -21,7 +21,7 @@ from boundby.model.causes import CAUSE_KEYS, COLORS
 from boundby.plot_data import build_plot_data
 from boundby.render import page
 from boundby.render.page import FOLDER
-from boundby.render.page.content import evidence
+from boundby.render.page.evidence import evidence, evidence_label
 from boundby.results.plot_data import PlotData
 from boundby.results.report import AnalysisSummary, Report
 from boundby.trace.tables import TableT, Trace
@@ -234,10 +234,24 @@ def test_what_would_bound_next_is_said_where_it_is_known() -> None:
         ("slept_on_ns", {"poll": 8_029_385_453}, "poll: 8.03 s"),
         ("first_ns", [68_875_616, 2_000], "68.9 ms, 2.00 us"),
         ("gpu_ns_of_each", 1_396_564, "1.40 ms"),
+        ("processes_started", [751_791], "751791"),
+        ("thread", 62_976, "62976"),
     ],
 )
 def test_evidence_reads_as_people_write(key: str, value: object, expected: str) -> None:
     assert evidence(key, value) == expected
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("slept_on_ns", "waited in"),
+        ("share_of_window_fraction", "share of window"),
+        ("host_asleep_fraction", "host asleep"),
+    ],
+)
+def test_evidence_is_named_in_words(key: str, expected: str) -> None:
+    assert evidence_label(key) == expected
 
 
 def repeated(trace: Trace, times: int, period_ns: int) -> Trace:

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 import boundby
 from boundby.model.causes import BOUNDS
 from boundby.render import terminal
-from boundby.render.face import ColorSystem
+from boundby.render.face import ColorSystem, Face
 from boundby.results.report import AnalysisSummary, Saving, Verdict, Window
 from boundby.trace.facts import Captured
 from tests.support import golden, reports
@@ -125,6 +125,22 @@ def test_regions_below_the_share_are_counted() -> None:
     most = terminal.render(reports.sample(), min_share=0.5)
     assert "4 regions below 50 % are not shown" in most
     assert "data" in most  # hidden behind the GPU, but it takes the host more than half of the time
+
+
+def test_a_tree_of_short_names_is_indented() -> None:
+    """Each level by two cells, however narrow the column of names."""
+    sample = reports.sample()
+    paths = [("a", *"bcd"[:depth]) for depth in range(4)]
+    row = next(one for one in sample.regions if one.path == ("step",))
+    text = terminal.render(replace(sample, regions=tuple(replace(row, path=path) for path in paths)))
+    names = [line.split("  100 ")[0].rstrip() for line in text.splitlines() if "  100 " in line]
+    assert names == ["a", "  b", "    c", "      d"]
+
+
+def test_a_remark_behind_code_is_not_torn() -> None:
+    code = "DataLoader(dataset, num_workers=8, persistent_workers=True)  # now 2"
+    lines = [line.plain.strip() for line in Face(64, None, True).verbatim(code, 4)]
+    assert lines == [code.partition("  #")[0], "# now 2"]
 
 
 def test_without_ranges_it_says_so() -> None:

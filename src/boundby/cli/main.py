@@ -53,6 +53,13 @@ class _LazyGroup(click.Group):
         items = super().shell_complete(ctx, incomplete)
         return items if incomplete.startswith("-") else [*items, CompletionItem(incomplete, type="file")]
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """``boundby --full REPORT`` analyses it, too."""
+        own = {name for param in self.get_params(ctx) for name in param.opts}
+        if args[:1] and args[0].startswith("-") and args[0] not in own and any(map(_names_a_report, args)):
+            args = ["analyze", *args]
+        return super().parse_args(ctx, args)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

@@ -295,8 +295,8 @@ class Selection(Struct, frozen=True):
                 and first_ns >= FIRST * host.median_ns > 0
                 and host.mean_ns > UNEVEN * host.median_ns
             ):
-                took = f"the first {row.label} took {units.duration(first_ns)} on the host"
-                return f"TIME/INST is a mean: {took}, the median is {units.duration(host.median_ns)}."
+                usual, first = units.duration(host.median_ns), units.duration(first_ns)
+                return f"TIME/INST is a mean: the median of {row.label} is {usual}, and its first run took {first}."
         return ""
 
     @property

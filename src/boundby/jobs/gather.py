@@ -54,15 +54,16 @@ def find_reports(given: Sequence[Path]) -> tuple[str, list[tuple[str, Path]]]:
         if path.is_dir() and not _is_one(path):
             inside = list(_inside(path))
             if not inside:
-                raise InputError(
-                    f"{path} holds no report.",
-                    f"Reports end in {', '.join(suffix for suffix, _ in by_suffix(sought=True))}.",
-                )
+                suffixes = ", ".join(suffix for suffix, _ in by_suffix(sought=True))
+                hint = f"Give the folder that holds one report per rank. Reports end in {suffixes}."
+                raise InputError(f"{path} holds no report.", hint)
             found |= dict.fromkeys(inside)
         else:
             found[path] = None
     base = (
-        given[0] if len(given) == 1 and given[0].is_dir() else Path(os.path.commonpath([one.parent for one in found]))
+        given[0]
+        if len(given) == 1 and given[0].is_dir()
+        else Path(os.path.commonpath([one.absolute().parent for one in found]))
     )
     named = sorted((os.path.relpath(path, base) if base.is_dir() else str(path), path) for path in found)
     return str(given[0]) if len(given) == 1 else named[0][0], named
@@ -99,7 +100,8 @@ def read_rank(name: str, path: Path, options: AnalysisOptions) -> Gathered:
         with stage("accounting", events=len(trace.operations) + len(trace.api) + len(trace.ranges)):
             return Gathered(name, tuple(summarise(trace, name)))
     except UserError as error:
-        return Gathered(name, problem=f"{name}: {error.message}", program=program)
+        told = error.message if name in error.message else f"{name}: {error.message}"
+        return Gathered(name, problem=told, program=program)
     except Exception as error:
         why = f"{name} could not be worked out ({type(error).__name__}: {error})."
         return Gathered(name, problem=why, program=program)

@@ -69,10 +69,12 @@ def merge(summaries: Sequence[RankSummary], path: str, unused: Sequence[Gathered
     kept, aligned, problems = choose(summaries)
     left_out = [one.problem for one in unused]
     if len(kept) < 2:
-        why = " ".join((*_failed(unused), *left_out, *problems))
+        unread = f"None of the {len(left_out)} reports can be read." if len(left_out) > 1 and not kept else ""
+        few = "A job has at least two ranks, and only one is here." if kept else ""
+        told = (*_failed(unused), unread, *left_out[: 1 if unread else None], *problems, few)
         raise InputError(
-            f"A job has at least two ranks, and {path} holds {len(kept)}. {why}".strip(),
-            f"Give one report per rank, or a folder of them. Of one process, however many GPUs: boundby analyze {path}",
+            " ".join(filter(None, told)),
+            "Give one report per rank, or a folder of them. boundby analyze is for one process, however many its GPUs.",
         )
     _demand_meetings(kept, aligned, path)
     of_program, kept = kept, in_rounds(kept, aligned.matched)
@@ -138,13 +140,13 @@ def _demand_meetings(summaries: Sequence[RankSummary], aligned: Aligned, path: s
         why = f"{path} is one report, and its {len(summaries)} processes or GPUs share no collective."
         raise InputError(f"{why} They are no ranks of one job.", f"boundby analyze {path}")
     if not any(len(one.meetings) for one in summaries):
-        why = f"None of the {len(summaries)} reports holds a collective or a message, in which ranks would meet."
-        raise InputError(why, f"boundby analyze {summaries[0].clock or summaries[0].name}, and so for each.")
+        why = f"None of the {len(summaries)} reports holds a collective or a message between ranks: they are no job."
+        raise InputError(why, f"Analyse each by itself: boundby analyze {summaries[0].clock or summaries[0].name}")
     if all(one.base_ns for one in summaries) and _are_apart(summaries):
         names = f"{summaries[0].name} and {summaries[1].name}"
         raise InputError(
             f"Reports such as {names} were recorded at different times: they are no ranks of one job.",
-            "boundby analyze shows each; boundby compare two runs of one program.",
+            "Analyse each by itself (boundby analyze REPORT), or compare two runs (boundby compare BEFORE AFTER).",
         )
 
 

@@ -142,7 +142,8 @@ class Face(Struct, frozen=True):
         lines: list[Text] = []
         while cell_len(text) > room:
             kept = set_cell_size(text, room)
-            head, _, tail = kept.rpartition(" ")
+            remark = max(kept.rfind("  # "), kept.rfind("  // "))
+            head, tail = (kept[:remark], kept[remark:]) if remark > inner else kept.rpartition(" ")[::2]
             kept = head if head.strip() and tail else kept.rstrip() or kept
             lines.append(self.line(" " * indent, (kept, style)))
             text = " " * min(inner + 4, room // 2) + text[len(kept) :].lstrip()

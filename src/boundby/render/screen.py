@@ -44,7 +44,7 @@ LEAST_ROWS, MOST_ROWS = 2, 12
 TWIN = 0.97  # of the time of the row above: a region in it with as many instances repeats that row
 DEEP = 3  # regions below this depth are left to --full
 NAME = 40
-MOST_WHERE = 22  # cells of the region that a finding lies in: its path is in --full
+MOST_WHERE, MOST_WHERE_SHARE = 22, 0.4  # cells of the region that a finding lies in: its path is in --full
 TWO_COLUMNS = 90  # cells from which kernels and calls stand side by side
 CALLS_DECIDE = SMALL  # of the window in API calls or waits: then calls are shown beside kernels
 
@@ -73,7 +73,7 @@ def render(
     taken = sum(len(section) + 1 for section in (*above, *below) if section)
     over = 0 if options.top else min(max(taken + 1 + LEAST_ROWS + 2 - MOST_LINES, 0), MOST_TOPS - 1)
     if tops and over:  # names with least time give way
-        below[1], taken = tops[:-over], taken - over
+        below[1], taken = tops[: max(len(tops) - over, 2)], taken - over
     room = min(max(MOST_LINES - taken - 1, LEAST_ROWS + 2), MOST_ROWS + 2)
     cards = [] if report.analysis.region_glob is None else _cards(report, face)
     return face.text([*above, _regions(report, face, options, room), *cards, *below])
@@ -153,8 +153,10 @@ def _regions(report: Report, face: Face, options: ScreenOptions, room: int) -> l
     if not any(region.path for region in report.regions):
         return parts.no_regions(report, face)
     selection = view.select(report, options.min_share)
-    uneven = face.within(selection.uneven, 1, style=DIM)
-    most = room - 2 - len(uneven) if options.top is None else options.top
+    notes = face.within(selection.uneven, _room(1, face), style=DIM)
+    if any(row.region.found for row in selection.rows):
+        notes += face.wrapped("(found): by what repeats, not by an NVTX range.", style=DIM)
+    most = max(room - 2 - len(notes), 1) if options.top is None else options.top
     rows = _worth(selection, most, options)
     if not rows:
         return []
@@ -163,12 +165,10 @@ def _regions(report: Report, face: Face, options: ScreenOptions, room: int) -> l
     lines = [face.line(face.heading(pad("REGION", name)), "  ", face.heads(columns))]
     lines += [face.line(parts.region_label(row, name, face), "  ", face.row(columns, row)) for row in rows]
     left = sum(1 for region in report.regions if region.path) - sum(row.is_judged for row in rows)
-    notes = [f"{units.plural(left, 'more region')}: --full, or --top N"] if left else []
+    told = [f"{units.plural(left, 'more region')}: --full, or --top N."] if left else []
     if any(cell.plain.endswith("?") for cell in (parts.bound(row, face) for row in rows)):
-        notes.append("? after a bound: low confidence")
-    if notes:
-        lines.append(face.line((". ".join(notes), DIM)))
-    return lines + uneven
+        told.append("? after a bound: low confidence.")
+    return lines + face.wrapped(" ".join(told), style=DIM) + notes
 
 
 def _worth(selection: view.Selection, most: int, options: ScreenOptions) -> list[Row]:
@@ -238,7 +238,7 @@ def _findings(report: Report, face: Face, options: ScreenOptions) -> list[Text]:
     worth = [item for item in report.findings if item.severity != sentences.NOTE]
     shown = worth[: options.top or MOST_FINDINGS]
     if not shown:
-        return face.wrapped(sentences.nothing_found(report))[:1] + _notes(report, face)
+        return face.wrapped(sentences.nothing_found(report)) + _notes(report, face)
     width = natural("SAVES", (sentences.saves(item) for item in shown))
     lines = [face.heading(f"FINDINGS ({len(worth)})  {'SAVES':>{max(width - 1, 5)}}")]
     said = {one.action for device in report.devices for one in device.first_responses[:1]}
@@ -257,10 +257,10 @@ def _finding(rank: int, item: Finding, width: int, face: Face) -> list[Text]:
     severity = parts.severity(item, face)
     head = face.line(f"{rank:>2} ", pad(severity, 7), f"{sentences.saves(item):>{width}}  ")
     told, room = clean(item.title), max(face.width - head.cell_len, 20)
-    if item.region:  # behind the title, which is what is read
-        where = f" (in {face.fit(part_name(item.region[-1]), MOST_WHERE)})"
-        told = f"{_begin(told, max(room - len(where), 20), face)}{where}"
-    told = _begin(told, room, face)
+    where = f" (in {face.fit(part_name(item.region[-1]), MOST_WHERE)})" if item.region else ""
+    if len(where) > MOST_WHERE_SHARE * room:  # the title is what is read
+        where = ""
+    told = f"{_begin(told, room - len(where), face)}{where}"
     advice = clean(item.advice[0]) if item.advice else f"boundby explain {clean(item.rule)}"
     below = face.cut(face.wrapped(advice, indent=3, first=face.line((f"{face.arrow} ", DIM)), style=DIM), 1)
     return [face.line(head, told), *below]
@@ -308,5 +308,6 @@ def _last(report: Report, face: Face) -> list[Text]:
     texts += [f"! {clean(item.message).rstrip('.')}." for item in lost[:1]]
     bound = next((device.verdict.bound for device in report.devices), "")
     teach = f"; boundby explain {bound}" if bound in SHORT_LABEL and bound not in ("hidden", "unknown", "mixed") else ""
-    texts.append(f"More: --full (reasons, all findings, what-if, words){teach}.")
+    more = f"More: --full (reasons, all findings, what-if, words){teach}."
+    texts.append(more if len(more) <= face.width else f"More: --full{teach}.")
     return [line for text in texts for line in face.within(text, 1, DIM)]

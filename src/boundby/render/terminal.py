@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from msgspec.structs import replace
+from rich.cells import cell_len
 from rich.text import Text
 
 from boundby.document import report_document, sentences, view
@@ -261,7 +262,7 @@ def region_label(row: Row, name: int, face: Face) -> Text:
 
 
 def _indent(row: Row, name: int) -> str:
-    return "  " * min(row.depth, max(name - MIN_LABEL, 0) // 2)
+    return "  " * min(row.depth, max(name - min(MIN_LABEL, cell_len(row.label)), 0) // 2)
 
 
 def bound(row: Row, face: Face) -> Text:

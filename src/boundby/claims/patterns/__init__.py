@@ -15,7 +15,7 @@ from string import Template
 from msgspec import Struct
 
 from boundby.claims.signs import SIGNS
-from boundby.model.causes import BOUND_LABEL, NOUN, REMOVABLE, SHORT_LABEL
+from boundby.model.causes import BOUND_LABEL, CAUSE_INFO, NOUN, REMOVABLE, SHORT_LABEL
 from boundby.rules import remedies
 from boundby.rules.remedies import Remedy
 
@@ -59,6 +59,8 @@ ALIASES = {
     "cannot tell": "unknown",
     **{name.lower(): key for names in (SHORT_LABEL, NOUN, BOUND_LABEL) for key, name in names.items() if key in PAGES},
 }
+#: And the letters that stand for causes in bars.
+_LETTERS = {cause.letter: key for key, cause in CAUSE_INFO.items()}
 
 
 class PatternPage(Struct, frozen=True):
@@ -116,5 +118,5 @@ def _section(row: Remedy) -> str:
 def named(word: str) -> PatternPage | None:
     """The pattern that a word means, as a screen or the JSON says it; None: none."""
     plain = word.lower().strip(" .?")
-    key = ALIASES.get(plain, plain.replace("-", "_").replace(" ", "_"))
+    key = _LETTERS.get(word) or ALIASES.get(plain, plain.replace("-", "_").replace(" ", "_"))
     return pattern(key) if key in PAGES else None

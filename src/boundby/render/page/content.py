@@ -14,10 +14,10 @@ from boundby.document.sentences import captured_by, not_captured
 from boundby.document.view import Row, select, window_total
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, CAUSE_INFO, HOST_MEANING, NOUN, CauseInfo, info
-from boundby.model.expressions import expression
 from boundby.model.scale import A_FEW_LINES, HARDLY
 from boundby.model.scenarios import scenario_label
 from boundby.render import to_html
+from boundby.render.page.evidence import evidence, evidence_label
 from boundby.results.plot_data import Gap, PlotData
 from boundby.results.report import Distribution, Finding, RegionReport, Report, WhatIf
 from boundby.rules.builtin import builtin
@@ -167,33 +167,6 @@ class RankedFinding(Struct, frozen=True):
     @property
     def evidence(self) -> list[tuple[str, str]]:
         return [(evidence_label(key), evidence(key, value)) for key, value in self.finding.evidence.items()]
-
-
-_NAMED_UNIT = expression(r"_(?:ns|bytes_per_s|bytes|fraction)(?=_|$)")
-_UNIT = expression(r"(?:^|_)(bytes_per_s|bytes|fraction|share|ns)(?=_|$)")
-_SHOWN = {"ns": units.duration, "bytes_per_s": units.bandwidth, "bytes": units.size} | dict.fromkeys(
-    ("fraction", "share"), units.percent
-)
-
-
-def evidence_label(key: str) -> str:
-    """``share of kernel time``: the value carries the unit."""
-    return clean(_NAMED_UNIT.sub("", key).replace("_", " "))
-
-
-def evidence(key: str, value: object, unit: str = "") -> str:
-    """A figure of a finding as people read it; its unit is a word of its name, else of the name of what holds it."""
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: units.NOT_CAPTURED}[value]
-    unit = named[1] if (named := _UNIT.search(key)) else unit
-    if isinstance(value, int | float):
-        return _SHOWN[unit](value) if unit else f"{value:,}" if isinstance(value, int) else f"{value:.3g}"
-    if isinstance(value, Mapping):
-        parts = (f"{evidence_label(str(name))}: {evidence(str(name), item, unit)}" for name, item in value.items())
-        return ", ".join(parts) or "none"
-    if isinstance(value, list | tuple):
-        return ", ".join(evidence("", item, unit) for item in value) or "none"
-    return clean(str(value))
 
 
 class ScenarioRow(NamedTuple):

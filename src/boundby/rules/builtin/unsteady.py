@@ -11,7 +11,7 @@ from boundby.evidence.initialization import warm_regions
 from boundby.evidence.repetition import Repeated, repeated_regions
 from boundby.model.arrays import factorize, median, quantile, ranked
 from boundby.model.scale import HABIT, HALF, QUARTER
-from boundby.model.units import count, duration, percent, place
+from boundby.model.units import count, duration, place
 from boundby.rules.rule import Match, Rule
 from boundby.trace.vocabulary.range_names import is_operator
 
@@ -51,7 +51,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         elif spread > HALF:
             title = (
                 f"instances differ: one in ten takes over {duration(high)}, one in ten under {duration(low)} (median "
-                f"{duration(middle)}, spread {percent(spread)})"
+                f"{duration(middle)})"
             )
             advice = _DIFFERENT
         else:
