@@ -73,6 +73,7 @@ class Server:
     overlaps: bool
     layers: int = 12
     named: bool = True
+    layered: bool = False  # ranges around all steps, and around each layer
     prepare_ns: int = 300 * US
     gap_ns: int = 500 * US
     machine: Machine = field(default_factory=Machine)
@@ -89,16 +90,21 @@ class Server:
                 step.append(Sync("event", event=f"sampled {late}"))
             body += [Range(batch.name(self.engine, number), step)] if self.named else step
             body.append(Work(self.gap_ns))
+        body = [Range("serve", body)] if self.layered else body
         return program(*body, Sync(), name="server")
 
     def _model(self, batch: Batch) -> list[Instruction]:
-        attention = ["flash_fwd_kernel"] * (batch.prompts > 0) + ["paged_attention_v2_kernel"] * (batch.generating > 0)
+        attention = ["flash_fwd_kernel"] * (batch.prompts > 0) + ["flash_fwd_splitkv_kernel"] * (batch.generating > 0)
         size = 20 * US + 60 * batch.tokens
         attends = [Node(name, size // (3 * len(attention))) for name in attention]
-        nodes = [*attends, Node("gemm_qkv", size // 3), Node("gemm_mlp", size)] * self.layers
+        layer = [*attends, Node("gemm_qkv", size // 3), Node("gemm_mlp", size)]
+        sampling = Launch("sample", 8 * US)
         if self.graphs and batch.kind == "decode":
-            return [GraphLaunch(nodes), Launch("sample", 8 * US)]
-        return [*(Launch(node.kernel, node.ns) for node in nodes), Launch("sample", 8 * US)]
+            return [GraphLaunch(layer * self.layers), sampling]
+        launches = [Launch(node.kernel, node.ns) for node in layer]
+        if self.layered:
+            return [*(Range(f"layers.{number}", launches) for number in range(self.layers)), sampling]
+        return [*launches * self.layers, sampling]
 
     def run(self) -> Run:
         return simulate(realise(self.program(), self.machine, self.seed))

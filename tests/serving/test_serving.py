@@ -19,7 +19,7 @@ from boundby.results import saved
 from boundby.results.serving_report import ServingReport
 from boundby.simulate.instructions import GraphLaunch, Launch, Loop, Node, Range, Sync, Work, item, program
 from boundby.simulate.machine import Machine, realise, simulate
-from boundby.simulate.nsys_export import Capture, write_export
+from boundby.simulate.nsys_export import Capture, Export, write_export
 from tests.support.traces import trace_path
 
 BATCHES = [Batch(0, 0, 30), Batch(2, 512, 0), Batch(0, 0, 30), Batch(1, 64, 12), Batch(0, 0, 60)] * 5
@@ -161,11 +161,13 @@ def test_the_phases_of_tensorrt_llms_forward_step(tmp_path: Path) -> None:
         assert {phase.per_step for phase in phases.values()} == {1.0}
 
 
+@pytest.mark.parametrize("layered", [True, False])
 @pytest.mark.parametrize("node_by_node", [True, False])
 @pytest.mark.parametrize("seed", range(4))
-def test_steps_without_names(seed: int, node_by_node: bool, tmp_path: Path) -> None:
-    """By waits, attention and graphs: the same steps and kinds as by names, but for a first one that is two."""
-    server = replace(draw(seed), named=False)
+def test_steps_without_names(seed: int, node_by_node: bool, layered: bool, tmp_path: Path) -> None:
+    """By waits, attention and graphs: the same steps and kinds as by names, but for a first one that is two. Ranges of
+    layers and around all steps change nothing."""
+    server = replace(draw(seed), named=False, layered=layered)
     path = write_export(server.run(), tmp_path / "server.sqlite", capture=Capture(graph_nodes=node_by_node))
     found = boundby.serving(path)
     assert not found.named
@@ -201,3 +203,48 @@ def test_the_kind_of_a_step_by_the_sizes_of_its_attention() -> None:
     assert asked
     assert min(asked) > 1
     assert [one.kind for one in boundby.serving(path).steps] == ["prefill"]
+
+
+def _decoding(path: Path, sequences: list[int], *, in_graph: bool = False) -> Path:
+    """Steps of a program with ranges for its layers alone: each launches two layers and waits for the tokens."""
+    export = Export()
+    thread, at = export.thread(100, 100), 1_000_000
+    for number in sequences:
+        for layer in range(2):
+            export.nvtx(thread, at, at + 90_000, f"model.layers.{layer}.attn")
+            name = "cudaGraphLaunch_v10000" if in_graph else "cudaLaunchKernel_v7000"
+            call = export.api(thread, at + 10_000, at + 20_000, name)
+            row = export.kernel(call, at + 30_000, at + 80_000, name="void vllm::paged_attention_v1_kernel<float>(int)")
+            row.update(gridX=32, gridY=number, gridZ=1, graphNodeId=7 + layer if in_graph else None)
+            at += 100_000
+        copy = export.api(thread, at, at + 5_000, "cudaMemcpyAsync_v3020")
+        export.memcpy(copy, at + 10_000, at + 12_000, kind="DtoH")
+        export.api(thread, at + 6_000, at + 20_000, "cudaStreamSynchronize_v3020")
+        at += 500_000
+    return export.write(path)
+
+
+def test_the_grid_of_paged_attention_tells_how_many_requests_decode(tmp_path: Path) -> None:
+    found = boundby.serving(_decoding(tmp_path / "eager.sqlite", [13, 13, 12, 13, 13, 13]))
+    (one,) = found.steps
+    assert one.path == ("decode step",)
+    assert (one.kind, one.count, one.requests, one.tokens) == ("decode", 6, 13, 13)
+    (part,) = one.phases
+    assert (part.name, part.per_step, part.device_ns) == ("model.layers.*.attn", 2, 100_000)
+    assert found.generated_per_s
+    assert set(found.token_ns or ()) == {700_000.0}
+    assert not any("is not known" in note for note in found.notes)
+
+
+def test_a_graph_runs_for_the_size_that_it_was_captured_for(tmp_path: Path) -> None:
+    found = boundby.serving(_decoding(tmp_path / "graph.sqlite", [16] * 6, in_graph=True))
+    assert {one.requests for one in found.steps} == {None}
+    assert any("How many requests some steps serve is not known" in note for note in found.notes)
+
+
+def test_ranges_around_each_step_are_its_steps(tmp_path: Path) -> None:
+    """None is found beside them, whatever they are called."""
+    body = Range("decode_once", [*(Launch("flash_fwd_splitkv_kernel", 90_000) for _ in range(4)), *item()])
+    run = simulate(realise(program(Loop(12, [body, Work(100_000)])), Machine(), 0))
+    found = boundby.serving(write_export(run, tmp_path / "steps.sqlite"))
+    assert [(one.path, one.kind, one.count) for one in found.steps] == [(("decode_once",), "decode", 12)]

@@ -16,7 +16,7 @@ from boundby.model.units import duration
 from boundby.results.report import RegionReport
 from boundby.results.serving_report import STEP_KINDS, ServingReport, ServingSteps, StepBudget, StepPhase
 from boundby.stats.serving_times import MeasuredSteps, measure_steps
-from boundby.trace.vocabulary.range_names import is_found_step
+from boundby.trace.vocabulary.range_names import is_found_step, without_layer
 
 #: The quantile by which latencies of servers are promised and compared: their p99.
 _HIGH = 0.99
@@ -37,22 +37,32 @@ def serving_report(path: str, timeline: Timeline, regions: Sequence[RegionReport
         )
     groups = _groups(timeline, steps)
     by_path = {region.path: region for region in regions}
-    generating = np.array([0 if one is None else one.generating for one in steps.told], np.int64)
-    is_named = all(one is not None for one in steps.told)
-    begun = steps.begin_ns[generating > 0] if is_named else steps.begin_ns
+    generating = _generating(steps)
+    begun = steps.begin_ns[[count != 0 for count in generating]]
     between = np.diff(begun)
+    generated = [count for count in generating if count is not None]
+    is_told, is_known = None not in steps.kinds, len(generated) == len(generating)
     whole = int((steps.step_ns + steps.gap_ns).sum())
     return ServingReport(
         path=path,
         device=timeline.trace.gpus[steps.device.index].name,
         engine=steps.engines[0] if len(steps.engines) == 1 else "",
-        named=is_named,
+        named=all(one is not None for one in steps.told),
         steps=tuple(_steps(steps, rows, kind, where, by_path) for (kind, where), rows in groups),
-        token_ns=(median(between), quantile(between, _HIGH)) if is_named and len(between) >= _LEAST_TOKENS else None,
-        generated_per_s=float(generating.sum()) * 1e9 / whole if whole and generating.any() else None,
+        token_ns=(median(between), quantile(between, _HIGH)) if is_told and len(between) >= _LEAST_TOKENS else None,
+        generated_per_s=sum(generated) * 1e9 / whole if whole and any(generated) and is_known else None,
         workers=steps.workers,
         notes=tuple(_notes(steps, whole, any(path and is_found_step(path[-1]) for (_, path), _ in groups))),
     )
+
+
+def _generating(steps: MeasuredSteps) -> list[int | None]:
+    """How many requests generate a token in each step; None: some, or that is not told."""
+    by_kind = ({"prefill": 0, "decode": size.requests} for size in steps.sizes)
+    return [
+        told.get(kind or "") if named is None else named.generating
+        for named, kind, told in zip(steps.told, steps.kinds, by_kind, strict=True)
+    ]
 
 
 _Rows = npt.NDArray[np.intp]
@@ -64,7 +74,7 @@ def _groups(timeline: Timeline, steps: MeasuredSteps) -> list[tuple[tuple[str, t
     found: dict[tuple[str, tuple[str, ...]], list[int]] = {}
     for at, (kind, row) in enumerate(zip(steps.kinds, steps.ranges.tolist(), strict=True)):
         found.setdefault((kind or STEP_KINDS[-1], regions.path(int(regions.of_range[row]))), []).append(at)
-    sizes = [0 if one is None else one.tokens or one.requests for one in steps.told]
+    sizes = [one.tokens or one.requests or 0 for one in steps.sizes]
     order = ("prefill", "mixed", "decode", "unknown")
     return sorted(
         ((key, np.array(rows, np.intp)) for key, rows in found.items()),
@@ -80,8 +90,9 @@ def _steps(
     regions: dict[tuple[str, ...], RegionReport],
 ) -> ServingSteps:
     """One kind and size."""
-    told = [one for row in rows.tolist() if (one := steps.told[row]) is not None]
-    tokens = [one.tokens for one in told if one.tokens is not None]
+    sizes = [steps.sizes[row] for row in rows.tolist()]
+    requests = [one.requests for one in sizes if one.requests is not None]
+    tokens = [one.tokens for one in sizes if one.tokens is not None]
     length, busy, graph = steps.step_ns[rows], steps.busy_ns[rows], steps.graph_fraction[rows]
     followed = rows[rows < len(steps) - 1]
     gap = float(steps.gap_ns[followed].mean()) if len(followed) else 0.0
@@ -102,7 +113,7 @@ def _steps(
     return ServingSteps(
         kind=kind,
         path=path,
-        requests=median([one.requests for one in told]) if told else None,
+        requests=median(requests) if requests else None,
         tokens=median(tokens) if tokens else None,
         count=len(rows),
         median_ns=median(length),
@@ -129,15 +140,19 @@ def _phases(
     """The ranges that lie in a step, with what they take of one, most time first."""
     if step is None or not step.instances:
         return ()
+    parts: dict[str, list[RegionReport]] = {}
+    for own, region in regions.items():
+        if own[:-1] == path and "::" not in own[-1]:  # the framework's operators are no parts of a step
+            parts.setdefault(without_layer(own[-1]), []).append(region)
+    busy = [cause.key for cause in BUSY_CAUSES]
     found = [
         StepPhase(
-            name=own[-1],
-            per_step=round(region.instances / step.instances, 3),
-            host_ns=round(region.host.total_ns / step.instances, 1),
-            device_ns=round(sum(region.time[cause.key] for cause in BUSY_CAUSES) / step.instances, 1),
+            name=name,
+            per_step=round(sum(one.instances for one in every) / step.instances, 3),
+            host_ns=round(sum(one.host.total_ns for one in every) / step.instances, 1),
+            device_ns=round(sum(one.time[key] for one in every for key in busy) / step.instances, 1),
         )
-        for own, region in regions.items()
-        if own[:-1] == path and "::" not in own[-1]  # the framework's operators are no parts of a step
+        for name, every in parts.items()
     ]
     return tuple(sorted(found, key=lambda one: (-max(one.host_ns, one.device_ns), one.name))[:LIST])
 
@@ -163,6 +178,11 @@ def _notes(steps: MeasuredSteps, whole_ns: int, is_found: bool) -> Iterator[str]
         yield (
             "The program names no steps: they are told by what is launched between two waits, and their kind by kernels"
             " of attention. A step that is one CUDA graph without any in sight is taken to decode."
+        )
+    if any(one.requests is None for one in steps.sizes):
+        yield (
+            "How many requests some steps serve is not known: neither a name nor a kernel of attention that is launched"
+            " one by one tells it. A graph runs for the size that it was captured for, to which batches are padded."
         )
     if steps.workers > 1:
         yield f"{steps.workers} processes make such steps; the one whose steps work longest is shown."

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,7 @@ from msgspec.structs import replace
 from boundby.attribution.host_state import LAUNCH_LIMIT_NS
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.attribution.windows import step_region
-from boundby.model.arrays import Int64Array, unique
+from boundby.model.arrays import Int64Array, pick, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import CoveredTime, complement, intersect, subtract, union
 from boundby.stats.work import sizes_of
@@ -31,6 +32,7 @@ from boundby.trace.vocabulary.range_names import (
     BACKWARD,
     Kind,
     ServingStep,
+    dimension_of_sequences,
     is_found_step,
     kind_of_attention,
     kind_of_found_step,
@@ -44,6 +46,13 @@ _QUERY_DIMENSIONS = 4
 _OF_HOST = (Cause.SYNC, Cause.CUDA_API, Cause.INIT, Cause.CPU, Cause.HOST_BLOCKED)
 
 
+class StepSize(NamedTuple):
+    """How many requests a step serves, and on how many tokens it works; None: not told."""
+
+    requests: int | None = None
+    tokens: int | None = None
+
+
 class MeasuredSteps(Struct, frozen=True, dict=True):
     """The steps of one process on one device, in order of time; columns of one row a step."""
 
@@ -53,6 +62,7 @@ class MeasuredSteps(Struct, frozen=True, dict=True):
     ranges: npt.NDArray[np.intp]  # rows of the trace's ranges
     told: tuple[ServingStep | None, ...]  # by their names; None: they have none
     kinds: tuple[Kind | None, ...]
+    sizes: tuple[StepSize, ...]
     begin_ns: Int64Array
     work_ns: Int64Array  # when the first and the last operation are over: shape (2, steps)
     head_ns: Int64Array
@@ -177,10 +187,14 @@ def _measured(
     steps = tuple(told.get(row) for row in rows[kept].tolist())
     kinds = _kinds(timeline, device, launched, np.searchsorted(kept, step), steps)
     found = [kind_of_found_step(trace.names[number]) for number in trace.ranges.name[rows[kept]].tolist()]
-    by_sizes = _by_sizes(timeline, rows[kept]) if None in kinds and not any(told) else ()
+    asked = [()] * len(kept) if any(told) else _queries(timeline, rows[kept])
     kinds = tuple(
-        own or kind or next(iter(by_sizes[at : at + 1]), None)
-        for at, (own, kind) in enumerate(zip(found, kinds, strict=True))
+        own or kind or _kind_of_queries(queries) for own, kind, queries in zip(found, kinds, asked, strict=True)
+    )
+    decoded = _decoded(timeline, device, launched[~is_graph], np.searchsorted(kept, step[~is_graph]), len(kept))
+    sizes = tuple(
+        StepSize(one.requests, one.tokens) if one is not None else _size_of_queries(queries) or by_grid
+        for one, queries, by_grid in zip(steps, asked, decoded, strict=True)
     )
     return MeasuredSteps(
         device=device,
@@ -189,6 +203,10 @@ def _measured(
         ranges=rows[kept],
         told=steps,
         kinds=kinds,
+        sizes=tuple(
+            size if named is not None or kind != "mixed" else StepSize()
+            for size, named, kind in zip(sizes, steps, kinds, strict=True)
+        ),
         begin_ns=cut,
         work_ns=np.stack((work_begin, work_end)),
         head_ns=idles.within(cut, work_begin) - waited[0],
@@ -234,29 +252,65 @@ def _kinds(
     return tuple(kind if one is None else one.kind for one, kind in zip(told, by_kernels, strict=True))
 
 
-def _by_sizes(timeline: Timeline, steps: npt.NDArray[np.intp]) -> tuple[Kind | None, ...]:
-    """The kind of each step by the sizes of its attention's inputs: a query of one token for each sequence decodes, a
-    longer one is a prompt. None: not told, or the program trains."""
+def _decoded(
+    timeline: Timeline, device: DeviceTimeline, launched: npt.NDArray[np.intp], step: npt.NDArray[np.intp], count: int
+) -> list[StepSize]:
+    """Of each of so many steps the sequences that it decodes, by the grids of its kernels of attention: a token each.
+    (``launched``: one by one. Graphs are captured for sizes that batches are padded to.)"""
+    table, shapes, names = device.operations.table, timeline.trace.shapes, timeline.trace.names
+    dimension = {
+        name: found
+        for name in unique(table.name[launched]).tolist()
+        if name >= 0 and (found := dimension_of_sequences(names[name])) is not None
+    }
+    seen: list[set[int]] = [set() for _ in range(count)]
+    for name, found in dimension.items():
+        rows = np.flatnonzero(table.name[launched] == name)
+        sizes = pick((shapes.grid_x, shapes.grid_y)[found], table.shape[launched[rows]], 0)
+        for at, size in zip(step[rows].tolist(), sizes.tolist(), strict=True):
+            seen[at].add(size)
+    return [StepSize(*[*sizes] * 2) if len(sizes) == 1 and 0 not in sizes else StepSize() for sizes in seen]
+
+
+_Query = tuple[int, int]
+
+
+def _queries(timeline: Timeline, steps: npt.NDArray[np.intp]) -> list[tuple[_Query, ...]]:
+    """Of each step the distinct queries of PyTorch's attention, by the sizes of its inputs: sequences, and tokens of
+    each. None where nothing is told, or the program trains."""
     trace, ranges = timeline.trace, timeline.trace.ranges
     if any(name.startswith(BACKWARD) for name in trace.names):
-        return (None,) * len(steps)
+        return [()] * len(steps)
     attends = np.array([name.startswith(_SDPA) for name in trace.names] or [False], bool)
     rows = np.flatnonzero(attends[ranges.name])
-    found: list[Kind | None] = []
+    found: list[tuple[_Query, ...]] = []
     for step in steps.tolist():
         inside = rows[(ranges.thread[rows] == ranges.thread[step]) & (ranges.start_ns[rows] >= ranges.start_ns[step])]
         inside = inside[ranges.start_ns[inside] < ranges.end_ns[step]]
-        asked = {length for row in inside.tolist() if (length := _query_length(sizes_of(trace, row)[0])) is not None}
-        kinds: set[Kind] = {"decode" if length == 1 else "prefill" for length in asked}
-        found.append(None if not kinds else "mixed" if len(kinds) > 1 else kinds.pop())
-    return tuple(found)
+        asked = {query for row in inside.tolist() if (query := _query(sizes_of(trace, row)[0])) is not None}
+        found.append(tuple(sorted(asked)))
+    return found
 
 
-def _query_length(sizes: str) -> int | None:
-    """Of attention with inputs of these sizes (batch, heads, length, width): how many tokens are asked for."""
+def _kind_of_queries(queries: tuple[_Query, ...]) -> Kind | None:
+    """A query of one token for each sequence decodes, a longer one is a prompt."""
+    kinds: set[Kind] = {"decode" if length == 1 else "prefill" for _, length in queries}
+    return None if not kinds else "mixed" if len(kinds) > 1 else kinds.pop()
+
+
+def _size_of_queries(queries: tuple[_Query, ...]) -> StepSize | None:
+    """Prompts of one batch are padded to the longest: of several the tokens are not told."""
+    if len(queries) != 1:
+        return None
+    ((sequences, length),) = queries
+    return StepSize(sequences, sequences * length if sequences == 1 or length == 1 else None)
+
+
+def _query(sizes: str) -> _Query | None:
+    """Of attention with inputs of these sizes (batch, heads, length, width): sequences, and tokens of each."""
     try:
         query = json.loads(sizes or "[]")[0]
     except (ValueError, IndexError, TypeError, KeyError):
         return None
-    known = isinstance(query, list) and len(query) == _QUERY_DIMENSIONS and isinstance(query[2], int)
-    return query[2] if known else None
+    known = isinstance(query, list) and len(query) == _QUERY_DIMENSIONS and all(isinstance(one, int) for one in query)
+    return (query[0], query[2]) if known else None

@@ -1,9 +1,9 @@
 """Regions for programs that have none: iterations and phases found in the launches, as ranges of their own domain.
 
 Only for a process of whose launches no NVTX range of its own covers any (ranges that libraries such as NCCL open about
-themselves do not count). Steps of a server are told by what they do (`server_steps`). The ranges go to the leader of
-the logical thread that launches most; other threads borrow them as they borrow annotated ones. All that follows
-(regions, account, verdicts, what-if) treats them like any.
+themselves do not count). Steps of a server are told by what they do (`server_steps`), in a process with other ranges,
+too. The ranges go to the leader of the logical thread that launches most; other threads borrow them as they borrow
+annotated ones. All that follows (regions, account, verdicts, what-if) treats them like any.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from boundby.model.arrays import Int64Array, in_order, is_any, is_even, marked, 
 from boundby.model.intervals import IntervalSet, contains, union
 from boundby.model.scale import A_FEW_LINES, HABIT, NOTABLE, SMALL
 from boundby.structure.loop_detection import LEAST_LAUNCHES, DetectedLoop, find_loop
-from boundby.structure.server_steps import server_steps
+from boundby.structure.server_steps import ServerStep, may_serve, server_steps
 from boundby.structure.steps import find_changes
 from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass
+from boundby.trace.vocabulary.range_names import fold_names, is_step
 
 FOUND_DOMAIN = "boundby (found)"
 
@@ -66,10 +67,18 @@ def add_found(trace: Trace, calls: Calls, logical_threads: LogicalThreads) -> Tr
     of_call = trace.process_of(calls.thread)
     for number in unique(of_call).tolist():
         mine = launching if is_even(of_call) else launching & (of_call == number)
-        if mine.any() and not _is_annotated(trace, process == number, calls.start_ns, mine):
-            rows = np.flatnonzero(mine)
-            launches = _launches(trace, calls, logical_threads, rows, _first_operations(trace, calls))
-            found += _steps(trace, calls, launches) or _name(trace, launches)
+        if not mine.any():
+            continue
+        is_annotated = _is_annotated(trace, process == number, calls.start_ns, mine)
+        if is_annotated and (not may_serve(trace) or _names_steps(trace, process == number)):
+            continue
+        rows = np.flatnonzero(mine)
+        launches = _launches(trace, calls, logical_threads, rows, _first_operations(trace, calls))
+        steps, found_steps = _steps(trace, calls, launches)
+        if is_annotated:
+            found += _among_ranges(trace, launches, steps, found_steps)
+        else:
+            found += found_steps or _name(trace, launches)
     return _with_ranges(trace, found) if found else trace
 
 
@@ -96,6 +105,12 @@ def _is_annotated(
     covered = union(ranges.start_ns[own], ranges.end_ns[own])
     parts = slice(_FIRST_LOOKED_AT), slice(_FIRST_LOOKED_AT, None)  # of most programs the first tell
     return any(bool((contains(covered, start_ns[part][launches[part]]) >= 0).any()) for part in parts)
+
+
+def _names_steps(trace: Trace, of_process: npt.NDArray[np.bool_]) -> bool:
+    """Whether a range of the process is named as a step of its program."""
+    numbers = unique(trace.ranges.name[pick(of_process, trace.ranges.thread, False)]).tolist()
+    return any(map(is_step, fold_names([trace.names[number] for number in numbers])))
 
 
 def _launches(
@@ -129,7 +144,7 @@ def _launches(
     )
 
 
-def _steps(trace: Trace, calls: Calls, launches: _Launches) -> list[_Found]:
+def _steps(trace: Trace, calls: Calls, launches: _Launches) -> tuple[list[ServerStep], list[_Found]]:
     """The steps of a server: each from its first launch to the last call before the next one's."""
     steps = server_steps(trace, calls, launches.call, launches.syncs_before)
     found: list[_Found] = []
@@ -140,7 +155,39 @@ def _steps(trace: Trace, calls: Calls, launches: _Launches) -> list[_Found]:
         start, end = int(launches.start_ns[step.first]), int(launches.calls_end_ns[last])
         end = end if following is None else min(end, int(launches.start_ns[following]))
         found.append(_Found(start, max(end, start + 1), launches.thread, step.name))
-    return found
+    return steps, found
+
+
+def _among_ranges(trace: Trace, launches: _Launches, steps: list[ServerStep], found: list[_Found]) -> list[_Found]:
+    """These steps with the ranges of their thread that are opened and closed in them; none where ranges reach from one
+    step into the next, or where each step's launches lie in a range of its own: that is the step."""
+    mine = np.flatnonzero((trace.ranges.thread == launches.thread) & ~trace.ranges.is_start_end & ~trace.in_library)
+    start, end = trace.ranges.start_ns[mine], trace.ranges.end_ns[mine]
+    first = launches.start_ns[[step.first for step in steps]]
+    last = launches.start_ns[[step.stop - 1 for step in steps]]
+    at, beyond = places(first, start), places(first, end)  # the steps that begin in each range
+    holds, holds_several, holds_one = beyond > at, beyond - at > 1, beyond - at == 1
+    if bool((holds & (start <= np.append(np.iinfo(np.int64).min, last)[at])).any()):
+        return []
+    begin, edge, until = first.copy(), first.copy(), np.full(len(first), np.iinfo(np.int64).max)
+    np.minimum.at(begin, at[holds_one], start[holds_one])
+    np.minimum.at(edge, at[holds], start[holds])
+    for row in np.flatnonzero(holds_several).tolist():
+        inside = slice(at[row], beyond[row])
+        until[inside] = np.minimum(until[inside], end[row])
+    covered = np.zeros(len(first), bool)
+    covered[at[holds_one & (end > last[np.minimum(at, len(last) - 1)])]] = True
+    if covered.all() or bool((until < last).any()):
+        return []
+    close = np.array([one.end_ns for one in found], np.int64)
+    of_step = places(begin, start, side="right") - 1
+    inner = (of_step >= 0) & ~holds_several
+    np.maximum.at(close, of_step[inner], end[inner])
+    until = np.minimum(until, np.append(edge[1:], np.iinfo(np.int64).max))
+    return [
+        one._replace(start_ns=low, end_ns=high)
+        for one, low, high in zip(found, begin.tolist(), np.minimum(close, until).tolist(), strict=True)
+    ]
 
 
 def _name(trace: Trace, launches: _Launches) -> list[_Found]:

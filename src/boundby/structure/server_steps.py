@@ -76,6 +76,14 @@ def server_steps(
     ]
 
 
+def may_serve(trace: Trace) -> bool:
+    """Whether kernels of attention ran, and none that trains."""
+    kernels = unique(trace.operations.name[trace.operations.kind == OpKind.KERNEL])
+    names = [trace.names[number] for number in kernels.tolist() if number >= 0]
+    attends = any(kind_of_attention(name) or _ATTENTION.search(name) for name in names)
+    return attends and not any(map(_TRAINS.search, names))
+
+
 def _seen(trace: Trace, calls: Calls, launches: npt.NDArray[np.intp]) -> _Seen | None:
     """None: it trains, or nothing shows that it serves."""
     table, names = trace.operations, trace.names

@@ -252,10 +252,13 @@ class LaunchShapes(ColumnTable, frozen=True):
     registers: Int64Array  # of a thread; 0: not told
     shared_bytes: Int64Array  # of a block, static and dynamic
     occupancy_percent: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))  # as CUPTI estimates it; -1
+    grid_x: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))  # 0: not told
+    grid_y: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
 
     def __post_init__(self) -> None:
-        if len(self.occupancy_percent) != len(self.blocks):  # not given: not told
-            force_setattr(self, "occupancy_percent", spread(-1, len(self.blocks), np.int64))
+        for column, unknown in (("occupancy_percent", -1), ("grid_x", 0), ("grid_y", 0)):
+            if len(getattr(self, column)) != len(self.blocks):  # not given: not told
+                force_setattr(self, column, spread(unknown, len(self.blocks), np.int64))
 
 
 class CollectiveTable(ColumnTable, frozen=True):

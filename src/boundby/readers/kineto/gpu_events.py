@@ -173,10 +173,18 @@ def _shapes(columns: Columns, rows: Int64Array, is_kernel: BoolArray) -> tuple[L
         columns.within(key, rows, 0, MOST_SHAPE, 0) for key in ("registers per thread", "shared memory")
     )
     occupancy = columns.within("est. achieved occupancy %", rows, 0, 101, -1)
+    grid = np.array(columns.each(columns.text("grid", rows), _grid, (0, 0)), np.int64).reshape(-1, 2).T
     told = is_kernel & (blocks > 0) & (threads > 0)
     shape = np.full(len(rows), -1, np.int32)
-    distinct, shape[told] = factorize(*(column[told] for column in (blocks, threads, registers, shared, occupancy)))
+    every = blocks, threads, registers, shared, occupancy, *grid
+    distinct, shape[told] = factorize(*(column[told] for column in every))
     return LaunchShapes(*(np.ascontiguousarray(column) for column in distinct.T)), shape
+
+
+def _grid(text: str) -> tuple[int, int]:
+    """The first two sizes of a grid; 0: not told."""
+    x, y, *_ = (*about.integers(text), 0, 0)
+    return (x, y) if 0 < x < MOST_SHAPE and 0 < y < MOST_SHAPE else (0, 0)
 
 
 _GRID_AND_BLOCK = ("grid", "block")

@@ -173,10 +173,11 @@ def _shapes(rows: Raw) -> tuple[LaunchShapes, Int64Array]:
         return found
 
     shared = known["staticSharedMemory"] + known["dynamicSharedMemory"]
-    distinct, index = factorize(product(_GRID), product(_BLOCK), known["registersPerThread"], shared)
-    return LaunchShapes(*(np.ascontiguousarray(column) for column in distinct.T)), pick(
-        index.astype(np.int64), of_row, 0
-    )
+    told = product(_GRID), product(_BLOCK), known["registersPerThread"], shared, known["gridX"], known["gridY"]
+    distinct, index = factorize(*told)
+    blocks, threads, registers, shared, *grid = (np.ascontiguousarray(column) for column in distinct.T)
+    shapes = LaunchShapes(blocks, threads, registers, shared, spread(-1, len(blocks)), *grid)
+    return shapes, pick(index.astype(np.int64), of_row, 0)
 
 
 class Gpus(NamedTuple):

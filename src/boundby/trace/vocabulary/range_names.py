@@ -42,6 +42,11 @@ _DECODES = expression(
 _PREFILLS = expression(r"batch_?prefill|prefill_attention|context_attention_fwd|extend_attention", re.IGNORECASE)
 
 
+# In which dimension of their grid kernels that decode count sequences: vLLM's csrc/attention/paged_attention_v1.cu and
+# _v2.cu have grid(num_heads, num_seqs, ...), csrc/rocm/attention.cu has grid(num_seqs, max_num_partitions, ...).
+_SEQUENCES = ((expression(r"paged_attention_v[12]_kernel"), 1), (expression(r"paged_attention_ll4mi_QKV"), 0))
+
+
 class ServingStep(NamedTuple):
     """A step of a server, as its name tells it. ``tokens``: that it works on, prompts' and one or more of each request
     that generates; ``generating``: requests that generate. None: the name does not say."""
@@ -102,6 +107,11 @@ def folded_step(name: str) -> str | None:
     return None
 
 
+def without_layer(name: str) -> str:
+    """The name that all layers of one place share: ``layers.3.mlp`` -> ``layers.*.mlp``; any other as it is."""
+    return _NUMBERED.sub("*", name) if _DOTTED_MODULE.match(name) else name
+
+
 def is_label(name: str) -> bool:
     """Whether this is what steps of a server fold into, or what found ones are called."""
     return _LABEL.match(name) is not None or is_found_step(name)
@@ -133,6 +143,11 @@ def kind_of_attention(kernel: str) -> Kind | None:
     if _DECODES.search(kernel):
         return "decode"
     return "prefill" if _PREFILLS.search(kernel) else None
+
+
+def dimension_of_sequences(kernel: str) -> int | None:
+    """In which dimension of its grid this kernel of attention counts the sequences that it decodes; None: in none."""
+    return next((dimension for pattern, dimension in _SEQUENCES if pattern.search(kernel)), None)
 
 
 # PyTorch's emit_nvtx and nsys --pytorch append these to operator names: ", seq = 893, op_id = 7, sizes = [[...]]".
