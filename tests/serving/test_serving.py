@@ -190,6 +190,13 @@ def test_a_training_program_has_no_steps_of_a_server(tmp_path: Path) -> None:
     assert not any(region.path and region.path[-1].endswith(" step") for region in report.regions)
 
 
+def test_attention_without_steps_of_a_server_changes_nothing(tmp_path: Path) -> None:
+    body = [Range(f"layer {number}", [Launch("attention_kernel", 100_000)]) for number in range(4)]
+    run = simulate(realise(program(*body, Sync()), Machine(), 0))
+    report = boundby.analyze(write_export(run, tmp_path / "forward.sqlite"))
+    assert {region.path for region in report.regions} == {(), ("layer *",)}
+
+
 def test_the_kind_of_a_step_by_the_sizes_of_its_attention() -> None:
     """No name and no kernel tells: each query of PyTorch's attention has many tokens, read here from the file."""
     path = trace_path("kineto/h100_qwen_chat.json.gz")

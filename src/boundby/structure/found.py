@@ -75,9 +75,9 @@ def add_found(trace: Trace, calls: Calls, logical_threads: LogicalThreads) -> Tr
         rows = np.flatnonzero(mine)
         launches = _launches(trace, calls, logical_threads, rows, _first_operations(trace, calls))
         steps, found_steps = _steps(trace, calls, launches)
-        if is_annotated:
+        if is_annotated and steps:
             found += _among_ranges(trace, launches, steps, found_steps)
-        else:
+        elif not is_annotated:
             found += found_steps or _name(trace, launches)
     return _with_ranges(trace, found) if found else trace
 
