@@ -30,6 +30,7 @@ class Fake:
     idle: int = 0
     counts: bool = True
     refuses: bool = False
+    ends: bool = False  # when it is asked to record
     asked: list[tuple[str, dict[str, object]]] = field(default_factory=list)
     steps: int = 100
 
@@ -55,6 +56,8 @@ class Fake:
 
     def answer(self, path: str, body: dict[str, object] | None) -> tuple[int, str]:
         if body is None:
+            if self.ends and self.asked:
+                return 404, ""
             if path == "/metrics":
                 return 200, self.metrics()
             known = path == "/health" or (path == "/get_model_info" and self.engine == "SGLang")
@@ -137,6 +140,7 @@ def test_under_nsys_sglang_starts_cudas_profiler(tmp_path: Path) -> None:
         found = record_phase(ServedPhase(url, 20, is_under_nsys=True), lambda _: None, virtual())
     assert fake.asked == [("/start_profile", {"num_steps": 20, "activities": ["CUDA_PROFILER"]})]
     assert not found.traces
+    assert not found.ended  # by itself, later
 
 
 def test_a_server_that_stays_idle_is_not_recorded(tmp_path: Path) -> None:
@@ -160,6 +164,11 @@ def test_a_server_that_counts_no_steps_needs_a_duration(tmp_path: Path) -> None:
         found = record_phase(ServedPhase(url, 20, duration_s=3.0, traces=tmp_path), lambda _: None, virtual())
     assert found.steps is None
     assert found.traces
+
+
+def test_a_server_that_ends_while_it_records_is_told(tmp_path: Path) -> None:
+    with serving(Fake("vLLM", tmp_path, ends=True)) as url, pytest.raises(ToolError, match="ended while it recorded"):
+        record_phase(ServedPhase(url, 20, traces=tmp_path), lambda _: None, virtual())
 
 
 def test_nobody_answers() -> None:

@@ -255,3 +255,14 @@ def test_ranges_around_each_step_are_its_steps(tmp_path: Path) -> None:
     run = simulate(realise(program(Loop(12, [body, Work(100_000)])), Machine(), 0))
     found = boundby.serving(write_export(run, tmp_path / "steps.sqlite"))
     assert [(one.path, one.kind, one.count) for one in found.steps] == [(("decode_once",), "decode", 12)]
+
+
+def test_steps_without_gpu_work_are_told_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    export = Export()
+    thread = export.thread(100, 100)
+    for number in range(10):
+        export.nvtx(thread, number * 1000, number * 1000 + 900, "execute_context_0(0)_generation_4(4)")
+    assert main(["serving", str(export.write(tmp_path / "host.sqlite")), "-q"]) == 2
+    told = capsys.readouterr().err
+    assert "No GPU work is on record" in told
+    assert "--trace-fork-before-exec=true" in told

@@ -53,10 +53,11 @@ class ServerClock(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """What was recorded. ``steps``: None where the server does not tell. ``traces``: new ones, in order of their
-    names."""
+    """What was recorded. ``ended``: the recording is over; SGLang ends it by itself, and does not tell. ``steps``: None
+    where the server does not tell. ``traces``: new ones, in order of their names."""
 
     engine: Engine
+    ended: bool
     steps: int | None
     traces: tuple[Path, ...]
 
@@ -65,7 +66,11 @@ def record_phase(phase: ServedPhase, say: Callable[[str], None], clock: ServerCl
     """Wait until the server works, have it record, and wait for what it writes. Raises InputError for a URL that is
     none, ToolError where the server does not do what it is asked for."""
     url = _checked(phase.url)
-    _wait(lambda: _get(url, "/health") is not None, clock, f"No server answers at {url}.", "Is the address right?")
+    if not _answers(url):
+        if not phase.is_under_nsys:  # there, it is starting
+            raise ToolError(f"No server answers at {url}.", "Is the address right, and has the server started?")
+        say(f"waiting for the server to answer at {url}")
+        _wait(lambda: _answers(url), clock, f"No server answers at {url}.", "Is the address right?")
     engine: Engine = "vLLM" if _get(url, "/get_model_info") is None else "SGLang"
     if not _is_working(url):
         say(f"{engine} at {url} has no requests: recording begins when it has")
@@ -76,12 +81,14 @@ def record_phase(phase: ServedPhase, say: Callable[[str], None], clock: ServerCl
         raise ToolError(f"{engine} at {url} does not tell how many steps it has done.", "Give --duration S.")
     _start(url, engine, phase)
     say(f"{engine} at {url} records {phase.steps} steps")
-    if engine == "vLLM" or phase.duration_s is not None:  # SGLang ends by itself after so many steps
-        _wait_for_end(url, phase, known, before, clock)
+    is_asked_to_end = engine == "vLLM" or phase.duration_s is not None  # SGLang ends by itself after so many steps
+    if is_asked_to_end:
+        _wait_for_end(url, engine, phase, known, before, clock)
         _stop(url, engine)
     done = _number(url, _STEPS)
     written = _written(phase, before, clock)
-    return Recorded(engine, None if done is None or known is None else round(done - known), written)
+    steps = None if done is None or known is None else round(done - known)
+    return Recorded(engine, is_asked_to_end or bool(written), steps, written)
 
 
 def _checked(url: str) -> str:
@@ -106,6 +113,10 @@ def _get(url: str, path: str) -> str | None:
         return _request(url, path).decode("utf-8", "replace")
     except (OSError, ValueError):
         return None
+
+
+def _answers(url: str) -> bool:
+    return _get(url, "/health") is not None
 
 
 def _number(url: str, what: re.Pattern[str]) -> float | None:
@@ -150,9 +161,10 @@ def _start(url: str, engine: Engine, phase: ServedPhase) -> None:
 
 
 def _wait_for_end(
-    url: str, phase: ServedPhase, known: float | None, before: frozenset[Path], clock: ServerClock
+    url: str, engine: Engine, phase: ServedPhase, known: float | None, before: frozenset[Path], clock: ServerClock
 ) -> None:
-    """Until the steps are done, by what the server counts or writes, or the time is over."""
+    """Until the steps are done, by what the server counts or writes, or the time is over. Raises ToolError where the
+    server ends."""
     until = clock.now() + (PATIENCE_S if phase.duration_s is None else phase.duration_s)
     while clock.now() < until:
         done = _number(url, _STEPS)
@@ -160,6 +172,8 @@ def _wait_for_end(
             return
         if _traces(phase.traces) - before:
             return  # it has ended by itself
+        if done is None and not _answers(url):
+            raise ToolError(f"{engine} at {url} ended while it recorded.", "What it printed last may say why.")
         clock.sleep(_LOOK_S)
 
 

@@ -28,6 +28,12 @@ _LEAST_TOKENS = 2
 
 def serving_report(path: str, timeline: Timeline, regions: Sequence[RegionReport]) -> ServingReport:
     """The report of a trace that holds steps of a server. Raises SelectionError where it holds none."""
+    if not timeline.devices:
+        raise SelectionError(
+            "No GPU work is on record: what a server's steps take cannot be told.",
+            "Engines work in processes of their own: nsys sees them with --trace-fork-before-exec=true"
+            " (docs/serving.md).",
+        )
     steps = measure_steps(timeline)
     if steps is None or not any(steps.kinds):
         raise SelectionError(

@@ -225,7 +225,8 @@ def profile(
     if place.rank is None and in_job:
         place = JobPlace(0, 1)
     if place.rank is None:
-        return _run(Request(program, wanted, output, force, nsys, torch_ops), options, format_name, view)
+        request = Request(program, wanted, output, force, nsys, torch_ops)
+        return _run(request, options, format_name, view, is_server=server is not None)
     chosen = launched_ranks.folder_of(place.rank, output, program)
     if in_job and output is not None:
         chosen = output / f"rank_{place.rank}"
@@ -267,9 +268,10 @@ def _ask(phase: ServedPhase, view: View) -> None:
     def ask() -> None:
         try:
             found = record_phase(phase, view.say)
-            view.say(f"{found.engine} has recorded; Ctrl-C ends it, and the answer follows")
+            done = "has recorded" if found.ended else f"stops recording by itself after {phase.steps} steps"
+            view.say(f"{found.engine} {done}; then Ctrl-C ends it, and the answer follows")
         except UserError as error:
-            view.say(str(error))
+            view.say(f"{error} Nothing is recorded: Ctrl-C ends the program.")
 
     threading.Thread(target=ask, name="boundby-server", daemon=True).start()
 
@@ -356,7 +358,7 @@ def _tell_job(place: Path, options: AnalysisOptions, format_name: str, view: Vie
     return f"open {place / launched_ranks.JOB_HTML}, or: boundby job {place}"
 
 
-def _run(request: Request, options: AnalysisOptions, format_name: str, view: View) -> int:
+def _run(request: Request, options: AnalysisOptions, format_name: str, view: View, *, is_server: bool = False) -> int:
     from boundby import api
     from boundby.capture import recording as capture
     from boundby.capture.session import GaveUpError
@@ -382,6 +384,8 @@ def _run(request: Request, options: AnalysisOptions, format_name: str, view: Vie
             capture.complete(recording, progress=progress)
             analysis = api.examine(folder, options, nsys=recording.nsys.path, progress=progress)
         _answer(analysis, folder, options, format_name, view)
+        if is_server:
+            view.say(f"what its steps take, by kind and size: boundby serving {folder}")
 
     return _finish(code, tell)
 
