@@ -58,10 +58,20 @@ class Brute:
             if blocked_on(trace.names[n])
         ]
         self.overheads = [(int(s), int(e)) for s, e in zip(trace.overhead.start_ns, trace.overhead.end_ns, strict=True)]
+        self.captures = self._captures(trace)
         self.loads = self._first_loads(trace)
         self.stalls = self._stalls(trace)
         self.low = min(op[0] for op in self.ops)
         self.high = max(op[1] for op in self.ops)
+
+    def _captures(self, trace: Trace) -> list[tuple[int, int]]:
+        """When graphs are captured that are launched three times as often, or less than half as often."""
+        named = [(call, trace.names[name]) for call, name in zip(self.calls, trace.api.name, strict=True)]
+        begun = sorted(call[0] for call, name in named if "BeginCapture" in name)
+        ended = sorted(call[1] for call, name in named if "EndCapture" in name)
+        launched = sum("GraphLaunch" in name for _, name in named)
+        is_once = 2 * launched < len(begun) or launched >= 3 * len(begun)
+        return list(zip(begun, ended, strict=True)) if is_once else []
 
     def _first_loads(self, trace: Trace) -> set[int]:
         """First launches of a kernel, and first bookkeeping calls, that take ten times the later ones and 100 us."""
@@ -152,6 +162,9 @@ class Brute:
     def state(self, time: int) -> Cause:
         """What the thread does at an instant of idle device time."""
         inside = [call for call in self.calls if call[0] <= time < call[1]]
+        if any(begin <= time < end for begin, end in self.captures):
+            is_watched = any(start <= time < end for start, end in self.overheads)
+            return Cause.PROFILER if is_watched else Cause.INIT
         if inside and inside[0][2] == CallClass.SYNC:
             return Cause.SYNC
         if any(start <= time < end for start, end in self.overheads):

@@ -12,6 +12,8 @@ _SHORT = st.integers(1, 12).map(lambda n: n * US)
 _LONG = st.sampled_from([5, 20, 60, 120, 250]).map(lambda n: n * US)
 _LENGTH = st.one_of(_SHORT, _LONG)
 _ACTIONS = ("kernel", "nccl", "copy", "pageable", "blocking_copy", "sync", "alloc", "query", "work", "sleep", "init")
+_LEAST_CAPTURE = 5 * US
+_OF_GRAPHS = ("capture", "graph")
 
 
 @st.composite
@@ -27,7 +29,9 @@ def host_sequences(
     for thread in range(threads):
         now = draw(st.integers(0, 50)) * US
         open_ranges: list[tuple[int, str]] = []
-        for action in draw(st.lists(st.sampled_from((*_ACTIONS, "push", "pop")), min_size=2, max_size=most)):
+        for action in draw(
+            st.lists(st.sampled_from((*_ACTIONS, *_OF_GRAPHS, "push", "pop")), min_size=2, max_size=most)
+        ):
             if action == "push" and len(open_ranges) < 4:
                 open_ranges.append((now, draw(st.sampled_from("abc"))))
                 continue
@@ -56,8 +60,16 @@ def _act(draw: st.DrawFn, program: Program, action: str, start: int, end: int, t
     device = draw(st.integers(0, program.devices - 1))
     begin = start + draw(st.integers(0, 40)) * US
     finish = begin + draw(_LENGTH)
-    if action in ("kernel", "nccl"):
-        call = program.api(start, end, "cudaLaunchKernel_v7000", thread)
+    if action == "capture" and end - start >= _LEAST_CAPTURE:  # launches that do not run
+        last = end - US
+        program.api(start, start + US, "cudaStreamBeginCapture_v10000", thread)
+        for at in range(start + 2 * US, last - 2 * US, max((last - start) // 3 // US, 2) * US):
+            program.api(at, at + US, "cudaLaunchKernel_v7000", thread)
+        program.api(last, end, "cudaStreamEndCapture_v10000", thread)
+        return False
+    if action in ("kernel", "nccl", "graph"):
+        name = "cudaGraphLaunch_v10000" if action == "graph" else "cudaLaunchKernel_v7000"
+        call = program.api(start, end, name, thread)
         program.kernel(
             begin, finish, call, "nccl_all" if action == "nccl" else draw(st.sampled_from(["k1", "k2"])), device
         )

@@ -104,6 +104,31 @@ def test_sleep_is_not_cpu_and_allocation_is_init() -> None:
     assert causes(program) == {"gpu_compute": 104, "host_blocked": 380, "init": 300, "cuda_api": 8}
 
 
+@pytest.mark.parametrize(
+    ("replays", "expected"),
+    [
+        (0, {"gpu_compute": 100, "init": 400, "cuda_api": 108, "cpu": 100}),
+        (1, {"gpu_compute": 150, "cuda_api": 423, "cpu": 185}),
+        (3, {"gpu_compute": 350, "init": 400, "cuda_api": 124, "cpu": 468}),
+    ],
+)
+def test_a_capture_is_initialization_unless_it_is_part_of_each_round(replays: int, expected: dict[str, int]) -> None:
+    """400 us of capture, two launches in it that do not run; then so many replays, 292 us apart."""
+    program = Program()
+    launch(program, 0, 0, 50)
+    program.api(50 * US, 55 * US, "cudaStreamBeginCapture_v10000")
+    for at in (150, 300):
+        program.api(at * US, (at + 5) * US, "cudaLaunchKernel_v7000")
+    program.api(445 * US, 450 * US, "cudaStreamEndCapture_v10000")
+    for number in range(replays):
+        at = 650 + 292 * number
+        call = program.api(at * US, (at + 5) * US, "cudaGraphLaunch_v10000")
+        program.kernel((at + 8) * US, (at + 108) * US, call)
+    if not replays:
+        launch(program, 650, 658, 708)
+    assert causes(program) == expected
+
+
 def test_an_allocation_that_waited_for_the_device_counts_as_a_sync() -> None:
     program = Program()
     launch(program, 0, 8, 500)
