@@ -1,7 +1,10 @@
 """What the first response of each report is: ``python -m benchmarks.first_lines REPORT|FOLDER ...``.
 
-Counts how many have code or an exact command, how many name a line of the user's own program where stacks or Python
-frames are on record, and which are observations or tautologies. Exit status 1 where the counts miss the marks.
+Counts how many have code or an exact command, how many name a line of the program where stacks or Python frames are on
+record, and which are observations or tautologies. A line can be told where a stack of a call that gives the GPU work or
+waits for it holds one: nsys may record stacks of allocations alone, and no launch, copy or fill is made from their
+lines. Where all of a stack is a server's or a library's own code, its line is counted apart: no other is on record.
+Exit status 1 where the counts miss the marks.
 """
 
 from __future__ import annotations
@@ -18,12 +21,16 @@ from boundby.document import sentences, view
 from boundby.evidence.code_lines import own_line
 from boundby.evidence.operators import has_sources, stack_of_call
 from boundby.model.errors import UserError
-from boundby.results.report import FirstResponse, Report
+from boundby.results.report import CodeLine, FirstResponse, Report
+from boundby.trace.vocabulary.cuda import CallClass, classify_call
+from boundby.trace.vocabulary.python import Frame
 
 SUFFIXES = (".sqlite", ".json", ".gz")
 #: Of all firsts so many have code or a command.
 MOSTLY_CODE = 0.8
 _EMPTY = ("make the costliest kernel faster", "a phase without gpu work", "the gpu idles", "the host sleeps")
+#: Calls that give the GPU work, or wait for it.
+_WORK = (CallClass.LAUNCH, CallClass.SYNC, CallClass.BLOCKING_COPY)
 #: What the user did not write.
 _OTHERS = ("torch/", "boundby/", "site-packages/", "dist-packages/", "/nsight", "libtorch", "libcuda")
 
@@ -34,7 +41,9 @@ class Counted(Struct, frozen=True):
     name: str
     has_code: bool
     where: str
+    is_library: bool  # its line is a server's or a library's
     could_have_where: bool
+    has_other_stacks: bool  # stacks hold own code at calls of other kinds alone
     is_empty: bool  # an observation or a tautology in place of what to do
     is_foreign: bool  # its line is not the user's
 
@@ -42,8 +51,12 @@ class Counted(Struct, frozen=True):
     def text(self) -> str:
         """One line."""
         flags = ("code" if self.has_code else "no code", "EMPTY" * self.is_empty, "FOREIGN" * self.is_foreign)
-        place = self.where or ("no line, though stacks of other calls hold own code" if self.could_have_where else "")
-        return f"{self.name:45} {' '.join(filter(None, flags)):20} {place}"
+        place = f"{self.where} (a library's)" if self.is_library else self.where
+        lacking = (
+            "no line, though stacks hold own code" * self.could_have_where
+            or "no line: stacks of allocations and set-up alone hold own code" * self.has_other_stacks
+        )
+        return f"{self.name:45} {' '.join(filter(None, flags)):20} {place or lacking}"
 
 
 def reports(paths: Sequence[str]) -> Iterator[Path]:
@@ -60,11 +73,20 @@ def first_of(report: Report) -> FirstResponse | None:
     return None
 
 
-def holds_own_lines(timeline: Timeline) -> bool:
-    """Whether any call's stack holds code of the user's own, be it of a call that costs nothing."""
-    return has_sources(timeline.trace) and any(
-        own_line(stack_of_call(timeline, call)) for call in range(len(timeline.calls))
-    )
+def kinds_with_own_lines(timeline: Timeline) -> set[bool]:
+    """Of which calls stacks hold the program's own code: True: of those that give the GPU work or wait for it, False:
+    of others."""
+    found: set[bool] = set()
+    for call in range(len(timeline.calls)) if has_sources(timeline.trace) else ():
+        is_work = classify_call(timeline.trace.names[int(timeline.calls.name[call])]) in _WORK
+        if is_work not in found and own_line(stack_of_call(timeline, call)):
+            found.add(is_work)
+    return found
+
+
+def is_library(line: CodeLine | None) -> bool:
+    """Whether a line is a server's or a library's own."""
+    return line is not None and line.line is not None and Frame(line.function, line.file, line.line).distance > 0
 
 
 def counted(path: Path) -> Counted | None:
@@ -77,11 +99,14 @@ def counted(path: Path) -> Counted | None:
     if one is None:
         return None
     title, where = one.title.lower(), "" if one.where is None else sentences.place(one.where)
+    kinds = kinds_with_own_lines(analysis.timeline)
     return Counted(
         path.name,
         bool(one.code),
         where,
-        bool(where) or holds_own_lines(analysis.timeline),
+        is_library(one.where),
+        bool(where) or True in kinds,
+        not where and kinds == {False},
         title.startswith(_EMPTY),
         one.where is not None and any(part in one.where.file for part in _OTHERS),
     )
@@ -92,9 +117,11 @@ def main(paths: Sequence[str]) -> int:
     found = [one for path in reports(paths) if (one := counted(path)) is not None]
     print("\n".join(one.text for one in found))
     with_code, lines = sum(one.has_code for one in found), sum(bool(one.where) for one in found)
-    could = sum(one.could_have_where for one in found)
+    could, of_libraries = sum(one.could_have_where for one in found), sum(one.is_library for one in found)
     print(f"{len(found)} firsts: {with_code} with code or a command")
-    print(f"{lines} with a line, of {could} whose stacks hold the user's own code at any call")
+    print(f"{lines} with a line, of {could} whose stacks hold one at a call that gives the GPU work or waits for it")
+    print(f"{of_libraries} of these lines are a server's or a library's: its stacks hold no other code")
+    print(f"{sum(one.has_other_stacks for one in found)} without: own code only in stacks of allocations and set-up")
     wrong = sum(one.is_empty or one.is_foreign for one in found)
     print(f"{wrong} observations, tautologies or lines of others")
     return int(wrong > 0 or with_code < MOSTLY_CODE * len(found))

@@ -330,7 +330,7 @@ def test_the_credit_is_what_the_cause_has_less_and_is_shared(
     assert {item.measured_ns for item in found} == {20_000_000}
     assert {item.cause_ns for item in found} == {6_000_000 if cause else None}
     assert finding_figures(found[1]) == (
-        f"10.0-100 us was predicted, and less than 1 % of the window is left of it, {credit} (of 2 findings together)"
+        f"would have saved 10.0-100 us, and now less than 1 % of the window; {credit} (of 2 findings together)"
     )
 
 
@@ -389,10 +389,10 @@ def test_windows_of_one_length_that_hold_unlike_work_are_not_called_as_fast() ->
 
     assert between._unlike_work(match(parts(20), parts(20))) is None
     told = between._unlike_work(match(parts(20), parts(18)))
-    assert told == "both windows are as long, but hold unlike work: op ran 20 times before and 18 times after"
+    assert told == "both windows are equally long but hold different work: op ran 20 times before and 18 times after"
 
 
 def test_a_real_excerpt_of_fixed_length_is_not_called_as_fast() -> None:
     names = [f"pair_fixed_window_{when}.sqlite" for when in ("before", "after")]
     found = compare(*(analysis_of(name).report for name in names))
-    assert all("hold unlike work" in str(item.why_not) for item in found.devices)
+    assert all("hold different work" in str(item.why_not) for item in found.devices)

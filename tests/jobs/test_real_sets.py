@@ -35,7 +35,7 @@ def test_two_ranks_of_many_say_what_cannot_be_told() -> None:
     # Seven of ten collectives are with ranks that are not here: no word on what bounds the job.
     assert (found.verdict.bound, found.verdict.confidence) == ("unknown", "low")
     assert found.stragglers == ()  # what they wait for on their devices is no work that could be made even
-    assert any("in collectives of one report only" in note for note in found.notes)
+    assert any("that only one report holds" in note for note in found.notes)
     assert headline(found).startswith("It is not known what bounds the job of 128 ranks, of which 2 are here: ")
     assert any("126 ranks" in reason for reason in found.verdict.reasons)
     # By the rows: rank 1 begins the three collectives that both hold 4.9, 3.3 and 22.3 ms after rank 0.

@@ -120,7 +120,7 @@ def test_a_saturated_device_says_how_close_the_host_is() -> None:
     assert decide(case).host_limit_fraction == pytest.approx(0.07)
     replayed = changed(case, replayed={"gpu_compute": 70 * MS, "sync": 0})
     assert "with an infinitely fast GPU it would still take 93 % of the time" in judge(replayed).because
-    assert "the host is at work 93 % of the time beside it" in judge(case).because
+    assert "the host works 93 % of the time meanwhile" in judge(case).because
 
 
 def test_other_work_covers_only_where_other_work_runs() -> None:

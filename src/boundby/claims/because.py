@@ -34,7 +34,7 @@ def because(case: BoundCase, decision: Decision) -> str:
     if not case.has_gpu_work:
         return _host(case)
     if case.window_ns == 0 and decision.bound != "hidden":
-        return "it launches nothing and holds nothing up, so its host time is judged"
+        return "it launches no GPU work and delays none, so the verdict is on its host time"
     clause, together = _CLAUSES[decision.bound](case, decision), host_together_ns(case, decision)
     if together is None:
         return clause
@@ -44,7 +44,7 @@ def because(case: BoundCase, decision: Decision) -> str:
 
 def _busy(case: BoundCase) -> str:
     """The end of a clause about idle time."""
-    return f"it is busy {_busy_share(case)} of the time"
+    return f"it is busy {_busy_share(case)} of the time" if case.share(*BUSY_CAUSES) else "it is never busy"
 
 
 def _busy_share(case: BoundCase) -> str:
@@ -62,7 +62,7 @@ def _each(case: BoundCase, cause: Cause) -> str:
 def _hidden(case: BoundCase, _: Decision) -> str:
     if case.window_ns:
         return "it is off the critical path: removing any one cause in it saves nothing"
-    return "other GPU work runs beside all of its GPU work"
+    return "other GPU work runs at the same time as all of its own"
 
 
 def _gpu(case: BoundCase, decision: Decision) -> str:
@@ -87,8 +87,9 @@ def _host_limit(case: BoundCase, decision: Decision) -> str:
     left = 1 - limit if alone is None else min(1 - limit, alone.predicted_ns / case.window_ns)
     rest = percent(left) if left > LEAST_TOLD else "less than 1 %"
     if case.replayed is None:  # the account alone does not show what waits for what
-        pace = ", and the trace cannot tell which of the two sets the pace" if limit < IDLE_WORTH else ""
-        return f"; the host is at work {'for as long' if pace else f'{rest} of the time'} beside it{pace}"
+        if limit < IDLE_WORTH:
+            return "; the host works just as long meanwhile, and the trace cannot tell which of the two sets the pace"
+        return f"; the host works {rest} of the time meanwhile"
     if limit < IDLE_WORTH:
         why = "other work hides it" if is_covered(case, decision) else "what is left takes as long"
         return f"; removing {NOUN[decision.bound]} alone saves hardly anything: {why}"
@@ -178,7 +179,8 @@ def _unknown(case: BoundCase, _: Decision) -> str:
     if case.share(rest) >= MUCH_FIXED:
         fixed = f"{SHORT_LABEL[rest.key]} {percent(case.share(rest))}"
         return f"the GPU is busy {_busy_share(case)} of the time; {fixed}, which no change removes"
-    return f"the GPU is busy {_busy_share(case)} of the time, and removing no single cause saves 1 % of it"
+    busy = "never busy" if not case.share(*BUSY_CAUSES) else f"busy {_busy_share(case)} of the time"
+    return f"the GPU is {busy}, and removing any one cause would save less than 1 % of the time"
 
 
 _CLAUSES: Mapping[str, Callable[[BoundCase, Decision], str]] = {

@@ -527,7 +527,7 @@ def _unlike_work(matches: Sequence[RegionMatch]) -> str | None:
         return None
     one, other = max(unlike, key=lambda pair: (pair[1].total_ns, pair[1].path))
     often = f"{other.label} ran {one.instances:,} times before and {other.instances:,} times after"
-    return f"both windows are as long, but hold unlike work: {often}"
+    return f"both windows are equally long but hold different work: {often}"
 
 
 def _runs(steps: tuple[TreePart, TreePart] | None) -> tuple[int, int]:

@@ -249,8 +249,8 @@ def significance_summary(comparison: Comparison) -> str:
     both = [item for item in comparison.regions if item.path and item.before is not None and item.after is not None]
     if not both:
         return (
-            "No region is in both reports, so the change of the whole may be chance: it is that from one run to one "
-            "other run. Annotate the program, or record several runs of each."
+            "No region is in both reports: one run is compared with one other run, and the change may be chance. "
+            "Annotate the program, or record several runs of each."
         )
     counts = Counter(item.significance.status for item in both)
     told = [f"{counts[status]} {word}" for status, word in _STATUS.items() if counts[status]]
@@ -528,8 +528,8 @@ def finding_figures(item: FindingChange) -> str:
         alike = "it costs about as much as before" if item.is_cost_alike else ""
         return "; ".join(filter(None, (_was(item), _still_saves(old, new), alike)))
     if item.status == "resolved":
-        promised = f"{saves_range(old)} was predicted, and less than 1 % of the window is left of it" if old else ""
-        return ", ".join(filter(None, (promised, _credit(item))))
+        promised = f"would have saved {saves_range(old)}, and now less than 1 % of the window" if old else ""
+        return "; ".join(filter(None, (promised, _credit(item))))
     saving = new or old
     return f"would save {saves_range(saving)}" if saving else ""
 

@@ -76,9 +76,9 @@ REMEDIES = {
     "move_layers": "Move layers from it to the others",
     "balance_lengths": "Inputs differ in length: give each rank batches that take as long as the others'",
     "balance_steps": "If their inputs differ in length, give each rank batches that take as long as the others'",
-    "feed": "Have {its} input ready in time: faster storage, or more loader workers",
+    "feed": "Load {its} input faster: faster storage, or more loader workers",
     "host": "Check what else runs on {its} cores, and {its} garbage collection and logging",
-    "look": "Find out what takes {its} time there (boundby analyze), and do it when the others do not wait for it",
+    "look": "Find out what takes {its} time there (boundby analyze), and move it to where nobody waits for it",
     "warm_up": "Do that before the first step",
     "less_often": "Do that less often, or beside the steps",
     "check_link": "Check that link: adapters, cables, switch",
@@ -212,8 +212,8 @@ def told(job: JobReport, one: Straggler) -> str:
         f" {often}: {units.percent(one.cause_share)} of that is {most}.{waits}"
     )
     sentences = {
-        "random": f"Ranks take turns at being late: their {what} is not the same"
-        f" {'from step to step' if job.steps > 1 else 'in the course of the run'}.",
+        "random": f"Ranks take turns at being late: the time of their {what} changes"
+        f" {'from step to step' if job.steps > 1 else 'during the run'}.",
         "link": f"Transfers among {who} take {excess} longer than those of groups that send as much.",
         "stage": f"Stage {one.stage} ({who}) does {excess} more than other stages, mostly {what}.{why}",
         "extra": f"{subject} alone does {excess} of {what}, which the others wait for.",
@@ -376,7 +376,7 @@ def document(job: JobReport, look: JobLook = STANDING_OUT, links: Sequence[str |
             ),
             *section("Ranks and steps", Only("page", (_map(job), Legend(tuple(used)))), id="steps"),
             *section(
-                f"Step {job.step_shown} of all ranks, from its begin to the next one's"
+                f"Step {job.step_shown} of all ranks, from its beginning to the next one's"
                 f" ({units.duration(job.step_shown_ns)})",
                 Only("page", (Bars(tuple(_step(one.name, one.rank) for one in lines)), Legend(every_cause)))
                 if job.step_shown

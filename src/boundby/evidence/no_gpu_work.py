@@ -77,7 +77,7 @@ def no_gpu_work(trace: Trace, end: ProgramEnd | None, launches_lost: int) -> NoG
     if refusal is not None and refusal.is_certain:
         return _not_recorded(refusal.because, refusal.remedy, _named(trace, refusal.command))
     if seen.inside_ns >= _INSIDE_SHARE * (trace.span_ns[1] - trace.span_ns[0]) > 0:
-        return _inside_driver(seen)
+        return _inside_driver(seen, trace)
     if refusal is not None:
         because = f"{refusal.because}, which is the likely reason"
         return _not_recorded(because, refusal.remedy, _named(trace, refusal.command))
@@ -107,7 +107,7 @@ def _shown(trace: Trace, seen: _Seen) -> NoGpuWork | None:
         because = f"{library}, which runs on GPUs, opened ranges, and no CUDA call is on record"
     if because is None:
         return None
-    return _not_recorded(because, "boundby doctor and nsys status -e look for the cause.")
+    return _not_recorded(because, "Run boundby doctor and nsys status -e: they look for the cause.")
 
 
 def _look(trace: Trace) -> _Seen:
@@ -181,15 +181,15 @@ def _not_recorded(because: str, remedy: str, command: str = "boundby doctor") ->
     return NoGpuWork("not_recorded", because, response=response)
 
 
-def _inside_driver(seen: _Seen) -> NoGpuWork:
+def _inside_driver(seen: _Seen, trace: Trace) -> NoGpuWork:
     calls = plural(seen.times, "OS call")
     response = FirstResponse(
         "no_gpu_work.inside_driver",
         "Find the CUDA call that does not return",
         because="nsys records a call when it returns, and this one had not when the recording ended",
         action="gdb shows the line. A kernel that does not end keeps the next call waiting (compute-sanitizer "
-        "PROGRAM), and so does a GPU in trouble (dmesg | grep Xid)",
-        command=_RECORD_AGAIN,
+        f"{trace.how_it_runs}), and so does a GPU in trouble (dmesg | grep Xid)",
+        command=_named(trace, _RECORD_AGAIN),
         code="gdb -p PID -ex bt -ex detach",
         is_search=True,
     )
@@ -231,7 +231,7 @@ def _unused(trace: Trace) -> NoGpuWork:
         title,
         because="the GPU never worked while the host computed",
         action=action,
-        command=_RECORD_AGAIN,
+        command=_named(trace, _RECORD_AGAIN),
         code=code,
     )
     return NoGpuWork("unused", because, response=response)

@@ -635,11 +635,11 @@ def _notes(
     if apart > _LEAST_EXCESS_SHARE * diagnosis.length_ns:
         notes.append(f"The ranks begin {units.duration(apart)} apart. Waiting for a rank to begin is not counted.")
     if missing:
-        shown = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
-        notes.append(f"No report was given of {units.plural(len(missing), 'rank')}: {shown}.")
+        more = f" and {len(missing) - 8:,} more" if len(missing) > 8 else ""
+        notes.append(f"Ranks without a report here: {', '.join(map(str, missing[:8]))}{more}.")
     alone, waited = _alone(summaries, aligned)
     if alone > _LEAST_EXCESS_SHARE * max(waited, 1):
-        lacking = f"{units.percent(alone / waited)} of the time in collectives is in collectives of one report only"
+        lacking = f"{units.percent(alone / waited)} of the time in collectives is in some that only one report holds"
         notes.append(f"{lacking}: predictions leave that time as it was.")
     if all(one.rank == UNKNOWN for one in summaries):
         notes.append("The reports do not say which ranks they are of, so they are listed by name.")

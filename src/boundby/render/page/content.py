@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from boundby import __about__
 from boundby.document import measurements, pattern_cards, report_document, sentences, view
-from boundby.document.blocks import Segment, clean, region_name, segments
+from boundby.document.blocks import Section, Segment, clean, region_name, segments
 from boundby.document.sentences import captured_by, not_captured
 from boundby.document.view import Row, select, window_total
 from boundby.model import units
@@ -63,7 +64,7 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
         "captured": [label for key, label in _CAPTURED.items() if getattr(report.trace.captured, key, False)],
         "missing": not_captured(report),
         "captured_by": captured_by(report),
-        "sums": [part for part in report_document.sections(report) if part.id in SUMS],
+        "sums": list(_sums(report, has_kernels=plot_data is not None and bool(plot_data.kernels))),
         "counted": [
             (
                 title,
@@ -95,6 +96,15 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
         "plot_data": plot_data,
         **(_drawn(plot_data) if plot_data is not None else {}),
     }
+
+
+def _sums(report: Report, *, has_kernels: bool) -> Iterator[Section]:
+    """Sections that all formats have. ``has_kernels``: the page has a table of kernels of its own, which says more."""
+    for part in report_document.sections(report):
+        if part.id == "tops" and has_kernels:
+            part = replace(part, title="CUDA calls with most time", short="CUDA calls", blocks=part.blocks[1:])
+        if part.id in SUMS and part.blocks:
+            yield part
 
 
 def _rule_texts(report: Report) -> dict[str, object]:

@@ -52,7 +52,7 @@ def _match(copies: CopySet, expected: float, link: str) -> Match:
             "See the link's real width and generation while copies run: nvidia-smi --query-gpu=pcie.link.gen.current,"
             "pcie.link.width.current --format=csv",
             "Bind the process to the GPU's own NUMA node: nvidia-smi topo -m shows it, "
-            "numactl --cpunodebind=N --membind=N PROGRAM",
+            f"numactl --cpunodebind=N --membind=N {copies.context.trace.how_it_runs}",
             "cudaMemcpy2D of narrow rows and strided tensors copy row by row: make them contiguous first",
         ),
         cost_ns=copies.total_ns,
