@@ -21,9 +21,9 @@ from boundby.document import sentences, view
 from boundby.evidence.code_lines import own_line
 from boundby.evidence.operators import has_sources, stack_of_call
 from boundby.model.errors import UserError
-from boundby.results.report import CodeLine, FirstResponse, Report
+from boundby.results.report import FirstResponse, Report
 from boundby.trace.vocabulary.cuda import CallClass, classify_call
-from boundby.trace.vocabulary.python import Frame
+from boundby.trace.vocabulary.python import library_of
 
 SUFFIXES = (".sqlite", ".json", ".gz")
 #: Of all firsts so many have code or a command.
@@ -51,12 +51,11 @@ class Counted(Struct, frozen=True):
     def text(self) -> str:
         """One line."""
         flags = ("code" if self.has_code else "no code", "EMPTY" * self.is_empty, "FOREIGN" * self.is_foreign)
-        place = f"{self.where} (a library's)" if self.is_library else self.where
         lacking = (
             "no line, though stacks hold own code" * self.could_have_where
             or "no line: stacks of allocations and set-up alone hold own code" * self.has_other_stacks
         )
-        return f"{self.name:45} {' '.join(filter(None, flags)):20} {place or lacking}"
+        return f"{self.name:45} {' '.join(filter(None, flags)):20} {self.where or lacking}"
 
 
 def reports(paths: Sequence[str]) -> Iterator[Path]:
@@ -84,11 +83,6 @@ def kinds_with_own_lines(timeline: Timeline) -> set[bool]:
     return found
 
 
-def is_library(line: CodeLine | None) -> bool:
-    """Whether a line is a server's or a library's own."""
-    return line is not None and line.line is not None and Frame(line.function, line.file, line.line).distance > 0
-
-
 def counted(path: Path) -> Counted | None:
     """One report; None where it has no first response, or cannot be read."""
     try:
@@ -104,7 +98,7 @@ def counted(path: Path) -> Counted | None:
         path.name,
         bool(one.code),
         where,
-        is_library(one.where),
+        one.where is not None and one.where.line is not None and bool(library_of(one.where.file)),
         bool(where) or True in kinds,
         not where and kinds == {False},
         title.startswith(_EMPTY),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from boundby.trace.stacks import FrameStacks, is_user_python
-from boundby.trace.vocabulary.python import Frame, read_frame
+from boundby.trace.vocabulary.python import Frame, library_of, read_frame
 
 PROFILER = "torch/profiler/profiler.py(1227): step"
 
@@ -53,6 +53,21 @@ def test_what_torch_works_off_by_itself_bears_that_name(inside: tuple[str, ...],
     frames = [("train.py(3): step", 0, 1000), *((name, 1 + n, 900 - n) for n, name in enumerate(inside))]
     frame = stacks(*frames).of_rows(0, np.array([len(frames) - 1]))[0]
     assert (frame.function, frame.file) == (told, "train.py")
+
+
+@pytest.mark.parametrize(
+    ("file", "library"),
+    [
+        ("vllm/model_executor/models/gpt_oss.py", "vllm"),
+        ("/sgl-workspace/sglang/python/sglang/srt/model_executor/cuda_graph_runner.py", "sglang"),
+        ("/usr/lib/python3.11/site-packages/fairseq/trainer.py", "fairseq"),
+        ("train.py", ""),
+        ("torch/nn/modules/module.py", ""),
+        ("/usr/local/lib/python3.10/dist-packages/torch/nn/modules/module.py", ""),
+    ],
+)
+def test_a_library_of_models_or_servers_is_named(file: str, library: str) -> None:
+    assert library_of(file) == library
 
 
 @pytest.mark.parametrize("room", ["annotate/ranges.py", "capture/launcher/program/operator_ranges.py"])

@@ -33,6 +33,7 @@ from boundby.results.report import (
 )
 from boundby.trace.facts import PYTORCH, Captured, ProgramEnd, UnreadTable
 from boundby.trace.vocabulary.last_words import INTERRUPTED, UNCLEAR
+from boundby.trace.vocabulary.python import library_of
 
 IN_RANGES = NEARLY_ALL  # of the host's time: ranges that cover less of it are told to do so
 NOTHING = "Nothing to account for: the report holds no GPU work and no thread with NVTX ranges."
@@ -278,12 +279,14 @@ def _reason(one: FirstResponse, window_ns: int) -> str:
 
 
 def place(line: CodeLine) -> str:
-    """``train.py:84  loss = model(x)``, ``train.py:31 (step)``; of a function in C ``solve in app``."""
+    """``train.py:84  loss = model(x)``, ``train.py:31 (step)``; of a function in C ``solve in app``; where a stack
+    holds a library's files alone, ``gpt_oss.py:293 of vllm (forward)``."""
     file = clean(line.file.rsplit("/", 1)[-1])
     if line.line is None:
         return f"{clean(line.function)} in {file}"
     rest = f"  {clean(line.source)}" if line.source else f" ({clean(line.function)})" if line.function else ""
-    return f"{file}:{line.line}{rest}"
+    library = library_of(line.file)
+    return f"{file}:{line.line}{f' of {clean(library)}' if library else ''}{rest}"
 
 
 def numbered(responses: Sequence[FirstResponse]) -> list[FirstResponse]:

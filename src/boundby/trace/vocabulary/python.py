@@ -40,7 +40,7 @@ _BOUNDBY = expression(r"(?:^|/)boundby/(?:annotate|capture|experiment|integratio
 _PROFILER = expression(r"(?:^|/)torch/(?:profiler/|autograd/profiler\.py)")
 _ENGINE = expression(r"(?:^|/)torch/(autograd|optim)/\w+\.py$")
 ENGINES = {"autograd": "backward pass", "optim": "optimizer step"}
-_INSTALLED = expression(r"(?:^|/)(?:site-packages|dist-packages)/|(?:^|/)lib/python\d[\d.]*/")
+_INSTALLED = expression(r"(?:^|/)lib/python\d[\d.]*/(?:(?:site|dist)-packages/)?|(?:^|/)(?:site|dist)-packages/")
 #: Of a loader's range: it waits for processes that make its batches.
 WAITS_FOR_WORKERS = expression(r"^enumerate\(DataLoader\)#_MultiProcessing")
 #: Of a loader's range.
@@ -69,6 +69,15 @@ class Frame(Struct, frozen=True, dict=True):
         if _FRAMEWORKS.search(inside) or inside.split("/")[0].removesuffix(".py") in sys.stdlib_module_names:
             return 2
         return 1 if _LIBRARIES.search(inside) or inside != self.file else 0
+
+
+def library_of(file: str) -> str:
+    """``vllm``, of a file that is a library's of models or servers; empty for the program's own."""
+    if Frame("", file, 0).distance != 1:
+        return ""
+    inside = _INSTALLED.split(file)[-1]
+    found = _LIBRARIES.search(inside)
+    return found[0].strip("/") if found else inside.partition("/")[0].removesuffix(".py")
 
 
 def is_profiler(file: str) -> bool:
