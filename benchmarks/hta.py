@@ -5,23 +5,30 @@
 ``--python`` names an interpreter with HolisticTraceAnalysis (PyPI) installed. HTA is asked for nanoseconds
 (HTA_DISABLE_NS_ROUNDING) and for the last step, which it leaves out otherwise. Both count from the first operation to
 the end of the last one; overlap is the share of communication during which a computation runs.
+
+A second table has what AMD's TraceLens would say of communication. It is on no package index: its rule
+(TreePerf/gpu_event_analyser.py, util.py) is applied here to the events as they stand in the file. Communication is a
+kernel with rccl, nccl or cross_device_reduce in its name; exposed is what no other kernel and no memset covers. With
+``--only-tracelens`` no ``--python`` is needed.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from boundby.api import Analysis
 from boundby.attribution.segments import Segments
 from boundby.model.causes import Cause
-from boundby.model.intervals import union
+from boundby.model.intervals import IntervalSet, subtract, union
 
 _HTA = """
 import sys, os, shutil, tempfile, json, logging
@@ -78,6 +85,56 @@ def of_boundby(file: Path) -> Breakdown | None:
     return Breakdown(compute / 1e3, (comm + copy) / 1e3, (span_ns - compute - comm - copy) / 1e3, overlap)
 
 
+class Exposed(NamedTuple):
+    """Microseconds of communication, of that without work beside it, of copies alone, and idle."""
+
+    communication: float
+    exposed: float
+    copies: float
+    idle: float
+
+
+def by_rule_of_tracelens(file: Path) -> Exposed:
+    """TraceLens's rule on the events of a file, of all devices in it together."""
+    with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as text:
+        events = [event for event in json.load(text)["traceEvents"] if event.get("ph") == "X"]
+    kinds = [[event for event in events if _kind_of(event) == kind] for kind in range(3)]
+    first = min(event["ts"] for kind in kinds for event in kind)
+    busy, comm, copy = (_union(kind, first) for kind in kinds)
+    alone = subtract(comm, busy)
+    copies_alone = subtract(subtract(copy, busy), comm)
+    span = max(int(one.end.max()) for one in (busy, comm, copy) if len(one.end))
+    idle = span - busy.total - alone.total - copies_alone.total
+    return Exposed(*(number / 1e3 for number in (comm.total, alone.total, copies_alone.total, idle)))
+
+
+_OF_TRACELENS = re.compile("rccl|nccl|cross_device_reduce", re.IGNORECASE)
+
+
+def _kind_of(event: dict[str, Any]) -> int:
+    """0: computation, 1: communication, 2: a copy, -1: none of the device's."""
+    kind = event.get("cat")
+    if kind == "kernel":
+        return int(_OF_TRACELENS.search(event["name"]) is not None)
+    return {"gpu_memset": 0, "gpu_memcpy": 2}.get(str(kind), -1)
+
+
+def _union(events: list[dict[str, Any]], first: float) -> IntervalSet:
+    start = np.array([round((event["ts"] - first) * 1e3) for event in events], np.int64)
+    return union(start, start + np.array([round(event["dur"] * 1e3) for event in events], np.int64))
+
+
+def exposed_by_boundby(file: Path) -> Exposed | None:
+    """The same of the device with most work. Its copies hold sets of memory, too."""
+    analysis, ours = Analysis(str(file)), of_boundby(file)
+    if ours is None:
+        return None
+    report = max(analysis.devices, key=lambda one: one.busy_ns)
+    told = report.communication
+    communication, exposed = (0, 0) if told is None else (told.total_ns, told.exposed_ns)
+    return Exposed(communication / 1e3, exposed / 1e3, report.time["gpu_copy"] / 1e3, ours.idle)
+
+
 def _total_ns(pieces: Segments, cause: Cause) -> int:
     return int(pieces.length_ns[pieces.cause == cause].sum())
 
@@ -85,12 +142,25 @@ def _total_ns(pieces: Segments, cause: Cause) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--python", required=True)
+    parser.add_argument("--python")
+    parser.add_argument("--only-tracelens", action="store_true")
     asked = parser.parse_args()
-    print("| trace | compute (us): HTA, boundby | other work | idle | overlap (%) |")
+    if not asked.only_tracelens:
+        _beside_hta(asked.files, asked.python or parser.error("--python names an interpreter with HTA"))
+    print("| trace | communication (us): TraceLens's rule, boundby | exposed | copies alone | idle |")
     print("| --- | --- | --- | --- | --- |")
     for file in asked.files:
-        ours, theirs = of_boundby(file), of_hta(asked.python, file)
+        found = exposed_by_boundby(file)
+        if found is not None:
+            cells = (f"{a:,.1f}, {b:,.1f}" for a, b in zip(by_rule_of_tracelens(file), found, strict=True))
+            print(f"| {file.name} | {' | '.join(cells)} |", flush=True)
+
+
+def _beside_hta(files: list[Path], python: str) -> None:
+    print("| trace | compute (us): HTA, boundby | other work | idle | overlap (%) |")
+    print("| --- | --- | --- | --- | --- |")
+    for file in files:
+        ours, theirs = of_boundby(file), of_hta(python, file)
         if ours is None or isinstance(theirs, str):
             print(
                 f"| {file.name} | HTA: {theirs if isinstance(theirs, str) else 'an account'}; boundby: {ours} | | | |"
