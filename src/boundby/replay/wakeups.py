@@ -126,6 +126,8 @@ def find_hand_overs(timeline: Timeline, wakeups: Wakeups) -> HandOvers:
         if count[taker] <= count[maker]:
             continue
         rows = np.flatnonzero((wakeups.thread == maker) & (wakeups.waker == taker))
+        if len(rows) < LEAST_ROUNDS:
+            continue
         taken = _takings(timeline, wakeups.signal[rows], taker)
         made = _makings(timeline, wakeups, rows, maker, len(taken))
         parts += _handed(wakeups, rows, taker, maker, taken, made)
