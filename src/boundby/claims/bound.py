@@ -297,7 +297,8 @@ def _contradiction(case: BoundCase, decision: Decision, by_account: Decision) ->
     """What the account holds against a decision by the replay."""
     most = max(_HOST_IDLE, key=lambda cause: case.time[cause])
     works_for_it = most == Cause.HOST_BLOCKED and Cause.CPU.key in (decision.mixed_of or (decision.bound,))
-    if decision.bound != most.key and case.share(most) > MOST_OF_IT and not works_for_it:
+    is_left = (case.replay.together_ns or 0) < case.time[most]  # else the host's other causes hide behind it
+    if decision.bound != most.key and case.share(most) > MOST_OF_IT and not works_for_it and is_left:
         return (
             f"removing {CAUSE_INFO[most.key].label} saves far less there than the {percent(case.share(most))} it takes"
         )
