@@ -6,12 +6,14 @@ import random
 
 import pytest
 
+from boundby.claims.findings import find
+from boundby.rules.builtin import builtin
 from boundby.simulate.counterfactual import CostRemoval, Truths
 from boundby.simulate.instructions import Program
 from boundby.simulate.machine import Machine
 from boundby.simulate.patterns import STORIES
 from tests.rules.builtin import case_sync_allocation, case_sync_call, case_sync_pageable_copy, case_sync_polling
-from tests.rules.builtin.harness import Source, findings, pattern
+from tests.rules.builtin.harness import Source, context_of, findings, pattern
 from tests.rules.builtin.random_truth import STATED_ERROR, compare
 
 JITTER = Machine(host_jitter=0.03, device_jitter=0.01, hiccup_chance=0.002)
@@ -67,7 +69,7 @@ def test_waits_of_random_programs() -> None:
 
 def test_polling_saves_what_it_truly_costs() -> None:
     asking, quiet = case_sync_polling.asks(60), case_sync_polling.asks(0)
-    (found,) = [item for item in findings(asking) if item.rule == "sync-polling"]
+    (found,) = [item for item in find(context_of(asking), builtin()).found if item.rule == "sync-polling"]
     assert isinstance(asking.program, Program)
     assert isinstance(quiet.program, Program)
     left = Truths(quiet.program).window()

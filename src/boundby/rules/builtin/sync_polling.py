@@ -88,6 +88,7 @@ RULE = Rule(
     title="The host polls events or streams in a loop instead of launching",
     group="sync",
     cause=Cause.SYNC,
+    causes=(Cause.CUDA_API,),  # each question is a call, in place of a launch
     check=check,
     needs=("cuda_api", "kernels"),
 )
