@@ -20,7 +20,7 @@ from boundby.claims.patterns import pattern
 from boundby.model.units import change, duration, percent
 from boundby.render import markdown, page
 from boundby.results.report import DeviceReport
-from boundby.simulate.case import Case
+from boundby.simulate.counterfactual import Case
 from boundby.simulate.instructions import (
     MS,
     US,

@@ -22,7 +22,7 @@ from boundby.claims.patterns import pattern
 from boundby.document import sentences
 from boundby.model.causes import BOUND_LABEL
 from boundby.results.report import Card, FirstResponse, Report
-from boundby.simulate.case import Case
+from boundby.simulate.counterfactual import Case
 from boundby.simulate.instructions import US, Launch, Loop, Program, Range, Sync, Work, item, program
 from boundby.simulate.kineto import write_kineto
 from boundby.simulate.machine import Machine

@@ -59,7 +59,7 @@ def make_inputs(folder: Path, programs: int, seed: int) -> None:
     import random
 
     from benchmarks.simulated.generate import generate
-    from boundby.simulate.case import Case
+    from boundby.simulate.counterfactual import Case
     from boundby.simulate.machine import Machine
     from boundby.simulate.nsys_export import to_export
     from boundby.simulate.patterns import PATTERNS

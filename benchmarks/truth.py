@@ -29,8 +29,7 @@ import boundby
 from benchmarks.simulated.generate import drawn_features, generate
 from benchmarks.simulated.untidy import FEATURES
 from boundby.results.report import DeviceReport, Report, WhatIf
-from boundby.simulate.case import Case
-from boundby.simulate.counterfactual import CAUSES, Truth, Truths
+from boundby.simulate.counterfactual import CAUSES, Case, Truth, Truths
 
 #: This part of the programs is untidy.
 UNTIDY_SHARE = 0.6

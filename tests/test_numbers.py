@@ -21,8 +21,8 @@ def test_every_number_that_decides_has_a_reason() -> None:
 
 
 def test_every_threshold_is_registered() -> None:
-    names = {one.name.partition(".")[2] for one in register() if one.is_threshold}
-    assert {threshold.name for rule in builtin() for threshold in rule.thresholds} <= names
+    names = {one.name for one in register() if one.is_threshold}
+    assert {f"{rule.id}.{threshold.name}" for rule in builtin() for threshold in rule.thresholds} == names
 
 
 def test_units_and_shared_reasons_are_read_off_the_source(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from benchmarks.simulated.mixture import LEAST_STEPS, mixture
 from benchmarks.simulated.untidy import FEATURES
-from boundby.simulate.case import Case
+from boundby.simulate.counterfactual import Case
 from boundby.simulate.instructions import Copy, GraphLaunch, Launch, Memset, Program, walk
 from boundby.simulate.machine import Machine
 from boundby.simulate.patterns import PATTERNS

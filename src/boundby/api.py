@@ -19,11 +19,10 @@ from boundby.model import door
 from boundby.model.arrays import MISSING, unique
 from boundby.model.errors import OutOfBoundsError, SelectionError
 from boundby.model.scenarios import SCENARIOS
-from boundby.model.stage import give_back, stage
+from boundby.model.stage import SHARE_OF_MACHINE, Room, give_back, machine_bytes, stage
 from boundby.opening import Progress, open_trace
 from boundby.options import AnalysisOptions
 from boundby.readers import holds_trace
-from boundby.readers.room import SHARE_OF_MACHINE, Room, machine_bytes
 from boundby.render import html
 from boundby.results.report import (
     AnalysisSummary,

@@ -29,10 +29,10 @@ from boundby.model import door
 from boundby.model.arrays import unique
 from boundby.model.errors import InputError, UserError
 from boundby.model.inputs import input_kind
+from boundby.model.stage import Room
 from boundby.readers import HEADER, READERS, read_trace
 from boundby.readers.files import first_bytes, no_report
 from boundby.readers.nsys import export_kind
-from boundby.readers.room import Room
 from boundby.results.write import SQLITE_MAGIC
 from boundby.trace.facts import END_UNKNOWN, JobPlace, TraceWarning
 from boundby.trace.tables import Trace

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 import boundby
 from boundby.results.report import Instances, RegionReport, Report
-from boundby.simulate.case import Case
+from boundby.simulate.counterfactual import Case
 from boundby.simulate.instructions import US, Instruction, Launch, Loop, Program, Range, Sync, Work, item, program
 from boundby.simulate.machine import Machine
 from boundby.simulate.nsys_export import write_export

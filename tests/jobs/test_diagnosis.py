@@ -9,8 +9,7 @@ from benchmarks.simulated.summaries import summaries
 from msgspec.structs import replace
 
 from boundby.document.job_document import JobLook, document, nobody, shown, told
-from boundby.jobs.job_laws import broken
-from boundby.jobs.merge import merge
+from boundby.jobs.merge import broken, merge
 from boundby.model import units
 from boundby.model.errors import InputError
 from boundby.render import to_terminal

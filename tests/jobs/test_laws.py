@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from boundby.document.job_document import JobLook, document, told
-from boundby.jobs.job_laws import broken
+from boundby.jobs.merge import broken
 from boundby.render import to_terminal
 from tests.jobs.made import Job, Plant, report
 

@@ -11,8 +11,8 @@ from benchmarks.simulated.pipelines import MS, Pipeline, gain, write
 from msgspec.structs import replace
 
 from boundby import api
-from boundby.jobs.job_laws import broken
-from boundby.jobs.peers import stages_of
+from boundby.jobs.even import stages_of
+from boundby.jobs.merge import broken
 from tests.jobs.made import Job, accused, aligned_job
 
 STAGE, SLOW, LENGTHS = ("stage", (6, 7), "gpu_compute"), ("rank", (5,), "gpu_compute"), ("random", (), "gpu_compute")

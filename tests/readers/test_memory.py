@@ -14,10 +14,10 @@ from click.testing import CliRunner
 from boundby.api import Analysis
 from boundby.cli.main import cli
 from boundby.model.errors import SelectionError
-from boundby.readers.nsys import memory_needs
+from boundby.model.stage import machine_bytes
+from boundby.readers.nsys import reader
 from boundby.readers.nsys.pages import PageReader
-from boundby.readers.room import machine_bytes
-from boundby.simulate.case import Case
+from boundby.simulate.counterfactual import Case
 from boundby.simulate.machine import Machine
 from boundby.simulate.nsys_export import to_export
 from boundby.simulate.patterns import PATTERNS
@@ -44,19 +44,19 @@ def rows_bytes(path: Path) -> int:
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
         counts = {
             table: connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-            for table in memory_needs._TABLES
+            for table in reader._TABLES
             if table in tables
         }
-    return sum(memory_needs._TABLES[table] * count for table, count in counts.items())
+    return sum(reader._TABLES[table] * count for table, count in counts.items())
 
 
 def half(path: Path) -> int:
-    return memory_needs.FIXED_BYTES + rows_bytes(path) // 2
+    return reader.FIXED_BYTES + rows_bytes(path) // 2
 
 
 def test_what_fits_is_read_whole(export: Path) -> None:
     whole = Analysis(export)
-    told = Analysis(export, max_memory=memory_needs.FIXED_BYTES + rows_bytes(export))
+    told = Analysis(export, max_memory=reader.FIXED_BYTES + rows_bytes(export))
     assert told.report == whole.report
     assert (machine_bytes() or 1 << 30) > 1_000_000
 
@@ -97,11 +97,11 @@ def test_backtraces_take_room_whatever_part_is_read(export: Path, tmp_path: Path
         connection.execute("CREATE TABLE SAMPLING_CALLCHAINS (id INTEGER, symbol INTEGER, stackDepth INTEGER)")
         connection.executemany("INSERT INTO SAMPLING_CALLCHAINS VALUES (?, 1, 0)", ((row,) for row in range(frames)))
         connection.commit()
-    enough = memory_needs.FIXED_BYTES + rows_bytes(sampled) + memory_needs.FRAME_BYTES * frames
+    enough = reader.FIXED_BYTES + rows_bytes(sampled) + reader.FRAME_BYTES * frames
     assert "max-memory" not in kinds(Analysis(sampled, max_memory=enough))
     assert "max-memory" in kinds(Analysis(sampled, max_memory=enough - 1))
     with pytest.raises(SelectionError, match="would take about"):
-        _ = Analysis(sampled, max_memory=memory_needs.FIXED_BYTES + memory_needs.FRAME_BYTES * frames).trace
+        _ = Analysis(sampled, max_memory=reader.FIXED_BYTES + reader.FRAME_BYTES * frames).trace
 
 
 def test_counters_take_room_whatever_part_is_read(export: Path, tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_counters_take_room_whatever_part_is_read(export: Path, tmp_path: Path) 
         )
         connection.executemany("INSERT INTO GPU_METRICS VALUES (?, 1, 0, 50)", ((row,) for row in range(samples)))
         connection.commit()
-    enough = memory_needs.FIXED_BYTES + rows_bytes(sampled) + memory_needs.COUNTER_BYTES * samples
+    enough = reader.FIXED_BYTES + rows_bytes(sampled) + reader.COUNTER_BYTES * samples
     assert "max-memory" not in kinds(Analysis(sampled, max_memory=enough))
     assert "max-memory" in kinds(Analysis(sampled, max_memory=enough - 1))
 
@@ -131,7 +131,7 @@ def test_a_window_that_does_not_fit_is_refused_with_one_that_does(export: Path) 
     assert part.devices
     assert part.devices[0].window.start_ns >= int(window.removesuffix("ms:")) * 1_000_000
     with pytest.raises(SelectionError, match="are allowed"):
-        _ = Analysis(export, max_memory=memory_needs.FIXED_BYTES).trace
+        _ = Analysis(export, max_memory=reader.FIXED_BYTES).trace
 
 
 def test_sizes_are_read_as_people_write_them(export: Path) -> None:
@@ -154,9 +154,9 @@ def test_a_damaged_number_of_a_row_is_no_number_of_rows(export: Path, tmp_path: 
     path = tmp_path / "damaged.sqlite"
     shutil.copyfile(export, path)
     alter(path, *(f"UPDATE NVTX_EVENTS SET _rowid_ = {number} WHERE _rowid_ = {at}" for at, number in ODD_NUMBERS))
-    most = memory_needs.FIXED_BYTES + rows_bytes(export)
+    most = reader.FIXED_BYTES + rows_bytes(export)
     assert Analysis(path, max_memory=most).report.regions == Analysis(export).report.regions
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE NVTX_EVENTS SET start = ?1 WHERE _rowid_ = 2", (-(1 << 63),))
     with pytest.raises(SelectionError, match="would take about"):
-        Analysis(path, max_memory=memory_needs.FIXED_BYTES + 1).report  # noqa: B018
+        Analysis(path, max_memory=reader.FIXED_BYTES + 1).report  # noqa: B018

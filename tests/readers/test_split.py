@@ -17,13 +17,12 @@ from boundby.capture.export import all_but, export_sqlite, export_to_temporary
 from boundby.capture.locate import Nsys
 from boundby.model.arrays import MISSING
 from boundby.model.errors import SelectionError
+from boundby.model.stage import Room
 from boundby.readers.nsys.arrow_stream import ArrowFile, NotPlainError
-from boundby.readers.nsys.columnar import open_database
+from boundby.readers.nsys.columnar import TABLES, SplitExport, columns_beside, is_readable, open_database
 from boundby.readers.nsys.database import Database
-from boundby.readers.nsys.memory_needs import FIXED_BYTES, cut_to_fit
 from boundby.readers.nsys.pages import bits_of
-from boundby.readers.nsys.split import TABLES, SplitExport, columns_beside, is_readable
-from boundby.readers.room import Room
+from boundby.readers.nsys.reader import FIXED_BYTES, cut_to_fit
 from boundby.results import saved
 from tests.support.nsys import capture
 

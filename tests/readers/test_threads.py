@@ -10,7 +10,7 @@ import pytest
 import boundby
 from boundby.model import intervals
 from boundby.model.intervals import taking_turns
-from boundby.readers import read_trace, threads
+from boundby.readers import read_trace, sanitize
 from boundby.trace.stacks import Backtraces, LazyBacktraces, StackEvents, no_backtraces
 from boundby.trace.tables import Trace
 from tests.readers.kineto.trace import PID, Kineto
@@ -21,7 +21,7 @@ MOST = 20
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (intervals, threads):
+    for module in (intervals, sanitize):
         monkeypatch.setattr(module, "MOST_APART", MOST)
 
 

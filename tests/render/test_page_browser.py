@@ -13,7 +13,7 @@ import pytest
 
 from boundby import api
 from boundby.render import page as html_page
-from boundby.simulate.case import Case
+from boundby.simulate.counterfactual import Case
 from boundby.simulate.instructions import MS, US, Alloc, Copy, Launch, Loop, Range, Sync, Work, item, program
 from boundby.simulate.nsys_export import write_export
 

@@ -12,7 +12,7 @@ from boundby.attribution.windows import parse_window
 from boundby.model.scenarios import SCENARIOS
 from boundby.readers import read_trace
 from boundby.replay import Predictor
-from boundby.simulate.case import Case
+from boundby.simulate.counterfactual import Case
 from boundby.simulate.instructions import (
     MS,
     US,

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from boundby.attribution.host_state import DISPATCH_LIMIT_NS as ACCOUNT_LIMIT_NS
 from boundby.simulate import counterfactual as counterfactual_module
 from boundby.simulate import instructions as program_module
-from boundby.simulate.case import Case
 from boundby.simulate.counterfactual import (
     CAUSES,
     DISPATCH_LIMIT_NS,
     EVERYTHING,
     SCENARIOS,
+    Case,
     CostRemoval,
     Truths,
     window_ns,

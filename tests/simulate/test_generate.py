@@ -11,8 +11,7 @@ from benchmarks.simulated.generate import drawn_features, generate
 from benchmarks.simulated.untidy import FEATURES
 
 import boundby
-from boundby.simulate.case import Case
-from boundby.simulate.counterfactual import IDLE_WORTH
+from boundby.simulate.counterfactual import IDLE_WORTH, Case
 from boundby.simulate.instructions import INSTRUCTIONS, walk
 from boundby.simulate.machine import Machine
 from boundby.simulate.nsys_export import write_export

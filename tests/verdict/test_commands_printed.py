@@ -16,7 +16,7 @@ from boundby.options import AnalysisOptions
 from boundby.replay import Answer, answer
 from boundby.replay.predictor import MODEL_ERROR
 from boundby.results.report import FirstResponse
-from boundby.simulate.case import Case
+from boundby.simulate.counterfactual import Case
 from boundby.simulate.instructions import MS, US, Launch, Loop, Range, Sync, Work, program
 from boundby.simulate.machine import Machine
 from boundby.simulate.nsys_export import write_export

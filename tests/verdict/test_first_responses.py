@@ -14,7 +14,7 @@ from boundby.claims.counted import COUNTED
 from boundby.results.report import DeviceReport, ThreadReport
 from boundby.rules import remedies
 from boundby.rules.builtin import builtin
-from boundby.simulate.case import Case
+from boundby.simulate.counterfactual import Case
 from boundby.simulate.kineto import write_kineto
 from boundby.simulate.machine import Machine
 from boundby.simulate.nsys_export import write_export

@@ -8,7 +8,7 @@ import pytest
 
 from boundby.api import Analysis
 from boundby.model.scenarios import SCENARIO_OF_CAUSE
-from boundby.simulate.case import Case
+from boundby.simulate.counterfactual import Case
 from boundby.simulate.instructions import MS, US, Copy, Instruction, Launch, Loop, Range, Sync, Work, program
 from boundby.simulate.machine import Machine
 from boundby.simulate.nsys_export import write_export

@@ -10,7 +10,7 @@ import pytest
 
 from boundby import api
 from boundby.results.report import DeviceReport, FirstResponse
-from boundby.simulate.case import Case
+from boundby.simulate.counterfactual import Case
 from boundby.simulate.instructions import (
     MS,
     US,

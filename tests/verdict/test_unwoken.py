@@ -6,7 +6,7 @@ from pathlib import Path
 
 from boundby import api
 from boundby.claims.verdict import judge
-from boundby.simulate.case import Case as Simulated
+from boundby.simulate.counterfactual import Case as Simulated
 from boundby.simulate.counterfactual import CostRemoval
 from boundby.simulate.instructions import US, Await, Launch, Loop, Range, Signal, Sync, Thread, Work, threads
 from boundby.simulate.nsys_export import Capture

@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from boundby.attribution import segments
 from boundby.attribution.account import ThreadAccount, account_device, account_threads
-from boundby.attribution.call_waits import CallWaits, wait_table
-from boundby.attribution.gaps import GapTable, account_gaps
+from boundby.attribution.gaps import CallWaits, GapTable, account_gaps, wait_table
 from boundby.attribution.graph_ranges import GraphRanges, with_graph_ranges
 from boundby.attribution.groundwork import DeviceOperations, TraceContext, operations_of
 from boundby.attribution.host_state import HostState

@@ -1,7 +1,7 @@
 """Turn a report (``.nsys-rep``, ``.qdrep``, ``.qdstrm``) into SQLite, through the real ``nsys export``.
 
 nsys writes a table of columns for less than half the cost of an SQLite table. So the largest tables of the host are
-exported as such from a large report, beside an SQLite file with all other tables (`boundby.readers.nsys.split` reads
+exported as such from a large report, beside an SQLite file with all other tables (`boundby.readers.nsys.columnar` reads
 both as one), where nobody but boundby is to read them.
 
 The report is never changed, and a file appears at the destination only when it is whole: nsys writes to a
@@ -31,7 +31,7 @@ from boundby.capture.locate import Nsys
 from boundby.model import door
 from boundby.model.errors import InputError, OutputError, ToolError, UserError
 from boundby.model.scale import MOST
-from boundby.readers.nsys.split import TABLES, columns_beside, is_readable
+from boundby.readers.nsys.columnar import TABLES, columns_beside, is_readable
 
 # Mask the environment in an export: passwords and tokens lie in it, and people pass exports on.
 #

@@ -16,7 +16,7 @@ from boundby.cli.shared_options import json_option, output_option, view_options
 from boundby.model.errors import InputError, SelectionError
 
 if TYPE_CHECKING:
-    from boundby.simulate.case import Case
+    from boundby.simulate.counterfactual import Case
     from boundby.simulate.machine import Run
 
 SCHEMAS = ("2019", "2022", "2023", "2026")
@@ -141,7 +141,7 @@ def _known(case: Case) -> list[dict[str, Any]]:
 
 def simulated(name: str, seed: int, steps: int) -> Case:
     """The program of a pattern, on a machine whose times jitter."""
-    from boundby.simulate.case import Case
+    from boundby.simulate.counterfactual import Case
     from boundby.simulate.machine import Machine
     from boundby.simulate.patterns import PATTERNS, STORIES
 
@@ -155,7 +155,7 @@ def simulated(name: str, seed: int, steps: int) -> Case:
 
 def _load(place: str, seed: int) -> Case:
     """Run a file of the user's and call the function in it."""
-    from boundby.simulate.case import Case
+    from boundby.simulate.counterfactual import Case
     from boundby.simulate.instructions import Program
     from boundby.simulate.machine import Machine
 

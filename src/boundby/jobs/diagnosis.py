@@ -14,9 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from boundby.jobs.chain import Chain
-from boundby.jobs.even import Even, least_t
+from boundby.jobs.even import Even, least_t, stages_of
 from boundby.jobs.meetings import Aligned, Matched
-from boundby.jobs.peers import stages_of
 from boundby.jobs.rank_summary import RankSummary, merged
 from boundby.model.arrays import BoolArray, Int64Array, factorize, ranked, sorted_distinct
 from boundby.model.causes import BUSY_CAUSES, CAUSES, Cause

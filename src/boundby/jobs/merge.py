@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from boundby.capture.folder import worker_of
 from boundby.jobs.diagnosis import FEW_STEPS, Chance, Culprit, Diagnosis, Job, diagnose, in_rounds
 from boundby.jobs.gather import Gathered
-from boundby.jobs.job_laws import broken
 from boundby.jobs.job_remedies import folded, remedy_of
 from boundby.jobs.meetings import Aligned, Clock, Matched, align
 from boundby.jobs.rank_lines import line_of
@@ -38,6 +37,31 @@ from boundby.results.job_report import (
 from boundby.trace.facts import ProgramEnd
 from boundby.trace.vocabulary.last_words import FAILED
 from boundby.trace.vocabulary.os import MessageKind, message_kind
+
+#: Times of a rank are rounded one by one.
+_ROUNDED_NS = 1_000
+
+
+def broken(report: JobReport) -> Iterator[str]:
+    """A sentence for each law that the report breaks."""
+    balance = next((one.predicted_ns for one in report.what_if if one.scenario == "balance"), 0)
+    if balance > report.length_ns:
+        yield f"balanced, the job would take {units.duration(balance - report.length_ns)} longer"
+    if any(one.saving_ns <= 0 for one in (*report.stragglers, *report.extras)):
+        yield "something is named that the job would gain nothing by"
+    most = sum(rank.wait_ns + rank.start_wait_ns + rank.transfer_ns for rank in report.ranks)
+    for one in report.stragglers:
+        if one.saving_ns > most + _ROUNDED_NS:  # who is late makes the job longer by no more than others wait
+            saved, with_others = units.duration(one.saving_ns), units.duration(most)
+            yield f"what is named would save {saved}, and all ranks together are with others for {with_others}"
+    for rank in report.ranks:
+        told = sum(rank.own.values()) + rank.transfer_ns + rank.wait_ns + rank.start_wait_ns
+        if abs(told - rank.window_ns) > _ROUNDED_NS:
+            yield f"{rank.name} takes {units.duration(told)} in a window of {units.duration(rank.window_ns)}"
+    caused, waited = sum(rank.caused_wait_ns for rank in report.ranks), sum(rank.wait_ns for rank in report.ranks)
+    if caused > waited + _ROUNDED_NS:
+        yield f"ranks wait {units.duration(waited)}, of which {units.duration(caused)} for those who came last"
+
 
 #: A job is bound by imbalance where balance would save this share of it: nothing else is to be had for so little.
 IMBALANCE_SHARE = SMALL

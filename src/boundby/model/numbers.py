@@ -11,7 +11,7 @@ import io
 import tokenize
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 #: What a name ends in, and the unit that it says.
 _UNITS = {
@@ -26,11 +26,10 @@ _UNITS = {
     "PT": "points",
 }
 _SOURCES = Path(__file__).parents[1]
-_THRESHOLD = "Threshold"
 
 
 class Number(NamedTuple):
-    """One number. ``module``: dotted, without the package; ``name``: of a threshold with its rule's file."""
+    """One number. ``module``: dotted, without the package; ``name``: of a threshold with its rule's id."""
 
     module: str
     line: int
@@ -78,15 +77,15 @@ def _constants(tree: ast.Module, comments: Mapping[int, str], module: str) -> It
 
 
 def _thresholds(tree: ast.Module, module: str) -> Iterator[Number]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == _THRESHOLD:
-            told = dict(zip(("name", "value", "unit", "reason"), node.args, strict=False))
-            told |= {word.arg: word.value for word in node.keywords if word.arg}
-            words = {
-                key: str(one.value) if isinstance(one, ast.Constant) else ast.unparse(one) for key, one in told.items()
-            }
-            name = f"{module.rpartition('.')[2]}.{words['name']}"
-            yield Number(module, node.lineno, name, words["value"], words["unit"], words["reason"])
+    for rule in (node for node in ast.walk(tree) if _calls(node, "Rule")):
+        rule_id = next(ast.literal_eval(word.value) for word in rule.keywords if word.arg == "id")
+        for node in (node for node in ast.walk(rule) if _calls(node, "Threshold")):
+            name, value, unit, why = (ast.literal_eval(part) for part in node.args)
+            yield Number(module, node.lineno, f"{rule_id}.{name}", str(value), unit, why)
+
+
+def _calls(node: ast.AST, name: str) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
 
 
 def is_number(node: ast.AST) -> bool:

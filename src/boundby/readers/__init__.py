@@ -10,13 +10,12 @@ from pathlib import Path
 from types import ModuleType
 
 from boundby.model.library import required
-from boundby.model.stage import stage
+from boundby.model.stage import Room, stage
 from boundby.readers import kineto, nsys
 from boundby.readers.files import first_bytes, no_report
 from boundby.readers.kineto import holds_trace
 from boundby.readers.plausible import without_broken
-from boundby.readers.room import Room
-from boundby.readers.threads import in_turns
+from boundby.readers.sanitize import in_turns
 from boundby.trace.tables import Trace
 
 Progress = Callable[[str, float | None], None]

@@ -2,8 +2,7 @@
 
 from boundby.replay.counterfactuals import Counterfactuals, Filled, Undelayed, counterfactuals, savings_by_cause
 from boundby.replay.predictor import Predictor
-from boundby.replay.questions import FORMS, Answer, answer, next_bounds
-from boundby.replay.savings import Savings
+from boundby.replay.questions import FORMS, Answer, Savings, answer, next_bounds
 
 __all__ = [
     "FORMS",

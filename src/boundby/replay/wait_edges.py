@@ -1,6 +1,6 @@
 """What each waiting call waited for, and what it would cost without: edges of the graph.
 
-How long calls waited, `boundby.attribution.call_waits` tells.
+How long calls waited, `boundby.attribution.gaps` tells.
 """
 
 from __future__ import annotations

@@ -14,8 +14,9 @@ from bisect import bisect, bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from enum import Flag, auto
+from functools import cached_property
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from boundby.simulate.instructions import Program
@@ -36,6 +37,7 @@ from boundby.simulate.machine import (
     realise,
     simulate,
 )
+from boundby.simulate.nsys_export import Capture, Export, to_export
 
 # What a run took: the window of a device, and how long it was busy with what, each instant counted once.
 
@@ -512,3 +514,31 @@ def _paths(script: Script) -> dict[tuple[int, int], Path]:
         for number, step in enumerate(thread.steps)
         if step.operation is not None
     }
+
+
+class Case(Struct, frozen=True, dict=True):
+    """``label``: the pattern it was made after. ``healthy``: nothing in it should be accused. ``is_plain``: one
+    thread, one stream, no jitter, so that nothing is left to chance or to guessing. ``features``: what is untidy in
+    it (``untidy.FEATURES``). ``capture``: what an export of it holds."""
+
+    label: str
+    program: Program
+    machine: Machine = field(default_factory=Machine)
+    seed: int = 0
+    healthy: bool = False
+    is_plain: bool = False
+    features: tuple[str, ...] = ()
+    capture: Capture = field(default_factory=Capture)
+
+    def run(self) -> Run:
+        """What happens."""
+        return simulate(realise(self.program, self.machine, self.seed))
+
+    def export(self) -> Export:
+        """What a profiler would record of it."""
+        return to_export(self.run(), self.capture)
+
+    @cached_property
+    def truths(self) -> Truths:
+        """What would happen."""
+        return Truths(self.program, self.machine, self.seed)

@@ -6,7 +6,7 @@ import pytest
 from benchmarks.simulated.generate import generate
 
 from boundby.rules.builtin import builtin
-from boundby.simulate.case import Case
+from boundby.simulate.counterfactual import Case
 from tests.rules.builtin.harness import Source, look
 
 GROUPS = ("gpu_compute", "cuda_api", "gpu_copy", "init")

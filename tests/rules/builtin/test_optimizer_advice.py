@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from boundby.rules.builtin.unfused_optimizer import _code, _fused
+from boundby.rules.builtin.fusion_rules import _fused, _optimizer_code
 
 
 @pytest.mark.parametrize(
@@ -16,10 +16,10 @@ from boundby.rules.builtin.unfused_optimizer import _code, _fused
 )
 def test_the_optimizer_is_named(path: tuple[str, ...], wanted: str) -> None:
     assert wanted in _fused(path)
-    assert wanted == _code(path)
+    assert wanted == _optimizer_code(path)
 
 
 @pytest.mark.parametrize("path", [("step *", "optimizer"), ()])
 def test_no_optimizer_is_named_that_nothing_names(path: tuple[str, ...]) -> None:
     assert "torch.optim" not in _fused(path)
-    assert "foreach=True" in _code(path)
+    assert "foreach=True" in _optimizer_code(path)

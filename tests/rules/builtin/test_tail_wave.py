@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from boundby.results.report import Finding
-from boundby.rules.builtin.tail_wave import RULE
+from boundby.rules.builtin.shape_rules import TAIL_WAVE
 from boundby.simulate.instructions import US, Launch, Loop, Range, Sync, program
 from tests.rules.builtin.case_tail_wave import SGEMM, kernels
 from tests.rules.builtin.hardware import elementwise, on_gpu
@@ -11,7 +11,7 @@ from tests.rules.builtin.harness import Source, as_torch, findings
 
 
 def found(source: Source) -> Finding:
-    (finding,) = findings(source, RULE)
+    (finding,) = findings(source, TAIL_WAVE)
     return finding
 
 
@@ -43,12 +43,12 @@ def test_a_librarys_kernel_is_not_the_users_to_rewrite() -> None:
 
 
 def test_what_waits_for_memory_loses_nothing_to_a_last_turn() -> None:
-    assert not findings(as_torch(kernels(120, elementwise("Add"))), RULE)
+    assert not findings(as_torch(kernels(120, elementwise("Add"))), TAIL_WAVE)
 
 
 def test_many_turns_lose_too_little_and_few_blocks_are_another_rules() -> None:
-    assert not findings(kernels(5 * 108 + 1), RULE)
-    assert not findings(kernels(40), RULE)
+    assert not findings(kernels(5 * 108 + 1), TAIL_WAVE)
+    assert not findings(kernels(40), TAIL_WAVE)
 
 
 def test_kernels_beside_it_take_the_places_that_are_left() -> None:
@@ -56,4 +56,4 @@ def test_kernels_beside_it_take_the_places_that_are_left() -> None:
         "step {i}", [Launch("scan", 400 * US, share=0.5), Launch("other", 400 * US, stream=1, share=0.5), Sync()]
     )
     beside = on_gpu(Source(program(Loop(20, [step]))), shapes={"scan": (120, 256)})
-    assert not findings(beside, RULE)
+    assert not findings(beside, TAIL_WAVE)

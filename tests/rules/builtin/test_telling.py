@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from boundby.evidence.hotspots import PYTHON_CODE, short_symbol
 from boundby.evidence.launches import Launches
 from boundby.results.report import Finding
-from boundby.rules.builtin.cuda_graphs import _sequences
 from boundby.rules.builtin.host_wait import ADVICE
+from boundby.rules.builtin.launch_rules import _sequences
 from boundby.simulate.instructions import (
     MS,
     US,

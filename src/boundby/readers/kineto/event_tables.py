@@ -9,7 +9,7 @@ says when that was.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,12 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from boundby.model.arrays import MISSING, Int32Array, Int64Array, factorize, median, unique
+from boundby.model.arrays import MISSING, Int32Array, Int64Array, factorize, median, rows_of, unique
 from boundby.model.expressions import expression
+from boundby.model.intervals import NOTHING, nest
 from boundby.model.scale import HALF
 from boundby.native.passes import JsonEvents
-from boundby.readers.kineto import about, called_from
+from boundby.readers.kineto import about
 from boundby.readers.kineto.columns import (
     ANNOTATION,
     CALL,
@@ -40,9 +41,9 @@ from boundby.readers.kineto.columns import (
     kinds_of,
 )
 from boundby.readers.kineto.gpu_events import KinetoGpus, devices_of, gpu_operations
-from boundby.readers.sanitize import CORRELATIONS, MOST_BYTES, MOST_TIME_NS, Raw, sanitize
+from boundby.readers.sanitize import CORRELATIONS, MOST_BYTES, MOST_TIME_NS, Raw, bounded, sanitize
 from boundby.trace.facts import PYTORCH, Captured, Cycle, TraceWarning
-from boundby.trace.stacks import NO_BACKTRACES, LazyBacktraces
+from boundby.trace.stacks import NO_BACKTRACES, ROUNDED_NS, Backtraces, Frames, LazyBacktraces, StackEvents, StackSource
 from boundby.trace.tables import (
     NO_CORRELATION,
     NO_STREAM,
@@ -60,6 +61,128 @@ from boundby.trace.tables import (
     ThreadRow,
     Trace,
 )
+from boundby.trace.vocabulary.python import read_frame
+
+_CALLED_FROM = ("Call stack", "Module Hierarchy")
+_BETWEEN_FRAMES = expression(r";\s*")
+_MODULE = expression(r"([^().:]+)\(([^()]*)\)::")
+_OUTERMOST, _ITSELF = "TOP", "SELF"
+_MOST_FRAMES = 256
+_MOST_LINE = 1 << 31
+
+
+def call_stacks(columns: Columns, raw: Raw, calls: CallTable) -> Backtraces | None:
+    """The Python stack of each CUDA call: that of the innermost operator around it that has one. None: none is told, or
+    Python functions are recorded as events."""
+    told = columns.text(_CALLED_FROM[0], raw["row"])
+    if not (told >= 0).any() or (columns.kind == FRAME).any():
+        return None
+    call, text = [], []
+    for thread, rows in _by_thread(raw, told >= 0):
+        of_thread = rows_of(calls.thread, thread)
+        innermost = nest(raw["start"][rows], raw["end"][rows], ROUNDED_NS).innermost.at(calls.start_ns[of_thread])
+        inside = np.flatnonzero(innermost != NOTHING)
+        call.append(inside + of_thread.start)
+        text.append(told[rows[innermost[inside]]])
+    if not call:
+        return None
+    taken_of = np.concatenate(call)
+    distinct, stack = np.unique(np.concatenate(text), return_inverse=True)
+    names: dict[str, int] = {}
+    frames: dict[tuple[int, int, int], int] = {}
+    stacks = [_stack(columns.events.texts[number], names, frames) for number in distinct.tolist()]
+    symbol, module, line = np.array(list(frames), np.int32).reshape(-1, 3).T.copy()
+    events = StackEvents(
+        calls.start_ns[taken_of],
+        calls.thread[taken_of],
+        np.full(len(taken_of), StackSource.PYTHON, np.int8),
+        stack.reshape(-1).astype(np.int32),
+    )
+    return Backtraces(
+        events,
+        np.cumsum([0, *map(len, stacks)]),
+        np.array([frame for frames_of_one in stacks for frame in frames_of_one], np.int32),
+        Frames(symbol, module, line, np.ones(len(frames), bool), np.zeros(len(frames), bool)),
+        tuple(names),
+    )
+
+
+def _stack(text: str, names: dict[str, int], frames: dict[tuple[int, int, int], int]) -> list[int]:
+    """The frames of a stack, the innermost first; ``names`` and ``frames`` grow by those that are new."""
+    found = []
+    for part in _BETWEEN_FRAMES.split(text)[:_MOST_FRAMES]:
+        if part.strip():
+            frame = read_frame(bounded(part.strip()))
+            name, file = (names.setdefault(one, len(names)) for one in (frame.function, frame.file))
+            key = name, file, frame.line if frame.line < _MOST_LINE else 0
+            found.append(frames.setdefault(key, len(frames)))
+    return found
+
+
+def module_ranges(columns: Columns, raw: Raw) -> tuple[dict[str, Int64Array], list[str]]:
+    """Ranges of modules, in no order, with the ``name`` of each in the names that are returned: from the first to the
+    last of operators in a row that name the module, with no other operator or annotation between them."""
+    told = columns.text(_CALLED_FROM[1], raw["row"])
+    names: dict[str, int] = {}
+    found: list[tuple[int, int, int, int]] = []
+    if (told >= 0).any():
+        paths = {text: _modules(columns.events.texts[text]) for text in unique(told[told >= 0]).tolist()}
+        for thread, rows in _by_thread(raw, told >= 0):
+            rows = rows[nest(raw["start"][rows], raw["end"][rows], ROUNDED_NS).parent == NOTHING]
+            of_thread = np.flatnonzero(raw["globalTid"] == thread)
+            begins = np.sort(raw["start"][of_thread])
+            for run in np.split(rows, _breaks(raw, rows, of_thread[told[of_thread] < 0])):
+                row_paths = [paths[text] for text in told[run].tolist()]
+                times = raw["start"][run].tolist(), raw["end"][run].tolist()
+                for name, level, start, end in _runs(row_paths, *times):
+                    following = begins[np.searchsorted(begins, end) :][:1].tolist()
+                    until = min([end + level, *following])  # who holds another one ends after it, by a nanosecond
+                    found.append((start, until, thread, names.setdefault(name, len(names))))
+    table = np.array(found, np.int64).reshape(-1, 4).T.copy()
+    return dict(zip(("start", "end", "globalTid", "name"), table, strict=True)), list(names)
+
+
+def _by_thread(raw: Raw, chosen: npt.NDArray[np.bool_]) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
+    """The chosen rows of each thread, in order of start, then -end."""
+    rows = np.flatnonzero(chosen)
+    rows = rows[np.lexsort((-raw["end"][rows], raw["start"][rows], raw["globalTid"][rows]))]
+    for thread in unique(raw["globalTid"][rows]).tolist():
+        yield thread, rows[rows_of(raw["globalTid"][rows], thread)]
+
+
+def _breaks(raw: Raw, rows: npt.NDArray[np.intp], others: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    """The places in ``rows`` before which another range begins or ends, since the end of the row before."""
+    bounds = np.sort(np.concatenate([raw["start"][others], raw["end"][others]]))
+    until = np.searchsorted(bounds, raw["start"][rows[1:]], side="right")
+    since = np.searchsorted(bounds, raw["end"][rows[:-1]])
+    return np.flatnonzero(until > since) + 1
+
+
+def _modules(text: str) -> tuple[str, ...]:
+    """The modules that a hierarchy names, the outermost first: ``Net``, ``conv1(Conv2d)``. Calls of a module's own
+    methods are the module's."""
+    found = []
+    for name, kind in _MODULE.findall(text)[:_MOST_FRAMES]:
+        if name == _OUTERMOST:
+            found.append(bounded(kind or name))
+        elif name != _ITSELF:
+            found.append(bounded(f"{name}({kind})" if kind else name))
+    return tuple(found)
+
+
+def _runs(paths: list[tuple[str, ...]], starts: list[int], ends: list[int]) -> Iterator[tuple[str, int, int, int]]:
+    """The name of each module's run of operators, how many levels it holds at least, its start and end."""
+    open_since: list[tuple[str, int]] = []
+    last = 0
+    for path, start, end in zip([*paths, ()], [*starts, 0], [*ends, 0], strict=True):
+        shared = 0
+        while shared < min(len(path), len(open_since)) and open_since[shared][0] == path[shared]:
+            shared += 1
+        for place, (name, since) in enumerate(open_since[shared:], shared):
+            yield name, len(open_since) - place, since, last
+        open_since = [*open_since[:shared], *((name, start) for name in path[shared:])]
+        last = end
+
 
 #: The arguments of events that are looked at.
 ARGUMENTS = (
@@ -71,7 +194,7 @@ ARGUMENTS = (
     *("Collective name", "In msg nelems", "Out msg nelems", "dtype", "Group size", "Seq"),
     *("In split size", "Out split size"),
     *("Process Group Name", "Process Group Description", "Process Group Ranks"),
-    *called_from.ARGUMENTS,
+    *_CALLED_FROM,
     *("kernel_file", "kernel_name", "num_warps", "num_stages", "kernel_kwargs"),
     *("Total Allocated", "Total Reserved", "Bytes", "Device Id", "Device Type", "Addr", "name"),
 )
@@ -144,7 +267,7 @@ def build(events: JsonEvents, shown: Path, path: str) -> Trace:
     of_device = raw.pop(OPERATIONS)
     device = gpu_operations(columns, of_device, process_of(of_device["correlationId"]))
     calls = _calls(columns, raw.pop(CALLS))
-    taken = called_from.call_stacks(columns, raw[RANGES], calls)
+    taken = call_stacks(columns, raw[RANGES], calls)
     ranges, arguments = _ranges(columns, raw.pop(RANGES))
     of_frames = raw.pop(FRAMES)
     frames = _intervals(columns, of_frames, of_frames["globalTid"])
@@ -413,7 +536,7 @@ def _ranges(columns: Columns, raw: Raw) -> tuple[Ranges, tuple[OperatorArguments
         sequence=columns.within("Sequence number", rows, 0, 1 << 62, -1),
     )
     found = tuple(OperatorArguments(*(texts[text] if text >= 0 else "" for text in row)) for row in distinct.tolist())
-    of_modules, modules = called_from.module_ranges(columns, raw)
+    of_modules, modules = module_ranges(columns, raw)
     if modules:
         none = np.zeros(len(of_modules["name"]), bool)
         table = table.and_more(

@@ -14,10 +14,10 @@ from typing import Any
 
 from boundby.model import door
 from boundby.model.errors import InputError
+from boundby.model.stage import Room
 from boundby.native.passes import EventScanner, JsonEvents, NotJsonError
 from boundby.readers.files import PROFILE_AGAIN as _COPY_AGAIN
 from boundby.readers.kineto import GZIP, GZIP_WINDOW, event_tables
-from boundby.readers.room import Room
 from boundby.trace.tables import Trace
 
 Progress = Callable[[str, float | None], None]

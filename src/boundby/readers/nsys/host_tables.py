@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from enum import IntEnum
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -12,6 +13,7 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from boundby.model.arrays import (
+    MISSING,
     Float64Array,
     Int32Array,
     Int64Array,
@@ -26,11 +28,20 @@ from boundby.model.arrays import (
 )
 from boundby.model.expressions import expression
 from boundby.readers.nsys import message_tables
-from boundby.readers.nsys.database import MISSING, Database, Reads
+from boundby.readers.nsys.database import Database, Reads, as_text
 from boundby.readers.nsys.identity import Indexes, process_key
 from boundby.readers.nsys.pages import Only, Since, decimals
 from boundby.trace.stacks import file_name
-from boundby.trace.tables import NO_CORRELATION, CallTable, Construct, Intervals, Ranges, Samples, Schedule
+from boundby.trace.tables import (
+    NO_CORRELATION,
+    CallTable,
+    Construct,
+    FileAccesses,
+    Intervals,
+    Ranges,
+    Samples,
+    Schedule,
+)
 
 # The kinds of rows in NVTX_EVENTS.
 
@@ -192,6 +203,8 @@ _GIVES = {
     SAMPLES: "CPU samples",
     OVERHEAD: "the profiler's own time",
 }
+_EVENTS, _FILES = "OSRT_FILE_ACCESS_EVENTS", "OSRT_FILE_ACCESS_DESCRIPTORS"
+_ACCESS = ("startedAt", "endedAt", "threadId", "fileAccessId", "apiCallId", "bytesProcessed")
 DECLARED = (
     *(
         Reads(table, ("start", "globalTid", *columns), _GIVES[what])
@@ -199,6 +212,8 @@ DECLARED = (
         for table in tables
     ),
     Reads("NVTX_EVENTS", ("text",), "NVTX ranges"),
+    Reads(_EVENTS, _ACCESS, "which files were read and written, and how fast"),
+    Reads(_FILES, ("fileAccessId", "filePath"), "paths of these files"),
 )
 
 
@@ -404,3 +419,36 @@ def schedule(raw: Raw, indexes: Indexes) -> Schedule:
 def samples(raw: Raw, indexes: Indexes) -> Samples:
     """CPU samples."""
     return Samples(raw["start"], indexes.identities.threads(raw["globalTid"])).sorted()
+
+
+_READ, _WRITE = (expression(word, re.IGNORECASE) for word in ("read|recv|get", "write|send|put"))
+
+
+def file_accesses(database: Database, indexes: Indexes) -> FileAccesses:
+    """Every access that moved bytes, by the file's path. What it does is told by the name of the call that did it."""
+    raw = database.columns(_EVENTS, _ACCESS)
+    moved = (raw["bytesProcessed"] > 0) & (raw["endedAt"] >= raw["startedAt"]) & (raw["startedAt"] != MISSING)
+    if not moved.any():
+        return FileAccesses.empty()
+    raw = {column: values[moved] for column, values in raw.items()}
+    texts, paths = indexes.database.texts, _paths(database)
+
+    def is_write(call: int) -> bool:
+        name = texts.get(call, "")
+        return bool(_WRITE.search(name)) and not _READ.search(name)
+
+    return FileAccesses(
+        start_ns=raw["startedAt"],
+        end_ns=raw["endedAt"],
+        tid=raw["threadId"],
+        name=translated(raw["fileAccessId"], lambda number: indexes.pool.add(paths.get(number, "(unnamed)")), np.int32),
+        bytes=raw["bytesProcessed"],
+        is_write=compact(translated(raw["apiCallId"], is_write, np.bool_)),
+    ).sorted(indexes.pool.names())
+
+
+def _paths(database: Database) -> dict[int, str]:
+    if not database.has(_FILES, "fileAccessId", "filePath"):
+        return {}
+    rows = database.rows(f"SELECT fileAccessId, filePath FROM {_FILES}")
+    return {number: as_text(path) or "(unnamed)" for number, path in rows if isinstance(number, int)}

@@ -1,4 +1,4 @@
-"""The rules: one file each, or one for several with one skeleton. Other packages add theirs (`third_party`)."""
+"""The rules: one file each, or one for several of a kind. Other packages add theirs (`third_party`)."""
 
 from __future__ import annotations
 

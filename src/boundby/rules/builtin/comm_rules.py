@@ -1,19 +1,22 @@
-"""Communication that no computation hides."""
+"""The rules on communication: no computation hides it, or one GPU comes late to it and all others wait inside
+theirs."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 import numpy as np
 
 from boundby.attribution.windows import step_region
-from boundby.evidence.collectives import is_exchange, waited_by_size_ns, waited_ns
-from boundby.evidence.context import Rows, RuleContext, SavingNs
+from boundby.evidence.collectives import collectives, is_exchange, waited_by_size_ns, waited_ns
+from boundby.evidence.context import CannotCheckError, Rows, RuleContext, SavingNs
 from boundby.evidence.device_work import device_work
 from boundby.model.arrays import median
 from boundby.model.causes import Cause
-from boundby.model.scale import HALF, MANY, SLIGHT
+from boundby.model.scale import HABIT, HALF, MANY, MOST, SLIGHT
 from boundby.model.units import count, counted, duration, percent
+from boundby.results.report import Example
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.rule import Match, Rule
 
@@ -56,7 +59,7 @@ def _of_a_step(context: RuleContext, count: int) -> int | None:
     return count // max(steps, 1)
 
 
-def _check(context: RuleContext) -> Iterator[Match]:
+def _exposed(context: RuleContext) -> Iterator[Match]:
     rows = np.flatnonzero(context.operations.is_communication & device_work(context).in_window)
     collectives = KernelSet(context, rows)
     exposed = collectives.exposed_ns
@@ -136,11 +139,75 @@ def _reductions(context: RuleContext, collectives: int) -> tuple[str, ...]:
     )
 
 
-RULE = Rule(
+COMM_EXPOSED = Rule(
     id="comm-exposed",
     title="Communication that no computation hides",
     group="gpu_comm",
     cause=Cause.GPU_COMM,
-    check=_check,
+    check=_exposed,
+    needs=("kernels",),
+)
+
+
+def _straggler(context: RuleContext) -> Iterator[Match]:
+    trace = context.trace
+    if not context.operations.is_communication.any():
+        return
+    if len(context.timeline.devices) < 2:
+        raise CannotCheckError("the report holds the communication of one GPU only: profile all ranks into one report")
+    matched = collectives(context)
+    if matched is None:
+        raise CannotCheckError("the GPUs' communication kernels do not match one to one")
+    last = np.argmax(matched.start_ns, axis=0)
+    times_last = np.bincount(last, minlength=len(matched.devices))
+    late = int(np.argmax(times_last))
+    often = float(times_last[late]) / max(len(last), 1)
+    others = np.delete(np.arange(len(matched.devices)), late)
+    waited = int(matched.waited_ns[others][:, last == late].sum()) // len(others)
+    if len(last) < HABIT or often < MOST:
+        return
+    if waited < context.least_ns:
+        return
+    gpu = trace.gpus[matched.devices[late]].id
+    lateness = matched.start_ns[late] - np.median(matched.start_ns[others], axis=0).astype(np.int64)
+    name = trace.names[int(context.operations.name[matched.row[late][0]])]
+    yield Match(
+        region=context.place(context.timeline.launch_region[matched.row[late]], np.maximum(lateness, 0)),
+        title=f"GPU {gpu} comes last to {percent(often)} of {len(last):,} collectives, and the others wait "
+        f"{duration(waited)} for each",
+        evidence={
+            "gpu": gpu,
+            "collectives": len(last),
+            "last_fraction": round(often, 4),
+            "median_lateness_ns": int(median(lateness)),
+            "others_waited_ns": waited,
+            "kernel": name,
+        },
+        saving_ns=(0, waited),
+        advice=(
+            f"Compare GPU {gpu} with another: boundby analyze {shlex.quote(trace.path)} --device {gpu}. Its own bound "
+            "says why it is late: more or longer input (uneven batches), host work on its rank (logging, saving), a "
+            "slower or hotter GPU",
+        ),
+        examples=tuple(
+            Example(
+                int(matched.start_ns[:, number].min()),
+                int(lateness[number]),
+                f"{name}: GPU {gpu} {duration(int(lateness[number]))} after the others",
+            )
+            for number in np.argsort(-lateness, kind="stable")[:3].tolist()
+        ),
+        instances=len(last),
+        is_unsure=True,
+        facts={"gpu": gpu},
+    )
+
+
+STRAGGLER = Rule(
+    id="comm-straggler",
+    title="One GPU is late to the collectives",
+    group="gpu_comm",
+    cause=Cause.GPU_COMM,
+    check=_straggler,
     needs=("kernels",),
 )

@@ -1,4 +1,5 @@
-"""The legacy default stream makes all other streams take turns with it."""
+"""The rules on streams: the legacy default stream makes all others take turns with it, and threads that work side by
+side launch onto one."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from boundby.model.scale import HALF, MANY, NEGLIGIBLE, SLIGHT
 from boundby.model.units import count, duration
 from boundby.replay.streams import SWITCH_LIMIT_NS
 from boundby.results.report import Example
-from boundby.rules.builtin._operations import MatchedOperations
+from boundby.rules.builtin._operations import KernelSet, MatchedOperations
 from boundby.rules.rule import Match, Rule
 from boundby.trace.tables import OpKind, StreamRole
 from boundby.trace.vocabulary.cuda import plain_name
@@ -83,7 +84,7 @@ def _roles(context: RuleContext, process: int, stream: Int) -> tuple[Bool, Bool]
     return pick(default, which, False), pick(independent, which, False)
 
 
-def _check(context: RuleContext) -> Iterator[Match]:
+def _default(context: RuleContext) -> Iterator[Match]:
     if not len(context.calls):
         raise CannotCheckError("the trace holds no CUDA API calls, so nothing shows when an operation was launched")
     calls = context.trace.api.name
@@ -121,13 +122,13 @@ def _check(context: RuleContext) -> Iterator[Match]:
                     ),
                     "What is gained depends on whether their kernels fit on the GPU together: test it",
                 ),
-                examples=_examples(context, held),
+                examples=_held_examples(context, held),
                 instances=len(held.rows),
                 is_unsure=True,
             )
 
 
-def _examples(context: RuleContext, held: Held) -> tuple[Example, ...]:
+def _held_examples(context: RuleContext, held: Held) -> tuple[Example, ...]:
     """Those that are held up longest."""
     table = context.operations
     examples = []
@@ -140,10 +141,80 @@ def _examples(context: RuleContext, held: Held) -> tuple[Example, ...]:
     return tuple(examples)
 
 
-RULE = Rule(
+DEFAULT = Rule(
     id="stream-default",
     title="The default stream makes the others wait",
     group="streams",
-    check=_check,
+    check=_default,
+    needs=("kernels",),
+)
+
+
+# Kernels with more blocks than this, a multiprocessor, take as long side by side.
+_SMALL = HALF
+
+
+def _shared(context: RuleContext) -> Iterator[Match]:
+    calls, table, work = context.calls, context.operations, device_work(context)
+    if not len(calls):
+        raise CannotCheckError("the trace holds no CUDA API calls, so nothing shows which thread launched what")
+    leader_of = context.timeline.logical_threads.leader
+    if len(unique(leader_of[unique(calls.thread)])) < 2:
+        return
+    rows = np.flatnonzero(work.is_kernel & (calls.of_operation >= 0))
+    leader = leader_of[calls.thread[calls.of_operation[rows]]]
+    if len(unique(leader)) < 2:
+        return
+    if not (work.blocks[rows] > 0).any() or not (work.multiprocessors[rows] > 0).any():
+        raise CannotCheckError("the trace holds no launch shapes, so not whether kernels would fit side by side")
+    is_small = (work.blocks[rows] > 0) & (work.blocks[rows] <= _SMALL * work.multiprocessors[rows])
+    key = np.stack((table.device[rows], table.process[rows], table.stream[rows]), axis=1)
+    streams, of_row = np.unique(key, axis=0, return_inverse=True)
+    worth = max(context.least_ns, SLIGHT * context.longest_window_ns)
+    for number, (_, _, stream) in enumerate(streams.tolist()):
+        here = np.flatnonzero(of_row.ravel() == number)
+        here = here[np.argsort(table.start_ns[rows[here]], kind="stable")]
+        leaders, of_leader = ranked(leader[here])
+        if len(leaders) < 2 or int((np.diff(of_leader) != 0).sum()) < MANY:
+            continue
+        # Time of small kernels by thread: all but the longest's could run beside it.
+        small_ns = np.bincount(of_leader, weights=np.where(is_small[here], work.exposed_ns[rows[here]], 0))
+        most = int(small_ns.sum() - small_ns.max())
+        if most < worth:
+            continue
+        small = int(is_small[here].sum())
+        yield Match(
+            region=KernelSet(context, rows[here]).region,
+            title=f"{len(leaders)} threads launch onto stream {stream}; {count(small)} kernels too small for the GPU "
+            f"run one after the other, {duration(int(small_ns.sum()))}",
+            evidence={
+                "threads": len(leaders),
+                "stream": stream,
+                "kernels": len(here),
+                "small_kernels": small,
+                "small_kernels_ns": int(small_ns.sum()),
+            },
+            saving_ns=(0, most),
+            advice=(
+                context.program.pick(
+                    "Give each thread a stream of its own: cudaStreamNonBlocking, or nvcc --default-stream per-thread",
+                    torch="Give each thread a stream of its own: with torch.cuda.stream(torch.cuda.Stream()): in the "
+                    "thread",
+                    python="Give each thread a stream of its own",
+                    directives="Give each thread a queue of its own: async(queue) with another number in each",
+                    julia="Give each task a stream of its own, as CUDA.jl does by default",
+                ),
+            ),
+            examples=KernelSet(context, rows[here[is_small[here]]]).examples(),
+            instances=small,
+            is_unsure=True,
+        )
+
+
+SHARED = Rule(
+    id="stream-shared",
+    title="Threads share one stream",
+    group="streams",
+    check=_shared,
     needs=("kernels",),
 )

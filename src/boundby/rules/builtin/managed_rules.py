@@ -1,4 +1,5 @@
-"""Managed memory that migrates between host and device, and kernels that wait for its pages."""
+"""The rules on managed memory: it migrates between host and device, kernels wait for its pages, and the host reads it
+back a page fault at a time."""
 
 from __future__ import annotations
 
@@ -8,11 +9,13 @@ import numpy as np
 
 from boundby.evidence.context import RuleContext, SavingNs
 from boundby.evidence.device_work import device_work
+from boundby.evidence.host_idleness import Idleness, host_pieces, places
 from boundby.evidence.transfers import Paged, paged
 from boundby.model.causes import Cause
 from boundby.model.scale import MANY, QUARTER
-from boundby.model.units import count, counted, duration, size
+from boundby.model.units import count, counted, duration, percent, size
 from boundby.rules.builtin._operations import CopySet, KernelSet
+from boundby.rules.builtin._telling import match, share_of_window, where_and_when, while_idle
 from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.tables import OpKind
 
@@ -22,7 +25,7 @@ _CAPTURE = (
 )
 
 
-def _check(context: RuleContext) -> Iterator[Match]:
+def _migrates(context: RuleContext) -> Iterator[Match]:
     pages = paged(context)
     moves = np.flatnonzero(device_work(context).in_window & (context.operations.kind == OpKind.MIGRATION))
     migrations = CopySet(context, moves[~(pages.ahead | pages.read_back)[moves]])
@@ -45,7 +48,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         },
         _saving(migrations, kernels, pages),
         (
-            *_advice(context, pages),
+            *_migration_advice(context, pages),
             *(() if faults else (_CAPTURE,)),
         ),
         cost_ns=cost_ns if is_kernels else migrations.total_ns + pages.stalled_ns,
@@ -79,11 +82,13 @@ def _saving(migrations: CopySet, kernels: KernelSet, pages: Paged) -> SavingNs:
     low, high = migrations.saving_without(Cause.GPU_COPY, least, most) if len(migrations) else (0, 0)
     if not len(kernels):
         return low, high
-    own_ns = max(kernels.total_ns - pages.stalled_ns, kernels.total_ns // round(RULE.threshold(context, "faster_most")))
+    own_ns = max(
+        kernels.total_ns - pages.stalled_ns, kernels.total_ns // round(MEMORY.threshold(context, "faster_most"))
+    )
     return low, high + min(kernels.saving_by_speed(1.0, kernels.total_ns / max(own_ns, 1))[1], pages.stalled_ns)
 
 
-def _advice(context: RuleContext, pages: Paged) -> tuple[str, ...]:
+def _migration_advice(context: RuleContext, pages: Paged) -> tuple[str, ...]:
     if pages.evictions:
         return (
             f"{count(pages.evictions)} migrations make room for others: more is in use than the device holds. Work in "
@@ -105,14 +110,61 @@ def _advice(context: RuleContext, pages: Paged) -> tuple[str, ...]:
     )
 
 
-RULE = Rule(
+MEMORY = Rule(
     id="managed-memory",
     title="Managed memory migrates page by page, and kernels wait for it",
     group="gpu_copy",
     causes=(Cause.GPU_COPY, Cause.GPU_COMPUTE),  # kernels wait for the pages they touch
-    check=_check,
+    check=_migrates,
     needs=("memcpy",),
     thresholds=(
         Threshold("faster_most", 50.0, "times", "Whatever waits for pages all its time still has something to do."),
     ),
+)
+
+
+def _read_back(context: RuleContext) -> Iterator[Match]:
+    pieces, table = host_pieces(context), context.operations
+    read_back = np.flatnonzero(paged(context).read_back)
+    for place in places(context, pieces.of_kind(Idleness.PAGES)):
+        around = pieces.start_ns[place.rows].min(), pieces.end_ns[place.rows].max()
+        moves = read_back[(table.start_ns[read_back] >= around[0]) & (table.start_ns[read_back] <= around[1])]
+        byte_count = int(table.bytes[moves].sum())
+        yield match(
+            context,
+            place,
+            f"the host reads {size(byte_count)} of managed memory back by page faults{while_idle(context)}, in "
+            f"{counted(len(moves), 'migration', 'migrations')} of {size(byte_count / max(len(moves), 1))}"
+            f"{where_and_when(context, place)}, {percent(share_of_window(context, place))} of the window",
+            "reads managed memory back",
+            evidence={"migrations": len(moves), "bytes": byte_count},
+            advice=_read_back_advice(context),
+            removed_least=0.0,
+        )
+
+
+def _read_back_advice(context: RuleContext) -> tuple[str, ...]:
+    on_gpu = "Work on the result on the GPU (a check, a sum, a norm), and read back only the number that is left"
+    return context.program.pick(
+        (
+            "cudaMemPrefetchAsync(pointer, bytes, cudaCpuDeviceId, stream) and cudaStreamSynchronize(stream) before "
+            "the host reads: one copy at the rate of the bus instead of a page fault for each piece",
+            on_gpu,
+        ),
+        python=(on_gpu,),
+        directives=(
+            "Copy the result with an update directive (update self, update from) before the host reads it, compiled "
+            "without managed memory",
+            on_gpu,
+        ),
+    )
+
+
+READ_BACK = Rule(
+    id="managed-read-back",
+    title="The host reads managed memory back by page faults",
+    group="host",
+    cause=Cause.CPU,
+    check=_read_back,
+    needs=("memcpy", "cuda_api"),
 )

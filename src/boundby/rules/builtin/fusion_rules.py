@@ -1,0 +1,210 @@
+"""The rules on kernels that one fused kernel could replace: attention written out, chains of elementwise kernels, and
+optimizers that update tensor by tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from boundby.attribution.host_state import LAUNCH_LIMIT_NS
+from boundby.evidence.context import RuleContext
+from boundby.evidence.device_work import SHORT_KERNEL_NS, device_work
+from boundby.evidence.kernels import attention, elementwise_chains
+from boundby.evidence.launches import Part
+from boundby.model.causes import Cause
+from boundby.model.expressions import expression
+from boundby.model.scale import HABIT, HALF, SMALL
+from boundby.model.units import count, duration, percent
+from boundby.rules.builtin._launches import launched
+from boundby.rules.builtin._operations import KernelSet
+from boundby.rules.rule import Match, Rule, Threshold
+
+_16_BITS = "In 16 bits (BF16, FP16) the flash kernel is chosen, in FP32 the memory-efficient one"
+# By whether a mask is seen.
+_ATTENTION_CALL = {
+    True: (
+        "out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask) instead of "
+        "q @ k.transpose(-2, -1), mask, softmax and @ v",
+        f"If the mask is causal, is_causal=True takes its place and is faster. {_16_BITS}",
+    ),
+    False: (
+        "out = torch.nn.functional.scaled_dot_product_attention(q, k, v) instead of q @ k.transpose(-2, -1), softmax "
+        "and @ v",
+        f"A mask or bias that is added before softmax goes in as attn_mask=. {_16_BITS}",
+    ),
+}
+
+
+def _attention(context: RuleContext) -> Iterator[Match]:
+    written_out = attention(context)
+    kernels = KernelSet(context, written_out.between)
+    if written_out.instances < HABIT or kernels.exposed_ns < context.least_ns:
+        return
+    least, most = ATTENTION.threshold(context, "fused_least"), ATTENTION.threshold(context, "fused_most")
+    yield kernels.match(
+        f"attention is unfused {count(written_out.instances)} times: {count(len(kernels))} kernels between its "
+        f"matrix products take {duration(kernels.total_ns)}, {percent(kernels.share)} of kernel time",
+        kernels.evidence(
+            count=written_out.instances,
+            forward_count=written_out.forward,
+            backward_count=written_out.instances - written_out.forward,
+            kernels_between=len(kernels),
+            matrix_products_ns=int(device_work(context).duration_ns[written_out.products].sum()),
+            assumed_speed_up=[least, most],
+        ),
+        kernels.saving_by_speed(least, most),
+        (
+            *context.program.pick(
+                (
+                    "A fused attention kernel instead of products, scale, mask and softmax: FlashAttention, cuDNN's, "
+                    "CUTLASS'",
+                ),
+                torch=_ATTENTION_CALL[written_out.is_masked],
+                jax=(
+                    "jax.nn.dot_product_attention(q, k, v, "
+                    f'{"mask=mask, " if written_out.is_masked else ""}implementation="cudnn")',
+                ),
+            ),
+        ),
+        instances=written_out.instances,
+        cost_ns=kernels.total_ns,
+    ).advising(mask=", attn_mask=mask" if written_out.is_masked else "", jax_mask="mask=mask, " * written_out.is_masked)
+
+
+ATTENTION = Rule(
+    id="unfused-attention",
+    title="Attention is not fused",
+    group="gpu_compute",
+    causes=(Cause.GPU_COMPUTE, Cause.CUDA_API),  # fewer kernels, and fewer calls for them
+    check=_attention,
+    needs=("kernels",),
+    thresholds=(
+        Threshold("fused_least", 2.0, "times", "Short sequences leave the fused kernel little to gain."),
+        Threshold("fused_most", 20.0, "times", "Fused, these steps take hardly any time beside the products."),
+    ),
+)
+
+
+def _elementwise(context: RuleContext) -> Iterator[Match]:
+    chains = elementwise_chains(context)
+    long_enough = device_work(context).duration_ns[chains.rows] >= LAUNCH_LIMIT_NS // 2
+    kernels = KernelSet(context, chains.rows[long_enough])
+    if kernels.exposed_ns < context.least_ns or kernels.share < SMALL:
+        return
+    least = ELEMENTWISE.threshold(context, "fused_least")
+    most = max(least, min(chains.mean_length, ELEMENTWISE.threshold(context, "fused_most")))
+    yield kernels.match(
+        f"{count(len(kernels))} elementwise and reduction kernels in chains of about {chains.mean_length:.0f} take "
+        f"{duration(kernels.total_ns)}, {percent(kernels.share)} of kernel time",
+        kernels.evidence(
+            chains=chains.count,
+            kernels_per_chain=round(chains.mean_length, 1),
+            assumed_speed_up=[least, round(most, 2)],
+        ),
+        kernels.saving_by_speed(least, most),
+        (
+            *context.program.pick(
+                (
+                    "One kernel that does the whole chain, so that data passes through memory once, not once per "
+                    "operation",
+                ),
+                torch=(
+                    "model = torch.compile(model): it fuses such chains, so that data passes through memory once, not "
+                    "once per operation",
+                    "Norms and activations written out: torch.nn.functional.layer_norm, rms_norm, gelu and silu are "
+                    "one kernel each",
+                ),
+            ),
+        ),
+        cost_ns=kernels.total_ns,
+    )
+
+
+ELEMENTWISE = Rule(
+    id="unfused-elementwise",
+    title="Chains of elementwise kernels",
+    group="gpu_compute",
+    causes=(Cause.GPU_COMPUTE, Cause.CUDA_API),  # fewer kernels, and fewer calls for them
+    check=_elementwise,
+    needs=("kernels",),
+    thresholds=(
+        Threshold("fused_least", 1.3, "times", "Some neighbours work on different data and cannot be fused."),
+        Threshold("fused_most", 4.0, "times", "Inputs and outputs of the chain remain, however long it is."),
+    ),
+)
+
+
+# PyTorch's optimizers with one kernel for many tensors; the others have foreach=True.
+FUSED = ("AdamW", "Adam", "SGD", "Adagrad")
+_DROP = (
+    "optimizer.zero_grad(set_to_none=True), the default since PyTorch 2.0, drops gradients instead of filling them: "
+    "no kernel at all, and the first accumulation writes instead of adding"
+)
+_NAMED = expression(r"Optimizer\.step#(\w+)\.step")
+
+
+def _optimizer(context: RuleContext) -> Iterator[Match]:
+    updates = launched(context, Part.OPTIMIZER)
+    if updates is None or updates.median_ns > SHORT_KERNEL_NS:
+        return
+    # At least the launches go; at most the kernels too, which are too short to be limited by memory.
+    saving_ns = updates.saving_ns(HALF, 1)[0], updates.saving_ns(HALF, 1, Cause.GPU_COMPUTE)[1]
+    path = context.path(updates.region)
+    does = "sets gradients to zero" if _fills(path) else "updates"
+    yield updates.match(
+        f"the optimizer {does} tensor by tensor: {count(len(updates))} kernels of {duration(updates.median_ns)}, "
+        "launched one by one",
+        {"kernels": updates.kernels.named()},
+        saving_ns,
+        (
+            *context.program.pick(
+                ("One kernel that updates all parameters, given a list of their addresses, instead of one for each",),
+                torch=(_DROP,)
+                if _fills(path)
+                else (
+                    _fused(path),
+                    "A loop of your own over parameters: torch._foreach_mul_, torch._foreach_add_, "
+                    "torch._foreach_addcdiv_ take lists of tensors",
+                ),
+            ),
+        ),
+    ).advising(code=context.program.pick("", torch=_optimizer_code(path)))
+
+
+def _optimizer_code(path: tuple[str, ...]) -> str:
+    """The same as code: of the optimizer that is used, as far as its range tells."""
+    if _fills(path):
+        return "optimizer.zero_grad(set_to_none=True)"
+    names = [match[1] for name in path if (match := _NAMED.search(name))]
+    if not names:
+        return "for group in optimizer.param_groups: group.update(foreach=True)  # or fused=True where it is made"
+    return f"torch.optim.{names[-1]}(params, lr=lr, {'fused' if names[-1] in FUSED else 'foreach'}=True)"
+
+
+def _fills(path: tuple[str, ...]) -> bool:
+    return any("zero_grad" in name for name in path)
+
+
+def _fused(path: tuple[str, ...]) -> str:
+    """How to ask for it, by the optimizer that PyTorch names its range after, where there is one."""
+    names = [match[1] for name in path if (match := _NAMED.search(name))]
+    if not names:
+        return (
+            "fused=True lets AdamW, Adam, SGD and Adagrad update all tensors in a few kernels; others have foreach=True"
+        )
+    name = names[-1]
+    if name in FUSED:
+        return f"torch.optim.{name}(params, lr=lr, fused=True) updates all tensors in a few kernels"
+    return (
+        f"torch.optim.{name}(params, lr=lr, foreach=True) updates all tensors with a few kernels an operation ({name} "
+        "has no fused kernel)"
+    )
+
+
+OPTIMIZER = Rule(
+    id="unfused-optimizer",
+    title="The optimizer updates tensor by tensor",
+    group="cuda_api",
+    causes=(Cause.GPU_COMPUTE, Cause.CUDA_API, Cause.CPU),  # fewer kernels, and fewer calls for them
+    check=_optimizer,
+    needs=("kernels", "cuda_api"),
+)

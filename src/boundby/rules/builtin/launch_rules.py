@@ -1,0 +1,265 @@
+"""The rules on work that takes longer to launch than to run: short kernels, kernels too small for the GPU, small
+chunks, and sequences that repeat and could be one CUDA graph each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from boundby.attribution.host_state import LAUNCH_LIMIT_NS
+from boundby.evidence.chunks import chunks, saving_by_size, times_larger
+from boundby.evidence.context import CannotCheckError, RuleContext
+from boundby.evidence.device_work import SHORT_KERNEL_NS
+from boundby.evidence.launches import LEAST_LAUNCHES, Launches, Part
+from boundby.model.causes import BUSY_CAUSES, Cause
+from boundby.model.scale import A_FEW_LINES, HALF, MOST, NEARLY_ALL, QUARTER
+from boundby.model.units import count, duration, percent, size
+from boundby.rules.builtin._launches import ENOUGH, in_no_order, launched
+from boundby.rules.builtin._operations import CopySet
+from boundby.rules.rule import Match, Rule, Threshold
+
+# Why a CUDA graph does not hold them as they are.
+_CUT = (
+    "Waits, allocations and copies to or from the host cut them into short pieces: without those, a CUDA graph could "
+    "hold them"
+)
+_NO_ORDER = (
+    "They repeat in no fixed order: make shapes and control flow the same (padding, buckets), and a CUDA graph can "
+    "hold them"
+)
+
+
+def _short_kernels(context: RuleContext) -> Iterator[Match]:
+    short = in_no_order(context)
+    if short is None or short.are_small or short.median_ns > SHORT_KERNEL_NS:
+        return
+    pace = "" if short.between_ns is None else f", one every {duration(short.between_ns)}"
+    yield short.match(
+        f"{count(len(short))} kernels of {duration(short.median_ns)} (median) are launched one by one{pace}",
+        {
+            "interrupted_fraction": round(short.of.interrupted, 4),
+            "idle_in_launching_ns": context.time_ns(Cause.CUDA_API),
+            "kernels": short.kernels.named(),
+        },
+        short.saving_ns(QUARTER, MOST),
+        (
+            *context.program.pick(
+                (
+                    "Fewer and larger kernels: join neighbours that work on the same data, and do several items in "
+                    "one launch",
+                ),
+                vllm=("vLLM compiles the model, and so launches less, unless it is started with --enforce-eager",),
+                sglang=("SGLang compiles the model, and so launches less, with --enable-torch-compile",),
+                torch=(
+                    "torch.compile(function) fuses small operations, so that there are fewer to launch",
+                    "Work on whole tensors instead of Python loops over rows, samples or parameters",
+                ),
+                python=(
+                    "Work on whole arrays instead of Python loops over rows or samples, and let the library fuse what "
+                    "is elementwise (jax.jit, cupy.fuse)",
+                ),
+                directives=(
+                    "Join neighbouring loops into one parallel region, and collapse nested loops into one launch",
+                ),
+            ),
+            _CUT if short.of.interrupted >= HALF else _NO_ORDER,
+        ),
+    )
+
+
+LAUNCH_OVERHEAD = Rule(
+    id="launch-overhead",
+    title="Many short kernels wait for their launches",
+    group="cuda_api",
+    cause=Cause.CUDA_API,
+    check=_short_kernels,
+    needs=("kernels", "cuda_api"),
+)
+
+
+def _small_kernels(context: RuleContext) -> Iterator[Match]:
+    small = in_no_order(context)
+    if small is None or chunks(context) is not None:  # small-chunks speaks of those, with their copies
+        return
+    if small.small_share is None:
+        raise CannotCheckError("the trace holds no launch shapes, or not how many multiprocessors the GPU has")
+    if not small.are_small or small.median_ns > SHORT_KERNEL_NS:
+        return
+    yield small.match(
+        f"{percent(small.small_share)} of {count(len(small))} kernels have fewer blocks than the GPU has "
+        f"multiprocessors, and they take {duration(small.median_ns)} (median): too little work in each",
+        {
+            "idle_in_launching_ns": context.time_ns(Cause.CUDA_API),
+            "kernels": small.kernels.named(),
+        },
+        small.saving_ns(QUARTER, HALF),  # a third more work in each, or twice as much
+        (
+            *context.program.pick(
+                (
+                    "More items in each launch: larger chunks, or one launch over several of them; kernels this small "
+                    "take hardly longer for it",
+                ),
+                torch=(
+                    "A larger batch, and so fewer steps: kernels this small take hardly longer for it",
+                    "Inference: collect requests for a few milliseconds and run them as one batch",
+                ),
+                directives=("Collapse nested loops, and join neighbouring ones, so that each launch has more to do",),
+            ),
+        ),
+    )
+
+
+SMALL_BATCH = Rule(
+    id="small-batch",
+    title="Too little work in each kernel",
+    group="cuda_api",
+    cause=Cause.CUDA_API,
+    check=_small_kernels,
+    needs=("kernels", "cuda_api"),
+)
+
+
+def _small_chunks(context: RuleContext) -> Iterator[Match]:
+    found = chunks(context)
+    if found is None or found.calls_ns < HALF * context.longest_window_ns:
+        return
+    copies, larger = CopySet(context, found.copies), times_larger(context, found)
+    yield copies.match(
+        f"the chunks of {size(found.bytes_each)} are too small: a copy or kernel runs for {duration(found.run_ns)} "
+        f"(median) and takes {duration(found.call_ns)} to call; the calls take "
+        f"{percent(min(found.calls_ns / max(context.longest_window_ns, 1), 1.0))} of the window, and the copies reach "
+        f"{copies.bytes_per_ns:.2g} GB/s",
+        copies.evidence(
+            call_median_ns=round(found.call_ns),
+            run_median_ns=round(found.run_ns),
+            calls_ns=found.calls_ns,
+            kernel_count=len(found.kernels),
+            times_larger=larger,
+        ),
+        saving_by_size(context, found),
+        (
+            f"Larger chunks, so that a copy or kernel runs for several times as long as its call: here "
+            f"{size(found.bytes_each * larger)} each; two or three chunks in flight hide copies as well as many",
+        ),
+        cost_ns=found.span_ns,
+    ).advising(larger=larger)
+
+
+SMALL_CHUNKS = Rule(
+    id="small-chunks",
+    title="Chunks too small to be worth a call each",
+    group="cuda_api",
+    causes=(Cause.CUDA_API, Cause.GPU_COPY, Cause.GPU_COMPUTE),
+    check=_small_chunks,
+    needs=("kernels", "cuda_api", "memcpy"),
+)
+
+
+# Sequences of one kind stand for all launches that repeat if they hold this share of them.
+MOST_OF_ALL = NEARLY_ALL
+# So many kinds of sequences are shown as evidence.
+_MOST_KINDS = A_FEW_LINES
+
+_WITH_RANKS = (
+    "DistributedDataParallel under graphs: wrap the model in a side stream, run at least 11 steps before the capture, "
+    "and set TORCH_NCCL_ASYNC_ERROR_HANDLING=0; a step that torch.compile splits at its hooks is several graphs",
+)
+
+
+def _graphs(context: RuleContext) -> Iterator[Match]:
+    if context.time_ns(Cause.CUDA_API) < context.least_ns:
+        return
+    repeating = launched(context, Part.REPEATING)
+    if repeating is None or len(repeating) < ENOUGH:
+        return
+    found = repeating.of
+    of_graph = len(repeating) / max(found.graphs, 1)
+    if of_graph < LEAST_LAUNCHES:
+        return
+    graph_launch_ns = LAUNCH_LIMIT_NS
+    low, high = (max(ns - graph_launch_ns * found.graphs, 0) for ns in found.saving(context, Part.REPEATING))
+    sooner_ns = round(CUDA_GRAPHS.threshold(context, "sooner_ns")) * (len(repeating) - found.graphs) if high else 0
+    idle_ns = sum(context.time_ns(cause) for cause in Cause if cause not in BUSY_CAUSES)
+    high = max(min(high + sooner_ns, idle_ns), low)  # kernels stay as long as they are
+    pace = f"kernels of {duration(round(repeating.median_ns))}"
+    if repeating.between_ns is not None:
+        pace += f", {duration(repeating.between_ns)} of host time each"
+    small = repeating.small_share or 0.0
+    exchanged = context.timeline.launch_region[np.flatnonzero(context.operations.is_communication)]
+    # A server captures its collectives itself.
+    communicates = not context.program.is_server and bool(context.tree.subtree(repeating.region)[exchanged].any())
+    more = context.program.pick("more work in each", torch="a larger batch", jax="a larger batch")
+    batch = (
+        f"{percent(small)} of these kernels have fewer blocks than the GPU has multiprocessors: "
+        f"{more} makes them hardly any longer",
+    )
+    yield repeating.match(
+        f"{count(len(repeating))} launches repeat, in {_sequences(found, len(repeating))}: one CUDA graph launch could "
+        "take the place of each",
+        {
+            "graph_launches": found.graphs,
+            "launches_per_graph": round(of_graph, 1),
+            "sequences": [f"{times:,} of {unit:,} launches" for unit, times in found.units[:_MOST_KINDS]],
+            "assumed_graph_launch_ns": graph_launch_ns,
+            "idle_in_launching_ns": context.time_ns(Cause.CUDA_API),
+        },
+        (low, high),
+        (
+            *context.program.pick(
+                (
+                    f"Capture what repeats once and launch it as one graph: cudaStreamBeginCapture around it, "
+                    f"cudaGraphInstantiate, then cudaGraphLaunch in the loop (now {pace})",
+                    "Nothing inside may wait for the GPU, and addresses must stay the same",
+                ),
+                vllm=(
+                    f"vLLM captures its steps in CUDA graphs unless it is started with --enforce-eager (now {pace})",
+                    "Steps of more tokens than its largest captured size run without one: cudagraph_capture_sizes in "
+                    "--compilation-config",
+                ),
+                sglang=(
+                    f"SGLang captures decoding steps in CUDA graphs unless started with --disable-cuda-graph (now "
+                    f"{pace}); batches beyond --cuda-graph-max-bs run without",
+                ),
+                torch=(
+                    f'model = torch.compile(model, mode="reduce-overhead"): captures what repeats in CUDA graphs (now '
+                    f"{pace})",
+                    "torch.cuda.make_graphed_callables(model, (sample,)) for a model without data-dependent control "
+                    "flow; shapes must stay the same, nothing inside may wait for the GPU",
+                ),
+                jax=(f"jax.jit around the whole step compiles what repeats into few kernels and graphs (now {pace})",),
+                directives=(
+                    f"Join parallel loops into one region, and queue what is left without waits (OpenACC async, OpenMP "
+                    f"nowait): each region is a launch (now {pace})",
+                ),
+            ),
+            *(context.program.pick((), torch=_WITH_RANKS) if communicates else ()),
+            *(batch if small >= HALF else ()),
+        ),
+    ).advising("cuda_api.graphs-with-collectives" if communicates else "cuda_api.cuda-graphs")
+
+
+def _sequences(found: Launches, launches: int) -> str:
+    """``25 sequences of 40``; ``3 of 897 and 57 shorter ones``; ``5 sequences of 897, 2 of them in pieces``; ``...,
+    and others`` where these are not most of all that are ``launches``."""
+    unit, times = found.units[0]
+    if found.turns > times:
+        others = ", and others" if found.turns * unit < MOST_OF_ALL * launches else ""
+        return f"{count(found.turns)} sequences of {unit:,}, {count(found.turns - times)} of them in pieces{others}"
+    rest = found.graphs - times
+    kinds = "others" if any(length > unit for length, _ in found.units) else "shorter ones"
+    more = f" and {count(rest)} {kinds}" if rest else ""
+    return f"{count(times)} sequence{'s' if times != 1 else ''} of {unit:,}{more}"
+
+
+CUDA_GRAPHS = Rule(
+    id="cuda-graphs",
+    title="Repeating launch sequences that could be CUDA graphs",
+    group="cuda_api",
+    causes=(Cause.CUDA_API, Cause.DEVICE_WAIT),  # nodes of a graph follow one another faster than launches do
+    check=_graphs,
+    needs=("kernels", "cuda_api"),
+    thresholds=(
+        Threshold("sooner_ns", 400, "ns", "By so much sooner than on a stream a kernel may follow another in a graph."),
+    ),
+)

@@ -1,0 +1,355 @@
+"""The rules on kernels whose launch shape leaves the GPU empty: each speaks of one kind, and other rules leave them
+out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.evidence.context import CannotCheckError, Rows, RuleContext
+from boundby.evidence.device_work import SHORT_KERNEL_NS, device_work, kernel_name
+from boundby.evidence.kernels import BLOCK_THREADS, theoretical_occupancy
+from boundby.model.arrays import is_any, is_in, pick
+from boundby.model.causes import Cause
+from boundby.model.intervals import CoveredTime, union
+from boundby.model.scale import HALF, QUARTER, SLIGHT, SMALL
+from boundby.model.units import count, counted, duration, percent
+from boundby.replay.device_concurrency import WARP
+from boundby.rules.builtin._operations import KernelSet
+from boundby.rules.builtin._shapes import (
+    FEW_BLOCKS,
+    alone_rows,
+    distinct_shapes,
+    few_block_rows,
+    small_block_rows,
+    small_grid_rows,
+)
+from boundby.rules.rule import Match, Rule, Threshold
+from boundby.trace.tables import OpKind
+from boundby.trace.vocabulary.kernel_names import MATMULS, KernelKind, is_library_kernel
+
+
+def _small_blocks(context: RuleContext) -> Iterator[Match]:
+    work = device_work(context)
+    if work.busy_kernels_ns < context.least_ns:
+        return
+    if not (work.is_kernel & pick(work.threads.table > 0, work.threads.number, False)).any():
+        raise CannotCheckError("the trace holds no launch shapes")
+    kernels = KernelSet(
+        context,
+        small_block_rows(context),
+        lambda row: f"{kernel_name(context, row)}, {work.blocks[row]} blocks of {work.threads[row]}",
+    )
+    if kernels.exposed_ns < context.least_ns:
+        return
+    lanes = kernels.mean(work.threads[kernels.rows] / WARP)
+    least, most = 1 + HALF, SMALL_BLOCKS.threshold(context, "full_most")
+    blocks, threads = int(work.blocks[kernels.longest]), int(work.threads[kernels.longest])
+    name = kernel_name(context, kernels.longest)
+    # Wide enough for full warps, and as many blocks as there are multiprocessors where the threads suffice.
+    places = max(int(work.multiprocessors[kernels.longest]), 1)
+    wide = min(max(blocks * threads // places // WARP, 1) * WARP, BLOCK_THREADS)
+    fewer = -(-blocks * threads // wide)
+    yield kernels.match(
+        f"{counted(len(kernels), 'kernel', 'kernels')} ({duration(kernels.total_ns)}) "
+        f"{'has' if len(kernels) == 1 else 'have'} blocks smaller than a warp: {percent(1 - lanes)} of their "
+        "lanes idle",
+        kernels.evidence(
+            threads_per_block=distinct_shapes(work.threads[kernels.rows]), lanes_used_fraction=round(lanes, 4)
+        ),
+        kernels.saving_by_speed(least, min(1 / lanes, most)),
+        (
+            f"{name} launches {count(blocks)} blocks of {threads} threads: launch as many threads in blocks of {WARP} "
+            f"or more, {count(fewer)} blocks of {wide} here",
+            *context.program.pick((), python=("CuPy, Numba and Triton: block sizes that are multiples of 32",)),
+        ),
+    ).advising(
+        code=context.program.pick(
+            "",
+            cpp=f"{name}<<<{fewer}, {wide}>>>(...);  // now <<<{blocks}, {threads}>>>",
+            numba=f"{name}[{fewer}, {wide}](...)  # now [{blocks}, {threads}]",
+            julia=f"@cuda threads={wide} blocks={fewer} {name}(...)",
+        )
+        if not is_library_kernel(context.trace.names[context.operations.name[kernels.longest]])
+        else ""
+    )
+
+
+SMALL_BLOCKS = Rule(
+    id="small-blocks",
+    title="Blocks smaller than a warp",
+    group="gpu_compute",
+    cause=Cause.GPU_COMPUTE,
+    check=_small_blocks,
+    needs=("kernels",),
+    thresholds=(Threshold("full_most", 8.0, "times", "Memory limits a kernel long before all lanes of 32 count."),),
+)
+
+
+def _small_grid(context: RuleContext) -> Iterator[Match]:
+    work = device_work(context)
+    long_enough = np.flatnonzero(work.is_kernel & (work.duration_ns >= SHORT_KERNEL_NS))
+    if int(work.exposed_ns[long_enough].sum()) < context.least_ns:
+        return
+    if not ((work.blocks[long_enough] > 0) & (work.multiprocessors[long_enough] > 0)).any():
+        raise CannotCheckError("the trace holds no launch shapes, or not how many multiprocessors the GPU has")
+    alone = _kernels(context, small_grid_rows(context))
+    few = few_block_rows(context)
+    yield from _beside(context, few[~is_in(few, alone.rows)])
+    if alone.exposed_ns < context.least_ns:
+        return
+    used = _used(alone)
+    kernels = counted(len(alone), "long kernel", "long kernels")
+    copying_ns = _copying_ns(context, alone.rows)
+    beside = f", {duration(copying_ns)} of it beside copies, which stay" if copying_ns >= alone.total_ns // 2 else ""
+    yield alone.match(
+        f"{kernels} ({duration(alone.total_ns)}) {'runs' if len(alone) == 1 else 'run'} alone on {percent(used)} of "
+        f"the GPU's multiprocessors{beside}",
+        alone.evidence(**_shapes(alone)),
+        (0, alone.saving_by_speed(1.0, _filled(context, used) / _lanes_used(alone))[1]),
+        (
+            *_grid_advice(alone),
+            "Where the work cannot be split, run independent kernels beside it on another stream",
+        ),
+        cost_ns=alone.total_ns,
+    ).advising(code=_code(alone))
+
+
+def _copying_ns(context: RuleContext, rows: Rows) -> int:
+    """For how much of their time these kernels' devices copy as well."""
+    work, table = device_work(context), context.operations
+    inside_ns = 0
+    for device, kernels in KernelSet(context, rows).per_device():
+        copies = np.flatnonzero(work.in_window & (table.kind >= OpKind.MEMCPY) & (table.device == device))
+        busy = CoveredTime(union(table.start_ns[copies], table.end_ns[copies]))
+        inside_ns += int(busy.within(table.start_ns[kernels], table.end_ns[kernels]).sum())
+    return inside_ns
+
+
+def _beside(context: RuleContext, rows: Rows) -> Iterator[Match]:
+    """Single kernels of few blocks that take long although others run beside them: what else runs hides them, and as
+    soon as that is shorter, they are what the program waits for."""
+    work = device_work(context)
+    least_ns = SMALL * context.longest_window_ns
+    beside = _kernels(context, rows[work.duration_ns[rows] >= least_ns])
+    if len(beside) == 0:
+        return
+    most = _filled(context, _used(beside))
+    saved = context.saving_by_speed(beside.rows, most, most)
+    few = "1 block" if work.blocks[beside.rows].max() == 1 else "few blocks"
+    yield beside.match(
+        f"{counted(len(beside), f'kernel of {few} takes', f'kernels of {few} take')} {duration(beside.total_ns)} "
+        f"beside other kernels: {', '.join(beside.named(3))}",
+        {
+            "count": len(beside),
+            "total_ns": beside.total_ns,
+            **_shapes(beside),
+            "kernels": beside.named(),
+            f"saving_if_{round(most)}_times_as_fast_ns": None if saved is None else min(saved[0], beside.total_ns),
+        },
+        None,  # what runs beside them hides it, or some of it
+        (
+            *_grid_advice(beside),
+            "What runs beside them hides them now: it must get shorter too before the program does",
+        ),
+        severity="low",
+    ).advising(code=_code(beside))
+
+
+def _grid_advice(kernels: KernelSet) -> tuple[str, ...]:
+    """What to do about the longest: a kernel of a library is not the user's to rewrite, its call is."""
+    context, launches = kernels.context, _launched(kernels)
+    if not is_library_kernel(context.trace.names[context.operations.name[kernels.longest]]):
+        work, row = device_work(context), kernels.longest
+        if int(work.blocks[row]) * int(work.threads[row]) < WARP:
+            return (f"{launches}: let each thread take one element, and launch a thread for each",)
+        return (f"{launches}: launch more blocks, each with less of the work, at least two for each multiprocessor",)
+    return (
+        context.program.pick(
+            f"{launches}: it is a library's: give it more to do in one call (a larger batch, batched calls)",
+            torch=f"{launches}: it is a library's: give it more to do in one call: a larger batch, or batched calls "
+            "(torch.bmm, torch.stack, vmap) instead of a loop over samples",
+        ),
+    )
+
+
+def _code(kernels: KernelSet) -> str:
+    """A launch that fills the GPU, where the kernel is the program's own in CUDA."""
+    work, row = device_work(kernels.context), kernels.longest
+    if is_library_kernel(kernels.context.trace.names[kernels.context.operations.name[row]]):
+        return ""
+    threads = min(int(work.threads[row]), BLOCK_THREADS) if work.threads[row] >= WARP else BLOCK_THREADS
+    name = kernel_name(kernels.context, row).partition(" ")[0]
+    grid = f"(n + {threads - 1}) / {threads}"
+    return kernels.context.program.pick(
+        "",
+        cpp=f"{name}<<<{grid}, {threads}>>>(...);  // n: elements, one thread for each",
+        numba=f"{name}[{grid.replace('/', '//')}, {threads}](...)  # n: elements, one thread for each",
+        julia=f"@cuda threads={threads} blocks=cld(n, {threads}) {name}(...)  # one thread for each element",
+        directives="#pragma acc parallel loop gang vector collapse(2)  // more iterations for the GPU to share",
+    )
+
+
+def _kernels(context: RuleContext, rows: Rows) -> KernelSet:
+    """These kernels; as examples with their shape."""
+    work = device_work(context)
+    return KernelSet(
+        context, rows, lambda row: f"{kernel_name(context, row)}, {_blocks(work.blocks[row])} of {work.threads[row]}"
+    )
+
+
+def _used(kernels: KernelSet) -> float:
+    """The part of the multiprocessors that has a block."""
+    work = device_work(kernels.context)
+    return kernels.mean(work.blocks[kernels.rows] / work.multiprocessors[kernels.rows])
+
+
+def _filled(context: RuleContext, used: float) -> float:
+    """How many times as fast they would run on all multiprocessors, at most."""
+    return min(1 / used, SMALL_GRID.threshold(context, "filled_most"))
+
+
+def _lanes_used(kernels: KernelSet) -> float:
+    """The part of a warp that works, where blocks are smaller than one."""
+    threads = device_work(kernels.context).threads[kernels.rows]
+    return kernels.mean(np.where(threads > 0, np.minimum(threads, WARP), WARP) / WARP)  # 0: not told
+
+
+def _shapes(kernels: KernelSet) -> dict[str, object]:
+    """Their grids, for evidence."""
+    work = device_work(kernels.context)
+    return {
+        "blocks": distinct_shapes(work.blocks[kernels.rows]),
+        "multiprocessors": int(work.multiprocessors[kernels.longest]),
+        "multiprocessors_used_fraction": round(_used(kernels), 4),
+    }
+
+
+def _launched(kernels: KernelSet) -> str:
+    """``gemm launches 4 blocks of 1,024 threads on 108 multiprocessors``: the longest."""
+    work, row = device_work(kernels.context), kernels.longest
+    return (
+        f"{kernel_name(kernels.context, row)} launches {_blocks(work.blocks[row])} of {_threads(work.threads[row])} on "
+        f"{work.multiprocessors[row]} multiprocessors"
+    )
+
+
+def _blocks(number: int) -> str:
+    return "1 block" if number == 1 else f"{number:,} blocks"
+
+
+def _threads(number: int) -> str:
+    return "1 thread" if number == 1 else f"{number:,} threads"
+
+
+SMALL_GRID = Rule(
+    id="small-grid",
+    title="Long kernels use few of the multiprocessors",
+    group="gpu_compute",
+    cause=Cause.GPU_COMPUTE,
+    check=_small_grid,
+    needs=("kernels",),
+    thresholds=(Threshold("filled_most", 8.0, "times", "Work that fits in few blocks seldom splits into a hundred."),),
+)
+
+
+# A library's kernels that arithmetic limits; its others wait for memory, which a last turn leaves busy.
+_ARITHMETIC = (*MATMULS, KernelKind.ATTENTION, KernelKind.ATTENTION_FP32)
+
+
+def _tail_wave(context: RuleContext) -> Iterator[Match]:
+    work = device_work(context)
+    rows = np.flatnonzero(work.is_kernel & (work.duration_ns >= SHORT_KERNEL_NS))
+    if int(work.exposed_ns[rows].sum()) < context.least_ns:
+        return
+    rows = rows[(work.blocks[rows] > 0) & (work.multiprocessors[rows] > 0)]
+    if not len(rows):
+        raise CannotCheckError("the trace holds no launch shapes, or not how many multiprocessors the GPU has")
+    rows = rows[work.blocks[rows] > FEW_BLOCKS * work.multiprocessors[rows]]
+    rows = rows[_idle(context, rows) >= QUARTER]
+    rows = alone_rows(context, rows[_is_arithmetic(context, rows)])
+    idle = _idle(context, rows)
+    lost_ns = float((work.exposed_ns[rows] * idle).sum())
+    if lost_ns < max(context.least_ns, SLIGHT * context.longest_window_ns):
+        return
+    kernels = KernelSet(context, rows, lambda row: f"{kernel_name(context, row)}, {work.blocks[row]:,} blocks")
+    part = kernels.mean(idle)
+    yield kernels.match(
+        f"{counted(len(kernels), 'long kernel', 'long kernels')} ({duration(kernels.total_ns)}): the last turn of "
+        f"blocks fills part of the GPU, and {percent(part)} of the multiprocessors' time is left idle",
+        kernels.evidence(
+            blocks=distinct_shapes(work.blocks[rows]),
+            multiprocessors=int(work.multiprocessors[kernels.longest]),
+            idle_fraction=round(part, 4),
+            **_occupancy(context, kernels.longest),
+        ),
+        (0, kernels.saving_by_speed(1.0, 1 / (1 - part))[1]),
+        _tail_advice(kernels),
+        cost_ns=round(float((work.duration_ns[rows] * idle).sum())),
+    )
+
+
+def _idle(context: RuleContext, rows: Rows) -> npt.NDArray[np.float64]:
+    """The part of the multiprocessors' time in which they have no block, if all blocks take equally long."""
+    work = device_work(context)
+    blocks, places = work.blocks[rows].astype(np.float64), work.multiprocessors[rows].astype(np.float64)
+    return 1 - blocks / (places * np.ceil(blocks / places))
+
+
+def _is_arithmetic(context: RuleContext, rows: Rows) -> npt.NDArray[np.bool_]:
+    """Kernels of the program's own, and of a library's those that arithmetic limits."""
+    names = context.operations.name[rows]
+    own = ~context.named(names, is_library_kernel)
+    kind = device_work(context).kind[rows]
+    chosen: npt.NDArray[np.bool_] = is_any(kind, _ARITHMETIC) | (own & (kind == KernelKind.OTHER))
+    return chosen
+
+
+def _occupancy(context: RuleContext, row: int) -> dict[str, object]:
+    """How many blocks of a kernel a multiprocessor holds at a time, and how many waves its grid is, where told."""
+    work, facts = device_work(context), context.trace.gpu_facts
+    if not facts:
+        return {}
+    hardware, threads = facts[int(context.operations.device[row])], int(work.threads[row])
+    found = theoretical_occupancy(hardware, threads, int(work.registers[row]), int(work.shared_bytes[row]))
+    if found is None:
+        return {}
+    resident = max(round(found.fraction * hardware.warps_per_multiprocessor / max(-(-threads // WARP), 1)), 1)
+    return {
+        "theoretical_occupancy_fraction": round(found.fraction, 4),
+        "blocks_resident_per_multiprocessor": resident,
+        "waves": round(int(work.blocks[row]) / (resident * int(work.multiprocessors[row])), 2),
+    }
+
+
+def _tail_advice(kernels: KernelSet) -> tuple[str, ...]:
+    context, row, work = kernels.context, kernels.longest, device_work(kernels.context)
+    blocks, places = int(work.blocks[row]), int(work.multiprocessors[row])
+    turns, rest = -(-blocks // places), blocks % places
+    what = f"{kernel_name(context, row)} launches {blocks:,} blocks on {places} multiprocessors: " + (
+        f"{places - blocks} have none" if turns == 1 else f"{rest} are left for turn {turns}"
+    )
+    if is_library_kernel(context.trace.names[context.operations.name[row]]):
+        sizes = (
+            f"sizes (batch, sequence, width) that make {(turns - 1) * places or places:,} or {turns * places:,} blocks"
+        )
+        return (
+            f"{what}. It is a library's, whose tiles follow from the shapes: {sizes} waste nothing",
+            *context.program.pick((), torch=('torch.compile(mode="max-autotune") tries other tiles for each shape',)),
+        )
+    return (
+        f"{what}. Launch as many blocks as fit at once (cudaOccupancyMaxActiveBlocksPerMultiprocessor times {places}) "
+        "and let each take several pieces in a loop, or cut the work into several times as many, smaller blocks",
+    )
+
+
+TAIL_WAVE = Rule(
+    id="tail-wave",
+    title="The last wave of blocks fills part of the GPU",
+    group="gpu_compute",
+    cause=Cause.GPU_COMPUTE,
+    check=_tail_wave,
+    needs=("kernels",),
+)
