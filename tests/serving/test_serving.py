@@ -15,6 +15,7 @@ from benchmarks.simulated.server import ENGINES, Batch, Server, draw
 
 import boundby
 from boundby.cli.main import main
+from boundby.document.serving_document import HIDE, advice
 from boundby.results import saved
 from boundby.results.serving_report import ServingReport
 from boundby.simulate.instructions import GraphLaunch, Launch, Loop, Node, Range, Sync, Work, item, program
@@ -33,6 +34,11 @@ def test_kinds_times_and_the_hosts_share_are_right(engine: str, overlaps: bool, 
         assert one.kinds
         assert one.step is None or one.step < 0.01
         assert one.gain < 0.05
+    report = boundby.serving(tmp_path / f"server_{server.seed}.json")
+    assert report.overlaps == overlaps
+    told = " ".join(advice(report))
+    assert ("while the device works on the one before" in told) == overlaps
+    assert (HIDE[report.engine] in told) != overlaps
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -58,6 +58,7 @@ def serving_report(path: str, timeline: Timeline, regions: Sequence[RegionReport
         token_ns=(median(between), quantile(between, _HIGH)) if is_told and len(between) >= _LEAST_TOKENS else None,
         generated_per_s=sum(generated) * 1e9 / whole if whole and any(generated) and is_known else None,
         workers=steps.workers,
+        overlaps=steps.overlaps,
         notes=tuple(_notes(steps, whole, any(path and is_found_step(path[-1]) for (_, path), _ in groups))),
     )
 

@@ -78,6 +78,10 @@ def advice(report: ServingReport) -> Iterator[str]:
                 f"If the host's time were hidden, a {name} step would take {less}"
                 " How long the gap to the next step is, is not on record."
                 if one.host_gap_ns is None
+                else "The host prepares a step while the device works on the one before, and the device still waits for"
+                f" it: make the host's part of a {name} step shorter. If it were hidden wholly, a step and the gap"
+                f" after it would take {less}"
+                if report.overlaps
                 else f"Hide the host's time ({HIDE[report.engine]}): a {name} step and the gap after it would"
                 f" take {less}"
             )
@@ -85,13 +89,12 @@ def advice(report: ServingReport) -> Iterator[str]:
         if one.kind == "decode" and one.graph_fraction < HALF and period and idle / period >= SMALL:
             yield (
                 f"{percent(1 - one.graph_fraction)} of the decode steps' work is launched one by one, and the GPU idles"
-                f" {percent(idle / period)} of the time for launches: {GRAPHS[report.engine]}."
+                f" {percent(idle / period)} of the time before and between its operations: {GRAPHS[report.engine]}."
             )
-        # A step reads its tokens back: that is what it is for. To hide the host's time is to read them a step later.
-        for first in [first for first in one.first_responses if first.id != "sync.read-back-later"][:1]:
-            saved = (
-                f" Saves {duration(first.saving_ns[0])} to {duration(first.saving_ns[1])}." if first.saving_ns else ""
-            )
+        # A step waits for its tokens: to hide the host's time is to do without that wait.
+        for first in [first for first in one.first_responses if not first.id.startswith("sync.")][:1]:
+            span = " to ".join(map(duration, first.saving_ns or ()))
+            saved = span and f" Saves {span} in {plural(one.count, 'such step')}."
             yield f"{one.kind.capitalize()} steps: {first.title}: {first.because.removesuffix('.')}.{saved}"
 
 

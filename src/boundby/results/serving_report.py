@@ -98,4 +98,7 @@ class ServingReport(Saved, Struct, frozen=True, kw_only=True):
     ]
     generated_per_s: Annotated[NonNegative | None, "Generated tokens a second, over all steps; null: not told."]
     workers: Annotated[Natural, "Processes that make such steps; one of them is shown."] = 1
+    overlaps: Annotated[
+        bool, LATER, "The host leaves most steps behind while the device works on them: scheduling overlaps."
+    ] = False
     notes: Annotated[tuple[str, ...], "What else should be known."] = ()

@@ -24,6 +24,7 @@ from boundby.attribution.windows import step_region
 from boundby.model.arrays import Int64Array, pick, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import CoveredTime, complement, intersect, subtract, union
+from boundby.model.scale import HALF
 from boundby.stats.work import sizes_of
 from boundby.structure.found import is_found
 from boundby.trace.tables import OpKind
@@ -59,6 +60,7 @@ class MeasuredSteps(Struct, frozen=True, dict=True):
     device: DeviceTimeline
     workers: int  # processes that have such steps
     engines: tuple[str, ...]  # whose names they have
+    overlaps: bool  # the host goes on to the next one without waiting for this one's work, in most
     ranges: npt.NDArray[np.intp]  # rows of the trace's ranges
     told: tuple[ServingStep | None, ...]  # by their names; None: they have none
     kinds: tuple[Kind | None, ...]
@@ -160,6 +162,9 @@ def _measured(
     idles = CoveredTime(idle)
     is_blocking = np.isin(calls.kind, (CallClass.SYNC, CallClass.BLOCKING_COPY))
     is_blocking &= np.isin(trace.process_of_thread[calls.thread], process)
+    closing = np.full(len(rows), -1, np.int64)
+    np.maximum.at(closing, step, at[inside])
+    ahead = _ahead(begun, closing[kept], last, *(times[is_blocking] for times in (calls.start_ns, calls.end_ns)))
     opening = np.full(len(rows), np.iinfo(np.int64).max)
     np.minimum.at(opening, step, calls.end_ns[call[launched]])
     # A device that does not begin what is launched is busy with what is not on record, and was so before.
@@ -200,6 +205,7 @@ def _measured(
         device=device,
         workers=1,
         engines=(),
+        overlaps=float(ahead.mean()) > HALF if len(ahead) else False,
         ranges=rows[kept],
         told=steps,
         kinds=kinds,
@@ -218,6 +224,19 @@ def _measured(
         hidden_ns=busy + device_idle.within(work_begin, work_end),
         graph_fraction=np.divide(graph, whole, out=np.zeros(len(kept)), where=whole > 0),
     )
+
+
+def _ahead(
+    begun: Int64Array, closing: Int64Array, last: Int64Array, start: Int64Array, end: Int64Array
+) -> npt.NDArray[np.bool_]:
+    """Which steps, but for the last one, the host leaves behind while the device works on them: the next one is begun
+    by then, or the last call that blocks before that (``start`` to ``end``) returns by then. ``closing``: when the last
+    launch of each is made."""
+    order = np.argsort(start, kind="stable")
+    start, returned = start[order], np.append(-1, np.maximum.accumulate(end[order]))
+    low, high = np.searchsorted(start, closing[:-1]), np.searchsorted(start, begun[1:])
+    found: npt.NDArray[np.bool_] = (begun[1:] < last[:-1]) | ((high > low) & (returned[high] < last[:-1]))
+    return found
 
 
 def _from_graphs(timeline: Timeline, device: DeviceTimeline) -> npt.NDArray[np.bool_]:
