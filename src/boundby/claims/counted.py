@@ -24,7 +24,7 @@ from boundby.model.scale import HALF, QUARTER, SMALL
 from boundby.model.units import count, duration, percent, place, size
 from boundby.replay.predictor import ReplayStep
 from boundby.replay.removals import Faster
-from boundby.results.report import DeviceReport
+from boundby.results.report import DeviceReport, Finding
 from boundby.rules import remedies
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.kernel_names import ATTENTIONS, MATMULS, KernelKind, kernel_label
@@ -291,6 +291,12 @@ def _one_side(subject: Subject) -> Told | None:
     return found._replace(saving_ns=saving, title="", command=told.command, causes=_ONE_SIDE)
 
 
+def _own_ns(item: Finding) -> int:
+    """The time that a finding speaks of: its saving may be less, where only a part of that can be hidden."""
+    idle_ns = item.evidence.get("idle_ns")
+    return max(item.saving_ns[1] if item.saving_ns else 0, idle_ns if isinstance(idle_ns, int) else 0)
+
+
 def _find_host_code(subject: Subject) -> Told | None:
     """What other findings do not name of the host's own code."""
     found = subject.found("cpu.find-host-code")
@@ -299,7 +305,7 @@ def _find_host_code(subject: Subject) -> Told | None:
     told = subject.replayed("cpu_free", "the GPU idles while the host runs its own code")
     if told.saving_ns is None or not told.saving_ns[1]:
         return None
-    of_others = [item.saving_ns[1] for item in subject.findings if item.rule in _OWN_TIME and item.saving_ns]
+    of_others = [_own_ns(item) for item in subject.findings if item.rule in _OWN_TIME and item.saving_ns]
     rest_ns = max(told.saving_ns[1] - sum(of_others), 0)
     if rest_ns < subject.context.least_ns:
         return None

@@ -22,6 +22,7 @@ from boundby.model.arrays import (
     first_rows,
     is_any,
     is_even,
+    is_in,
     median,
     narrow,
     pick,
@@ -36,7 +37,7 @@ from boundby.model.scale import HABIT, HALF, MANY, NEGLIGIBLE
 from boundby.model.units import percent, plural
 from boundby.trace.facts import TraceWarning
 from boundby.trace.tables import NO_CORRELATION, CallTable, OpKind, Trace
-from boundby.trace.vocabulary.cuda import CallClass
+from boundby.trace.vocabulary.cuda import CallClass, is_profiler_call
 
 # Device clocks that run apart from the host's: detect it, estimate the shift.
 #
@@ -242,7 +243,8 @@ def _first_loads(
     loads = np.zeros(len(start), bool)
     is_launched = pick(kind, of_operation, -1) == CallClass.LAUNCH
     is_launched &= operations.kind == OpKind.KERNEL
-    kernels, others = as_rows(is_launched), np.flatnonzero(kind == CallClass.OTHER)
+    controls = [one for one in unique(name).tolist() if is_profiler_call(trace.names[one])]
+    kernels, others = as_rows(is_launched), np.flatnonzero((kind == CallClass.OTHER) & ~is_in(name, controls))
     for names, processes, call in (
         (operations.name[kernels], operations.process[kernels], of_operation[kernels]),
         (name[others], process[others], others),

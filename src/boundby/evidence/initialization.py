@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 
@@ -17,7 +18,7 @@ from boundby.model.arrays import in_order, is_any, is_in, marked, median, unique
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
 from boundby.model.intervals import EMPTY, IntervalSet, contains, union
-from boundby.model.scale import MANY, SMALL
+from boundby.model.scale import HARDLY, MANY, SMALL
 from boundby.model.units import count, size
 from boundby.trace.stacks import StackSource, file_name
 from boundby.trace.tables import OpKind
@@ -142,15 +143,33 @@ def rest_region(context: RuleContext) -> int | None:
     return int(rows[np.lexsort((rows, tree.depth[rows], -time[rows]))][0])
 
 
-def rest_window(context: RuleContext) -> str | None:
-    """The value of ``--window`` that shows it."""
-    tree, best = context.tree, rest_region(context)
+def rest_window(context: RuleContext) -> str:
+    """The option that shows it: by its name if it holds what is launched after the warm-up, else by the instant; empty
+    where nothing comes after the warm-up."""
+    tree, ranges, best = context.tree, context.trace.ranges, rest_region(context)
     if best is None:
-        return None
-    around = tree.accumulate(warm_regions(context).astype(np.int64)) > 0
+        return ""
+    warm = warm_regions(context)
+    is_warm, is_rest = warm[tree.of_range], tree.of_range == best
+    bounds = np.array([ranges.end_ns[is_warm].max(), ranges.start_ns[is_rest].min()])
+    over, begun = progress_at(context, bounds).tolist()
+    if begun - over > SMALL * (1 - over):
+        return rest_from(context, int(bounds[0]))
+    around = tree.accumulate(warm.astype(np.int64)) > 0
     same = np.array([name == tree.name[best] for name in tree.name], bool)
     name = "/".join(tree.path(best)) if bool((same & around).any()) else tree.name[best]
-    return f"'nvtx:{name}'"
+    return f"--window 'nvtx:{name}'"
+
+
+def rest_from(context: RuleContext, host_ns: int) -> str:
+    """The option that shows what comes after an instant of the host, on the trace's own clock and so exact that it
+    loses nothing of the window that could be seen; empty where the window hardly goes on after it."""
+    devices = context.timeline.devices
+    if not any(device.high_ns - host_ns > SMALL * (device.high_ns - device.low_ns) for device in devices):
+        return ""
+    shift_ns = min((device.shift.shift_ns for device in devices), key=abs, default=0)
+    places = max(3, math.ceil(-math.log10(max(HARDLY * context.longest_window_ns, 1) / 1e9)))
+    return f"--window {(host_ns - shift_ns) / 1e9:.{places}f}:"
 
 
 _LIBRARIES = {

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
+
+from boundby.evidence.hotspots import PYTHON_CODE, Hotspot
 from boundby.results.report import Finding
+from boundby.rules.builtin import host_phase, host_work
 from boundby.simulate.instructions import MS, US, Alloc, Call, Instruction, Launch, Loop, Range, Sync, Work, program
 from tests.rules.builtin.case_gpu_balance import uneven
 from tests.rules.builtin.harness import Source, findings
@@ -49,3 +55,69 @@ def test_nothing_that_may_save_a_tenth_is_low() -> None:
     assert found.saving_ns is not None
     assert found.saving_ns[1] >= 50 * MS
     assert found.severity == "medium"
+
+
+def _loads(*first: Instruction) -> list[Instruction]:
+    """A start of a tenth of a second, code that loads, then many short kernels."""
+    return [Launch("a", 100 * US), *first, Launch("b", 100 * US, load_ns=30 * MS), Loop(200, [Launch("b", 100 * US)])]
+
+
+def test_what_comes_once_is_left_out_on_the_trace_s_own_clock() -> None:
+    (found,) = of("lazy-initialization", Call(200 * MS, "cuInit"), *_loads(), Sync())
+    end_ns = found.examples[0].start_ns + found.examples[0].duration_ns
+    (after,) = re.findall(r"--window ([0-9.]+):", found.advice[-1])
+    assert end_ns > 200 * MS
+    assert abs(float(after) * 1e9 - end_ns) < 500 * US
+
+
+def test_nothing_is_left_of_a_program_that_ends_with_its_start() -> None:
+    (found,) = of("lazy-initialization", Launch("a", 1 * MS), Work(20 * MS), Launch("b", 100 * US, load_ns=30 * MS))
+    assert found.advice[-1] == "A longer run pays this once"
+
+
+def test_turning_the_profiler_off_loads_no_code() -> None:
+    (found,) = of("lazy-initialization", *_loads(Call(20 * MS, "cudaProfilerStop")), Sync())
+    assert found.title.startswith("1 call that loads code")
+
+
+def _phase(*, work_ns: int) -> list[Instruction]:
+    step = Range("step {i}", [Loop(4, [Launch("gemm", work_ns), Work(10 * US)])])
+    return [Loop(10, [step]), Sync(), Range("report", [Work(100 * MS)]), Loop(10, [step]), Sync()]
+
+
+@pytest.mark.parametrize(
+    ("work_ns", "change"),
+    [(1 * MS, "Overlap host code with the GPU's work"), (100 * US, "Speed up parse")],
+)
+def test_what_runs_beside_the_gpu_hides_no_more_than_the_gpu_works(
+    monkeypatch: pytest.MonkeyPatch, work_ns: int, change: str
+) -> None:
+    monkeypatch.setattr(host_phase, "hot_functions", lambda *_: (Hotspot("parse", "app", 9, 0.9),))
+    (found,) = of("host-phase", *_phase(work_ns=work_ns))
+    assert found.change == change
+    assert found.saving_ns is not None
+    busy_ns = 80 * work_ns
+    if change.startswith("Overlap"):
+        assert found.saving_ns[1] <= 1.01 * busy_ns
+    else:
+        assert found.saving_ns[1] > busy_ns
+        assert "no more than" in found.advice[0]
+
+
+@pytest.mark.parametrize(
+    ("symbols", "first"),
+    [
+        (("parse", "read", "copy"), "No function holds half of the samples: py-spy record --native shows"),
+        ((PYTHON_CODE,), "No Python stack on record names the line: nsys profile"),
+        ((), "Only the range step * names this code: nsys profile"),
+    ],
+)
+def test_samples_on_record_are_not_denied(
+    monkeypatch: pytest.MonkeyPatch, symbols: tuple[str, ...], first: str
+) -> None:
+    spots = tuple(Hotspot(symbol, "app", 9, 1 / len(symbols)) for symbol in symbols)
+    monkeypatch.setattr(host_work, "hot_functions", lambda *_: spots)
+    (found,) = of("host-work", Loop(20, [Range("step {i}", [Work(4 * MS), Launch("gemm", 500 * US), Sync()])]))
+    assert found.advice[0].startswith(first)
+    assert ("in many functions (parse 33 % of the samples, read 33 %, copy 33 %)" in found.title) == (len(symbols) > 1)
+    assert not any("looping" in line for line in found.advice if len(symbols) < 2)

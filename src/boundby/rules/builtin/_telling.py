@@ -14,7 +14,7 @@ from boundby.evidence.context import Rows, RuleContext
 from boundby.evidence.device_work import scaled
 from boundby.evidence.host_idleness import Place, examples, host_pieces, place_at, saving, times
 from boundby.evidence.hotspots import PYTHON_CODE, Hotspot
-from boundby.evidence.initialization import progress_at
+from boundby.evidence.initialization import progress_at, rest_from
 from boundby.model import units
 from boundby.model.arrays import Int64Array, factorize, is_even
 from boundby.model.expressions import expression
@@ -23,6 +23,7 @@ from boundby.model.scale import A_FEW_LINES, HALF, NEARLY_ALL, QUARTER
 from boundby.model.units import count, duration
 from boundby.results.report import CodeLine
 from boundby.rules.rule import Match
+from boundby.structure.found import is_found
 from boundby.trace.vocabulary.range_names import fold_name
 
 # More places than this are counted, not named.
@@ -52,11 +53,14 @@ def match(
     asleep_fraction: float | None = None,
     waiting_ns: int = 0,
     spots: Sequence[Hotspot] = (),
+    is_beside: bool = False,
 ) -> Match:
     """A finding on a place. ``does``: what the host does there; ``waiting_ns``: for so long of it the host could run
     and waits for a core, which another rule speaks of; ``removed_least``: the fraction of what the program
-    would save without it that a change is sure to bring (None: it is a note, and saves nothing)."""
-    own = 1 - waiting_ns / max(place.total_ns, 1)
+    would save without it that a change is sure to bring (None: it is a note, and saves nothing); ``is_beside``: the
+    change is to do it while the GPU works, which hides no more of it than the GPU works."""
+    own_ns = place.total_ns - waiting_ns
+    own = own_ns / max(place.total_ns, 1)
     shared = _of_place(context, place, waiting_ns, asleep_fraction)
     hottest: dict[str, object] = {"hottest_functions": [spot.label for spot in spots]} if spots else {}
     if spots and spots[0].symbol != PYTHON_CODE:
@@ -70,9 +74,14 @@ def match(
         examples=examples(context, place.rows, does),
         severity="note" if removed_least is None else None,
         instances=place.times,
-        cost_ns=None if removed_least is None else place.total_ns - waiting_ns,
+        cost_ns=None if removed_least is None else min(own_ns, gpu_works_ns(context) if is_beside else own_ns),
         where=line_of_spots(context.trace, spots) or _line_after(context, place),
     )
+
+
+def gpu_works_ns(context: RuleContext) -> int:
+    """For how long the GPU that works longest does: beside no more than that can anything be hidden."""
+    return max((device.busy.total for device in context.timeline.devices), default=0)
 
 
 def _of_place(context: RuleContext, place: Place, waiting_ns: int, asleep_fraction: float | None) -> dict[str, object]:
@@ -156,13 +165,22 @@ def files_opened(context: RuleContext, place: Place) -> int:
     return number if number >= MANY_FILES else 0
 
 
-def unseen_advice(context: RuleContext) -> str:
-    """What would tell what the host computes, where nothing on record does."""
+def is_annotated(context: RuleContext, region: int) -> bool:
+    """Whether the program itself names this region."""
+    return region != ROOT and not is_found(context.tree.domain[region])
+
+
+def unseen_advice(context: RuleContext, *, is_python: bool = False, of_range: str = "") -> str:
+    """What would tell what the host computes, where nothing on record does. ``is_python``: samples say that it is
+    Python code, and no more; ``of_range``: a range does, and no more."""
+    nothing = f"Only the range {of_range} names this code" if of_range else "Nothing on record names this code"
+    if is_python:
+        nothing = "No Python stack on record names the line"
     shows = "shows which functions" if context.trace.captured.osrt else "and -t osrt show which functions and files"
     if context.trace.is_told_by_frames:
-        return "Nothing on record names this code: torch.profiler.profile(with_stack=True) shows which lines"
+        return f"{nothing}: torch.profiler.profile(with_stack=True) shows which lines"
     python = " --python-sampling=true" if context.program.is_python else ""
-    return f"Nothing on record names this code: nsys profile --sample=process-tree{python} {shows}"
+    return f"{nothing}: nsys profile --sample=process-tree{python} {shows}"
 
 
 def early_advice(context: RuleContext, place: Place, files: int, *, is_known: bool) -> tuple[str, ...]:
@@ -176,18 +194,23 @@ def early_advice(context: RuleContext, place: Place, files: int, *, is_known: bo
         first = f"It lies before most of the kernels, so most likely {once}"
     else:
         first = f"{unseen_advice(context)}. It lies before most of the kernels: if it is a cost of first calls, {once}"
-    return first, f"The rest without it: boundby analyze {rest_after(context, place)}"
+    rest = rest_after(context, place)
+    return (first, f"The rest without it: boundby analyze {rest}") if rest else (first,)
 
 
 def rest_options(context: RuleContext, end_ns: Int64Array, length_ns: Int64Array) -> str:
     """How what comes once is left out: stretches that end at these instants. Steps can be skipped only where a region
-    is plainly the program's step."""
+    is plainly the program's step. Empty: hardly anything comes after it."""
     if step_region(context.timeline) is not None:
         return "--skip-first 1"
     order = np.argsort(end_ns, kind="stable")
     over = int(np.searchsorted(np.cumsum(length_ns[order]), MOST_IS_OVER * int(length_ns.sum())))
-    after_s = (int(end_ns[order][min(over, len(order) - 1)]) - context.trace.span_ns[0]) / 1e9
-    return f"--window {after_s:.3f}:"
+    return rest_from(context, int(end_ns[order][min(over, len(order) - 1)]))
+
+
+def known(**facts: str) -> dict[str, str]:
+    """Those of these facts that are told."""
+    return {name: fact for name, fact in facts.items() if fact}
 
 
 def rest_after(context: RuleContext, place: Place) -> str:

@@ -7,15 +7,18 @@ from collections.abc import Iterator
 from boundby.evidence.context import RuleContext
 from boundby.evidence.feeders import has_loader, started_processes
 from boundby.evidence.host_idleness import Idleness, Place, host_pieces, hot_functions, is_seen, places, slept_on
+from boundby.evidence.hotspots import PYTHON_CODE
 from boundby.model.causes import Cause
 from boundby.model.scale import HALF
-from boundby.model.units import count, percent
+from boundby.model.units import count, duration, percent
 from boundby.rules.builtin._telling import (
     asleep_share,
     early_advice,
     files_opened,
     fold,
+    gpu_works_ns,
     is_early,
+    known,
     match,
     rest_after,
     share_of_window,
@@ -43,6 +46,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         on = f" in {spots[0].short_symbol}" if spots else f" and opens {count(files)} files" if files else ""
         if slept and sleeping > 0.5:
             on = f" (in {next(iter(slept))})"
+        remedy = _remedy(context, place)
         yield match(
             context,
             place,
@@ -54,7 +58,11 @@ def _check(context: RuleContext) -> Iterator[Match]:
             removed_least=HALF,
             asleep_fraction=sleeping,
             spots=spots,
-        ).advising(_remedy(context, place), rest=rest_after(context, place))
+            is_beside=remedy == "cpu.overlap",
+        ).advising(
+            remedy,
+            **known(rest=rest_after(context, place), function=spots[0].short_symbol if spots else ""),
+        )
 
 
 def _does(context: RuleContext, *, is_asleep: bool, starts: bool) -> str:
@@ -71,8 +79,12 @@ def _remedy(context: RuleContext, place: Place) -> str:
         return "host_blocked.persistent-workers"
     if is_early(context, place) and (files or is_asleep):
         return "cpu.start-once"
-    is_known = bool(hot_functions(context, place.rows)) or is_asleep or bool(files)
-    return "cpu.overlap" if is_known else "cpu.find-host-code"
+    spots = hot_functions(context, place.rows)
+    if not (spots or is_asleep or files):
+        return "cpu.find-host-code"
+    if spots and spots[0].symbol != PYTHON_CODE and gpu_works_ns(context) < HALF * place.total_ns:
+        return "cpu.vectorise"  # the GPU works for too little of it to hide it
+    return "cpu.overlap"
 
 
 def _advice(context: RuleContext, place: Place) -> tuple[str, ...]:
@@ -93,9 +105,20 @@ def _advice(context: RuleContext, place: Place) -> tuple[str, ...]:
         )
     if not (first or is_known or files):
         first = (unseen_advice(context),)
+    elif not first and _remedy(context, place) == "cpu.vectorise":
+        first = (
+            f"Make it cheaper, run it less often, or on the GPU: beside the GPU no more than {duration(most)} of it "
+            "can be hidden, as long as the GPU works"
+            if (most := gpu_works_ns(context))
+            else "Make it cheaper, run it less often, or on the GPU",
+        )
+    elif not first:
+        first = (
+            "Let it run beside the GPU (a thread, a process, what comes next prepared early), less often, or on the "
+            "GPU",
+        )
     return (
         *first,
-        "Let it run beside the GPU (a thread, a process, what comes next prepared early), less often, or on the GPU",
         "If it happens once and the real run is long, leave it out of the picture: --window nvtx:NAME, or START:END",
     )
 

@@ -7,7 +7,6 @@ from enum import Enum, auto
 
 import numpy as np
 
-from boundby.attribution.regions import ROOT
 from boundby.evidence.context import Rows, RuleContext
 from boundby.evidence.host_idleness import (
     Idleness,
@@ -27,7 +26,9 @@ from boundby.rules.builtin._telling import (
     early_advice,
     files_opened,
     fold,
+    is_annotated,
     is_early,
+    known,
     match,
     preempted_ns,
     rest_after,
@@ -36,7 +37,6 @@ from boundby.rules.builtin._telling import (
     while_idle,
 )
 from boundby.rules.rule import Match, Rule
-from boundby.structure.found import is_found
 
 # Operators that take less than this from launch to launch are the framework's own path, not somebody's loop.
 SHORT_NS = NO_LAUNCH_NS
@@ -124,10 +124,13 @@ def _matches(context: RuleContext, rows: Rows, *, in_warm_up: bool) -> Iterator[
             removed_least=None if in_warm_up else HALF,
             waiting_ns=waiting_ns,
             spots=spots,
+            is_beside=work == _Work.SPREAD,
         ).advising(
             _REMEDIES[work],
-            rest=rest_after(context, place),
-            **({"function": spots[0].short_symbol} if hot else {}),
+            **known(
+                rest=(rest_window(context) if in_warm_up else "") or rest_after(context, place),
+                function=spots[0].short_symbol if hot else "",
+            ),
         )
 
 
@@ -135,8 +138,8 @@ def _work(context: RuleContext, place: Place, hot: str, spots: Sequence[Hotspot]
     """``hot``: the function that holds most samples; ``inside``: the operators that hold the time, where none does."""
     if context.program.is_server:
         return _Work.SERVER
-    if inside and place.total_ns <= SHORT_NS * place.times:
-        return _Work.DISPATCH
+    if inside:
+        return _Work.DISPATCH if place.total_ns <= SHORT_NS * place.times else _Work.ENGINE
     if hot:
         plain = _Work.UNSEEN if hot == short_symbol(PYTHON_CODE) else _Work.NAMED
         return _Work.ENGINE if spots[0].is_engine else plain
@@ -146,9 +149,10 @@ def _work(context: RuleContext, place: Place, hot: str, spots: Sequence[Hotspot]
 
 
 def _spread(spots: Sequence[Hotspot]) -> str:
-    """``; most samples: parse (x.py:3) 31 %, read 20 %`` where no function holds half of them."""
-    named = [f"{spot.place} {percent(spot.share)}" for spot in spots if spot.share >= NAMED]
-    return f"; most samples: {', '.join(named[:MOST_NAMED])}" if named else ""
+    """``, in many functions (parse (x.py:3) 31 % of the samples, read 20 %)`` where none holds half of them."""
+    shares = [f"{spot.place} {percent(spot.share)}" for spot in spots if spot.share >= NAMED]
+    shares[:1] = [f"{share} of the samples" for share in shares[:1]]
+    return f", in many functions ({', '.join(shares[:MOST_NAMED])})" if shares else ""
 
 
 def _hottest(context: RuleContext, place: Place) -> str:
@@ -174,11 +178,9 @@ def _operators(context: RuleContext, place: Place) -> str:
 
 
 def _warm_advice(context: RuleContext, place: Place) -> tuple[str, ...]:
-    rest = rest_window(context)
-    return (
-        "It happens once, before what counts, and later steps do not pay for it. Look at the rest: boundby analyze "
-        + (f"--window {rest}" if rest else rest_after(context, place)),
-    )
+    rest = rest_window(context) or rest_after(context, place)
+    once = "It happens once, before what counts, and later steps do not pay for it"
+    return (f"{once}. Look at the rest: boundby analyze {rest}" if rest else once,)
 
 
 def _advice_on(context: RuleContext, place: Place, work: _Work, hot: str) -> tuple[str, ...]:
@@ -186,26 +188,32 @@ def _advice_on(context: RuleContext, place: Place, work: _Work, hot: str) -> tup
         return _warm_advice(context, place)
     if is_early(context, place):
         return early_advice(context, place, files_opened(context, place), is_known=bool(hot))
-    return _OF_FRAMEWORK.get(work) or _advice(context, place, hot)
+    if work in _OF_FRAMEWORK:
+        return _OF_FRAMEWORK[work]
+    if work == _Work.UNSEEN:
+        of_range = context.tree.name[place.region] if is_annotated(context, place.region) else ""
+        return (unseen_advice(context, is_python=bool(hot), of_range=of_range),)
+    return (*((_callers(context),) if work != _Work.NAMED else ()), _advice(context, hot))
 
 
-def _advice(context: RuleContext, place: Place, hot: str) -> tuple[str, ...]:
-    where = "this code" if hot in ("", short_symbol(PYTHON_CODE)) else hot
+def _callers(context: RuleContext) -> str:
+    """What shows who calls the many functions that samples fall into."""
+    profile = context.program.pick("perf record -g", torch="py-spy record --native", python="py-spy record --native")
+    return f"No function holds half of the samples: {profile} shows what calls them"
+
+
+def _advice(context: RuleContext, hot: str) -> str:
+    what = hot or "this code"
     rest = (
         "vectorise the rest instead of looping in Python"
         if context.program.is_python
         else "let several threads share what remains"
     )
-    first = (
-        f"Compute {where} on the GPU, once before the loop, or in another thread while the GPU works; {rest}"
-        if context.timeline.devices
-        else f"Make {where} cheaper: compute once what does not change, move what is "
-        f"done to many elements to the GPU; {rest}"
+    if context.timeline.devices:
+        return f"Compute {what} on the GPU, once before the loop, or in another thread while the GPU works; {rest}"
+    return (
+        f"Make {what} cheaper: compute once what does not change, move what is done to many elements to the GPU; {rest}"
     )
-    if hot:
-        return (first,)
-    is_named = place.region != ROOT and not is_found(context.tree.domain[place.region])
-    return (first, unseen_advice(context)) if is_named else (unseen_advice(context), first)
 
 
 RULE = Rule(

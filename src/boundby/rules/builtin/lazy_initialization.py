@@ -29,7 +29,7 @@ from boundby.model.expressions import expression
 from boundby.model.scale import MOST, NOTABLE
 from boundby.model.units import count, duration, percent
 from boundby.results.report import Example
-from boundby.rules.builtin._telling import rest_options
+from boundby.rules.builtin._telling import known, rest_options
 from boundby.rules.rule import Match, Rule
 from boundby.trace.program import ProgramKind
 from boundby.trace.vocabulary.cuda import CallClass
@@ -121,7 +121,7 @@ def _others(context: RuleContext, part: _Part, match: Match) -> Match:
         severity="low" if is_runtime else None,
         remedy="init.runtime-start" if is_runtime else "init.allocate-once" if part.is_allocation else "init.warm-up",
         where=line_of_calls(context, part.rows, context.call_ns(part.rows)),
-    ).advising(rest=_rest(context, part))
+    ).advising(**known(rest=_rest(context, part)))
 
 
 _RUNTIME = (
@@ -133,7 +133,8 @@ _RUNTIME = (
 def _in_warm_up(context: RuleContext, part: _Part, match: Match) -> Match:
     """What lies in regions that are warm-up by name: the program does already what could be advised."""
     share, names = warm_share(context)
-    rest, again = rest_window(context), _init_share(context, rest_region(context))
+    rest = rest_window(context) or _rest(context, part)
+    again = _init_share(context, rest_region(context))
     shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
     return replace(
         match,
@@ -145,12 +146,13 @@ def _in_warm_up(context: RuleContext, part: _Part, match: Match) -> Match:
             "initialization_in_the_rest_fraction": round(again, 4),
         },
         advice=(
-            "The program warms up already. Look at the rest"
+            "The program warms up already"
+            + (". Look at the rest" if rest else ", and nothing comes after")
             + (", which pays for such calls, too" if again >= PAYS_AGAIN else "")
-            + f": boundby analyze {f'--window {rest}' if rest else _rest(context, part)}",
+            + (f": boundby analyze {rest}" if rest else ""),
         ),
         severity="note",
-    ).advising("init.after-warm-up", rest=f"--window {rest}" if rest else _rest(context, part))
+    ).advising("init.after-warm-up", **known(rest=rest))
 
 
 def _init_share(context: RuleContext, region: int | None) -> float:
@@ -183,7 +185,7 @@ def _by_messages(context: RuleContext, part: _Part, match: Match) -> Match:
         ),
         severity="low",  # the program cannot change it, and a longer run pays it once
         remedy="init.runtime-start",
-        facts={"rest": _rest(context, part)},
+        facts=known(rest=_rest(context, part)),
         instances=len(part.rows),
         cost_ns=cost_ns,  # processes run side by side
     )
@@ -238,7 +240,9 @@ def _evidence(context: RuleContext, part: _Part) -> dict[str, object]:
 
 
 def _advice(context: RuleContext, part: _Part) -> tuple[str, ...]:
-    later = f"A longer run pays this once: measure without it (boundby analyze {_rest(context, part)})"
+    rest, later = _rest(context, part), "A longer run pays this once"
+    if rest:
+        later += f": measure without it (boundby analyze {rest})"
     if len(part.pieces):
         who = " and ".join(part.libraries) or "The library"
         sets = "sets itself" if len(part.libraries) < 2 else "set themselves"

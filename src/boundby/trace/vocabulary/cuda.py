@@ -66,6 +66,7 @@ _ALLOC = expression(
     r"|MemAlloc|MemFree|MemHost|MemCreate|MemRelease|MemMap|MemUnmap|MemAddress|MemSetAccess|MemPool"
     r"|Array3?D?Create|ArrayDestroy|MipmappedArray)"
 )
+_PROFILER = expression(r"^cu(?:da)?Profiler(?:Start|Stop|Initialize)$")
 _INIT = expression(
     r"^cuInit$|^cu(?:da)?(?:CtxCreate|CtxDestroy|DevicePrimaryCtx|DeviceReset|ThreadExit|InitDevice|GreenCtx"
     r"|Module|Library|Link|Kernel(?:Get|Set))|^__cuda|RegisterFatBinary|^nvrtc|^nvJitLink"
@@ -76,6 +77,11 @@ _INIT = expression(
 def plain_name(name: str) -> str:
     """The call's name without nsys' version suffix: ``cudaLaunchKernel_v7000`` -> ``cudaLaunchKernel``."""
     return _SUFFIX.sub("", name)
+
+
+def is_profiler_call(name: str) -> bool:
+    """Whether a call only turns the profiler on or off: what it takes is the profiler's."""
+    return bool(_PROFILER.match(plain_name(name)))
 
 
 def cuda_name(name: str) -> str:
