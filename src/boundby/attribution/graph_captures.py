@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from boundby.attribution.regions import Ownership, build_ownership
+from boundby.attribution.regions import Ownership, Regions, build_ownership
 from boundby.correlation.correlate import Calls, correlate
 from boundby.correlation.logical_threads import find_logical_threads
 from boundby.correlation.starting import stream_captures
@@ -25,6 +25,7 @@ from boundby.trace.tables import Ranges, Trace
 from boundby.trace.vocabulary.cuda import CallWork, plain_name, work_of_call
 
 _Rows = npt.NDArray[np.intp]
+_BYTES = np.dtype(np.int32).itemsize
 _WORKS = (CallWork.KERNEL, CallWork.COPY, CallWork.SET)
 
 
@@ -80,7 +81,7 @@ def captured_graphs(trace: Trace, calls: Calls, ownership: Ownership) -> tuple[C
                 continue
             kernel = own.kernel
             if bool(((kernel < 0) & (own.work == CallWork.KERNEL)).any()):
-                kernel = _of_a_run(trace, own._replace(chains=inside), warm_up)
+                kernel = _of_a_run(ownership.regions, own._replace(chains=inside), warm_up)
             table, leaf = nested(trace.ranges, inside)
             nodes = _nodes(trace, calls, process, own.call, begin, end)
             pid = trace.processes[process].pid
@@ -119,21 +120,32 @@ def _kernels(trace: Trace, calls: Calls) -> Int32Array:
     return kernel
 
 
-def _of_a_run(trace: Trace, own: _Launches, warm_up: _Launches) -> Int32Array:
+def _of_a_run(regions: Regions, own: _Launches, warm_up: _Launches) -> Int32Array:
     """The kernels of launches by those of a stretch of launches that did run, one after the other in ranges of the same
-    names (``own.chains``: since the capture began); untold where there is none, or stretches disagree."""
-    names = trace.ranges.name
-    labels = [tuple(names[chain].tolist()) for chain in own.chains]
-    runs = [tuple(names[chain].tolist()) for chain in warm_up.chains]
+    (folded) names (``own.chains``: since the capture began); untold where there is none, or stretches disagree."""
+    numbers = {name: number for number, name in enumerate(sorted(set(regions.name)))}
+    of_region = np.array([numbers[name] for name in regions.name], np.int32)
+    labels, runs = (
+        [of_region[regions.of_range[chain]].tolist() for chain in launches.chains] for launches in (own, warm_up)
+    )
+    known = np.array([bool(label) for label in labels])
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], known, [False]))))
+    first, stop = max(edges.reshape(-1, 2).tolist(), key=lambda edge: edge[1] - edge[0])
+    wanted = np.array([label[-1] for label in labels[first:stop]], np.int32).tobytes()
+    every = np.array([run[-1] if run else -1 for run in runs], np.int32).tobytes()
     found: set[tuple[int, ...]] = set()
-    for at in range(len(runs) - len(labels) + 1):
-        stretch = slice(at, at + len(labels))
-        same = all(
+    at = every.find(wanted)
+    while at >= 0:
+        begin = at // _BYTES - first
+        stretch = slice(begin, begin + len(labels))
+        same = at % _BYTES == 0 and 0 <= begin <= len(runs) - len(labels)
+        same = same and all(
             len(run) >= len(label) and run[len(run) - len(label) :] == label
             for run, label in zip(runs[stretch], labels, strict=True)
         )
         if same and bool((warm_up.work[stretch] == own.work).all()):
             found.add(tuple(warm_up.kernel[stretch].tolist()))
+        at = every.find(wanted, at + 1)
     return np.array(found.pop(), np.int32) if len(found) == 1 else own.kernel
 
 

@@ -81,7 +81,7 @@ def with_graph_ranges(trace: Trace, calls: Calls, ownership: Ownership) -> Graph
         ranges = ranges.and_more(columns)
     text = (
         f"{np.count_nonzero(later_ns):,} operations inside CUDA graphs are counted in the ranges that were open when "
-        "the graphs were captured. The host spends no time in these while a graph is launched."
+        f"the graphs were captured{_where(trace)}. The host spends no time in these while a graph is launched."
     )
     warnings = (*warnings, TraceWarning(GRAPH_RANGES, text))
     return GraphRanges(replace(trace, ranges=ranges.sorted(trace.names), warnings=warnings), later_ns)
@@ -167,19 +167,25 @@ def _known(
     return known, untold
 
 
+def _where(trace: Trace) -> str:
+    """The other recordings that hold captures."""
+    paths = ", ".join(dict.fromkeys(one.path for one in trace.captured_graphs))
+    return paths and f" (in {paths})"
+
+
 def _of_untold(trace: Trace, untold: list[int]) -> Iterator[TraceWarning]:
     """What was not found in the recordings of captures."""
-    paths = ", ".join(dict.fromkeys(one.path for one in trace.captured_graphs))
+    paths = _where(trace)
     several, missing = sum(count > 1 for count in untold), untold.count(0)
     if several:
         text = (
-            f"Several captures in {paths} launch what {plural(several, 'CUDA graph')} runs, in different ranges: it is "
+            f"Several captures{paths} launch what {plural(several, 'CUDA graph')} runs, in different ranges: it is "
             "counted with the launches of the graph."
         )
         yield TraceWarning("graph-captures-several", text)
     if missing:
         text = (
-            f"No capture in {paths} makes the nodes of {plural(missing, 'CUDA graph')} or launches the same kernels in "
+            f"No capture{paths} makes the nodes of {plural(missing, 'CUDA graph')} or launches the same kernels in "
             "the same order: what runs is counted with the launches of the graph."
         )
         if any(bool((one.kernel[one.work == CallWork.KERNEL] < 0).any()) for one in trace.captured_graphs):
