@@ -51,7 +51,7 @@ def chain_of(parent: npt.NDArray[np.int64], row: int) -> list[int]:
     return found[::-1]
 
 
-class _Launches(NamedTuple):
+class _LaunchesInRanges(NamedTuple):
     """Launches in order of their calls."""
 
     call: _Rows
@@ -59,9 +59,9 @@ class _Launches(NamedTuple):
     kernel: Int32Array
     chains: list[list[int]]  # of ranges around each
 
-    def take(self, chosen: npt.NDArray[np.bool_]) -> _Launches:
+    def take(self, chosen: npt.NDArray[np.bool_]) -> _LaunchesInRanges:
         rows = np.flatnonzero(chosen)
-        return _Launches(
+        return _LaunchesInRanges(
             self.call[rows], self.work[rows], self.kernel[rows], [self.chains[row] for row in rows.tolist()]
         )
 
@@ -89,7 +89,7 @@ def captured_graphs(trace: Trace, calls: Calls, ownership: Ownership) -> tuple[C
     return tuple(found)
 
 
-def _launches(trace: Trace, calls: Calls, ownership: Ownership, process: int) -> _Launches:
+def _launches(trace: Trace, calls: Calls, ownership: Ownership, process: int) -> _LaunchesInRanges:
     """All launches of kernels, copies and sets of one process."""
     work_of_name = np.zeros(len(trace.names) + 1, np.int8)
     for number in calls.names.tolist():
@@ -104,7 +104,9 @@ def _launches(trace: Trace, calls: Calls, ownership: Ownership, process: int) ->
     parent, chains = ownership.regions.range_parent, dict[int, list[int]]()
     for row in unique(innermost[call]).tolist():
         chains[row] = chain_of(parent, row)
-    return _Launches(call, work[call], _kernels(trace, calls)[call], [chains[row] for row in innermost[call].tolist()])
+    return _LaunchesInRanges(
+        call, work[call], _kernels(trace, calls)[call], [chains[row] for row in innermost[call].tolist()]
+    )
 
 
 def _kernels(trace: Trace, calls: Calls) -> Int32Array:
@@ -120,7 +122,7 @@ def _kernels(trace: Trace, calls: Calls) -> Int32Array:
     return kernel
 
 
-def _of_a_run(regions: Regions, own: _Launches, warm_up: _Launches) -> Int32Array:
+def _of_a_run(regions: Regions, own: _LaunchesInRanges, warm_up: _LaunchesInRanges) -> Int32Array:
     """The kernels of launches by those of a stretch of launches that did run, one after the other in ranges of the same
     (folded) names (``own.chains``: since the capture began); untold where there is none, or stretches disagree."""
     numbers = {name: number for number, name in enumerate(sorted(set(regions.name)))}
@@ -227,7 +229,7 @@ class _Numbers:
         return (*self._first, *self._more)
 
 
-class Replay(NamedTuple):
+class ReplayedGraph(NamedTuple):
     """What a launch of a graph runs: its nodes in an order in which they may have been captured."""
 
     pid: int
@@ -236,39 +238,45 @@ class Replay(NamedTuple):
     kernel: Int32Array
 
 
-class Match(NamedTuple):
+class GraphOwners(NamedTuple):
     """The ranges of a replay, and the place of each of its nodes (in its order); -1: in none."""
 
     ranges: GraphRangeTable
     leaf: Int64Array
 
 
-def matching(captures: Iterable[CapturedGraph], replay: Replay) -> list[Match]:
-    """What the captures say that this replay may be of: one, or those that differ."""
-    captures = list(captures)
-    for numbers in replay.numbers:
-        found = []
-        for one in captures:
-            if one.pid == replay.pid and one.nodes.keys() >= set(numbers):
-                launch = [one.nodes[number] for number in numbers]
-                if bool((one.work[launch] == replay.work).all()):
-                    found.append(Match(one.ranges, one.leaf[launch]))
-        if found:
-            return _distinct(found)
-    is_kernel = replay.work == CallWork.KERNEL
-    return _distinct(
-        [
-            Match(one.ranges, one.leaf)
-            for one in captures
-            if np.array_equal(one.work, replay.work)
-            and bool((one.kernel == replay.kernel)[is_kernel].all() and (one.kernel[is_kernel] >= 0).all())
-        ]
-    )
+class CaptureIndex:
+    """Captures by what tells them: the numbers of their nodes, and what they launch in which order."""
+
+    def __init__(self, captures: Iterable[CapturedGraph]) -> None:
+        self._of_node: dict[tuple[int, int], dict[int, CapturedGraph]] = {}
+        self._of_order: dict[tuple[bytes, bytes], list[GraphOwners]] = {}
+        for place, one in enumerate(captures):
+            for number in one.nodes:
+                self._of_node.setdefault((one.pid, number), {})[place] = one
+            is_kernel = one.work == CallWork.KERNEL
+            if bool((one.kernel[is_kernel] >= 0).all()):
+                key = one.work.tobytes(), one.kernel[is_kernel].tobytes()
+                self._of_order.setdefault(key, []).append(GraphOwners(one.ranges, one.leaf))
+
+    def owners(self, replay: ReplayedGraph) -> list[GraphOwners]:
+        """What the captures say that this replay may be of: one, or those that differ."""
+        for numbers in replay.numbers:
+            found = []
+            for one in self._of_node.get((replay.pid, numbers[0]), {}).values():
+                if one.nodes.keys() >= set(numbers):
+                    launch = [one.nodes[number] for number in numbers]
+                    if bool((one.work[launch] == replay.work).all()):
+                        found.append(GraphOwners(one.ranges, one.leaf[launch]))
+            if found:
+                return _distinct(found)
+        key = replay.work.tobytes(), replay.kernel[replay.work == CallWork.KERNEL].tobytes()
+        return _distinct(self._of_order.get(key, []))
 
 
-def _distinct(found: list[Match]) -> list[Match]:
+def _distinct(found: list[GraphOwners]) -> list[GraphOwners]:
     """One of each kind. Of those that differ in the sizes of operators' inputs alone, one without these."""
-    kinds: dict[tuple[object, ...], Match] = {}
+    kinds: dict[tuple[object, ...], GraphOwners] = {}
     for one in found:
         table = one.ranges
         key = tuple(tuple(column.tolist()) for column in (table.name, table.domain, table.last, one.leaf))

@@ -15,7 +15,14 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from boundby.attribution.graph_captures import Match, Replay, captured_graphs, chain_of, matching, nested
+from boundby.attribution.graph_captures import (
+    CaptureIndex,
+    GraphOwners,
+    ReplayedGraph,
+    captured_graphs,
+    chain_of,
+    nested,
+)
 from boundby.attribution.graph_launches import graphs_of
 from boundby.attribution.regions import Ownership
 from boundby.correlation.correlate import Calls
@@ -115,7 +122,7 @@ class _Replays:
         """Whether this graph is on record as one operation."""
         return bool((trace.operations.kind[self._row[nodes]] == OpKind.GRAPH).all())
 
-    def orders(self, trace: Trace, graph: int) -> Iterator[tuple[_Rows, Replay]]:
+    def orders(self, trace: Trace, graph: int) -> Iterator[tuple[_Rows, ReplayedGraph]]:
         """The nodes of a graph in the orders in which they may have been captured: as they run, and as they count."""
         nodes, table = np.flatnonzero(self.of_node == graph), trace.operations
         is_numbered = int(nodes[-1]) < len(self._told)
@@ -125,7 +132,7 @@ class _Replays:
             numbers = (self._told.node[order], self._told.original[order]) if is_numbered else ()
             work = _WORK[table.kind[rows]]
             pid = trace.processes[int(table.process[rows[0]])].pid
-            yield order, Replay(pid, tuple(one.tolist() for one in numbers), work, table.name[rows])
+            yield order, ReplayedGraph(pid, tuple(one.tolist() for one in numbers), work, table.name[rows])
 
     def _began_ns(self, trace: Trace, graph: int, nodes: _Rows) -> Int64Array:
         """When each node begins in the launch that runs most of them."""
@@ -139,7 +146,7 @@ class _Replays:
 
 def _known(
     trace: Trace, calls: Calls, ownership: Ownership, replays: _Replays, captures: Sequence[CapturedGraph]
-) -> tuple[dict[int, tuple[_Rows, Match]], list[int]]:
+) -> tuple[dict[int, tuple[_Rows, GraphOwners]], list[int]]:
     """By graph its nodes, and their ranges; and of each graph for which other recordings were asked in vain, how many
     different captures it may be of (0: none)."""
     told = trace.graph_nodes
@@ -148,8 +155,9 @@ def _known(
         mine = told.thread == number
         innermost[mine] = ownership.ranges_at(number, told.captured_ns[mine])
     began = stream_captures(trace, calls)
-    known: dict[int, tuple[_Rows, Match]] = {}
+    known: dict[int, tuple[_Rows, GraphOwners]] = {}
     untold: list[int] = []
+    anywhere, elsewhere = CaptureIndex(captures), CaptureIndex(trace.captured_graphs)
     for graph in unique(replays.of_node[replays.of_node >= 0]).tolist():
         nodes = np.flatnonzero(replays.of_node == graph)
         if int(nodes[-1]) < len(told) and (own := _ranges_of(trace, ownership, nodes, innermost, began)) is not None:
@@ -158,8 +166,8 @@ def _known(
         if replays.is_whole(trace, nodes):
             continue
         is_told = int(nodes[-1]) < len(told) and bool((told.thread[nodes] >= 0).any())  # and its capture has no ranges
-        asked = trace.captured_graphs if is_told else captures
-        tries = [(order, matching(asked, replay)) for order, replay in replays.orders(trace, graph)]
+        asked = elsewhere if is_told else anywhere
+        tries = [(order, asked.owners(replay)) for order, replay in replays.orders(trace, graph)]
         if found := next(((order, same[0]) for order, same in tries if len(same) == 1), None):
             known[graph] = found
         elif trace.captured_graphs:
@@ -202,7 +210,7 @@ def _ranges_of(
     nodes: _Rows,
     innermost: Int64Array,
     captures: dict[int, IntervalSet],
-) -> Match | None:
+) -> GraphOwners | None:
     """The ranges that were opened while this graph was captured. Where the begin of the capture is not on record, those
     that hold each of its nodes count as opened before: they say where it was captured, and nothing of what it does."""
     parent, ranges = ownership.regions.range_parent, trace.ranges
@@ -214,7 +222,7 @@ def _ranges_of(
     else:
         kept = {number: [row for row in chain if ranges.start_ns[row] >= began] for number, chain in chains.items()}
     table, leaf = nested(ranges, [kept[number] for number in innermost[nodes].tolist()])
-    return Match(table, leaf) if len(table) else None
+    return GraphOwners(table, leaf) if len(table) else None
 
 
 def _common(chains: Sequence[Sequence[int]]) -> int:
