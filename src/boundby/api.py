@@ -464,7 +464,7 @@ def serving(
     from boundby.claims.serving_steps import serving_report
 
     analysis = examine(path, options, progress=progress, **changes)
-    return serving_report(str(path), analysis.timeline, analysis.report.regions)
+    return serving_report(str(path), analysis.timeline, analysis.report.regions, analysis.no_gpu_work)
 
 
 def what_if(

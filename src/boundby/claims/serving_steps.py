@@ -13,7 +13,7 @@ from boundby.model.causes import BUSY_CAUSES
 from boundby.model.errors import SelectionError
 from boundby.model.scale import HALF, LIST, SMALL
 from boundby.model.units import duration
-from boundby.results.report import RegionReport
+from boundby.results.report import NoGpuWork, RegionReport
 from boundby.results.serving_report import STEP_KINDS, ServingReport, ServingSteps, StepBudget, StepPhase
 from boundby.stats.serving_times import MeasuredSteps, measure_steps
 from boundby.trace.vocabulary.range_names import is_found_step, without_layer
@@ -26,13 +26,16 @@ _LONG_GAP = 10
 _LEAST_TOKENS = 2
 
 
-def serving_report(path: str, timeline: Timeline, regions: Sequence[RegionReport]) -> ServingReport:
+def serving_report(
+    path: str, timeline: Timeline, regions: Sequence[RegionReport], no_gpu_work: NoGpuWork | None
+) -> ServingReport:
     """The report of a trace that holds steps of a server. Raises SelectionError where it holds none."""
     if not timeline.devices:
+        why = "" if no_gpu_work is None or no_gpu_work.is_host_only else f" ({no_gpu_work})"
         raise SelectionError(
-            "No GPU work is on record: what a server's steps take cannot be told.",
-            "Engines work in processes of their own: nsys sees them with --trace-fork-before-exec=true"
-            " (docs/serving.md).",
+            f"No GPU work is on record{why}: what a server's steps take cannot be told.",
+            "boundby analyze says more. Engines work in processes of their own: nsys sees them with"
+            " --trace-fork-before-exec=true (docs/serving.md).",
         )
     steps = measure_steps(timeline)
     if steps is None or not any(steps.kinds):

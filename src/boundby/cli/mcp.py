@@ -198,7 +198,7 @@ def serving(report: str) -> str:
     from boundby.render import brief
 
     analysis = _examined(report)
-    found = serving_report(report, analysis.timeline, analysis.report.regions)
+    found = serving_report(report, analysis.timeline, analysis.report.regions, analysis.no_gpu_work)
     return _noticed(json.loads(brief.of_serving(found)))
 
 
