@@ -249,6 +249,17 @@ def test_the_grid_of_paged_attention_tells_how_many_requests_decode(tmp_path: Pa
     assert not any("is not known" in note for note in found.notes)
 
 
+def test_steps_whose_attention_does_both_are_of_unknown_kind(tmp_path: Path) -> None:
+    """As with vLLM's piecewise graphs and FlashAttention 3."""
+    layer = [GraphLaunch([Node("gemm_qkv", 40_000)]), Launch("flash::FlashAttnFwdSm90", 30_000)]
+    run = simulate(realise(program(Loop(12, [*layer * 6, *item(), Work(200_000)])), Machine(), 0))
+    found = boundby.serving(write_export(run, tmp_path / "piecewise.sqlite", capture=Capture(graph_nodes=True)))
+    (one,) = found.steps
+    assert (one.kind, one.path, one.count, one.requests) == ("unknown", ("server step",), 12, None)
+    assert any("is not known: their kernels of attention do both" in note for note in found.notes)
+    assert found.token_ns is None
+
+
 def test_a_graph_runs_for_the_size_that_it_was_captured_for(tmp_path: Path) -> None:
     found = boundby.serving(_decoding(tmp_path / "graph.sqlite", [16] * 6, in_graph=True))
     assert {one.requests for one in found.steps} == {None}

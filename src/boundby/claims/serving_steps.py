@@ -38,13 +38,14 @@ def serving_report(
             " --trace-fork-before-exec=true (docs/serving.md).",
         )
     steps = measure_steps(timeline)
-    if steps is None or not any(steps.kinds):
+    groups = [] if steps is None else _groups(timeline, steps)
+    is_found = any(path and is_found_step(path[-1]) for (_, path), _ in groups)
+    if steps is None or not (any(steps.kinds) or is_found):
         raise SelectionError(
             "No steps of a server were found: no range is named as vLLM, SGLang and TensorRT-LLM name theirs, and no"
             " kernel of attention serves prompts or decoding alone.",
             "docs/serving.md says how to record them; boundby analyze takes any program.",
         )
-    groups = _groups(timeline, steps)
     by_path = {region.path: region for region in regions}
     generating = _generating(steps)
     begun = steps.begin_ns[[count != 0 for count in generating]]
@@ -62,7 +63,7 @@ def serving_report(
         generated_per_s=sum(generated) * 1e9 / whole if whole and any(generated) and is_known else None,
         workers=steps.workers,
         overlaps=steps.overlaps,
-        notes=tuple(_notes(steps, whole, any(path and is_found_step(path[-1]) for (_, path), _ in groups))),
+        notes=tuple(_notes(steps, whole, is_found)),
     )
 
 
@@ -188,6 +189,11 @@ def _notes(steps: MeasuredSteps, whole_ns: int, is_found: bool) -> Iterator[str]
         yield (
             "The program names no steps: they are told by what is launched between two waits, and their kind by kernels"
             " of attention. A step that is one CUDA graph without any in sight is taken to decode."
+        )
+    if None in steps.kinds:
+        yield (
+            "Whether some steps serve prompts or decode is not known: their kernels of attention do both. Names of"
+            " steps tell it (docs/serving.md)."
         )
     if any(one.requests is None for one in steps.sizes):
         yield (
