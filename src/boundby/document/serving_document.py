@@ -46,6 +46,8 @@ def _sentence(one: ServingSteps) -> str:
     size = f" ({_size(one)})" if one.requests is not None else ""
     if one.bound == "unknown":
         return f"{what}{size} take {duration(one.median_ns)}; the trace does not tell what bounds them."
+    if one.bound == "mixed":
+        return f"{what}{size} take {duration(one.median_ns)} and have no single bound."
     return f"{what}{size} take {duration(one.median_ns)} and are {BOUND_LABEL.get(one.bound, one.bound)}."
 
 
@@ -70,20 +72,19 @@ def _facts(report: ServingReport) -> Iterator[str]:
 def advice(report: ServingReport) -> Iterator[str]:
     """What would make steps shorter, by kind, with what it would gain."""
     for one in _largest(report):
-        period, name = one.period_ns, one.kind if one.kind != "unknown" else "such"
+        period, step = one.period_ns, "step" if one.kind == "unknown" else f"{one.kind} step"
         gain = 1 - one.hidden_ns / period if period else 0.0
         if gain >= SMALL:
             less = f"{duration(one.hidden_ns)} instead of {duration(period)} ({percent(gain)} less)."
             yield (
-                f"If the host's time were hidden, a {name} step would take {less}"
+                f"If the host's time were hidden, a {step} would take {less}"
                 " How long the gap to the next step is, is not on record."
                 if one.host_gap_ns is None
                 else "The host prepares a step while the device works on the one before, and the device still waits for"
-                f" it: make the host's part of a {name} step shorter. If it were hidden wholly, a step and the gap"
+                f" it: make the host's part of a {step} shorter. If it were hidden wholly, a step and the gap"
                 f" after it would take {less}"
                 if report.overlaps
-                else f"Hide the host's time ({HIDE[report.engine]}): a {name} step and the gap after it would"
-                f" take {less}"
+                else f"Hide the host's time ({HIDE[report.engine]}): a {step} and the gap after it would take {less}"
             )
         idle = one.budget.head_ns + one.budget.inside_ns
         if one.kind == "decode" and one.graph_fraction < HALF and period and idle / period >= SMALL:
