@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from boundby.correlation.correlate import Calls
 from boundby.correlation.logical_threads import LogicalThreads
-from boundby.model.arrays import Int64Array, in_order, is_any, is_even, marked, median, pick, places, unique
+from boundby.model.arrays import Int64Array, in_order, is_any, is_even, is_in, marked, median, pick, places, unique
 from boundby.model.intervals import IntervalSet, contains, union
 from boundby.model.scale import A_FEW_LINES, HABIT, NOTABLE, SMALL
 from boundby.structure.loop_detection import LEAST_LAUNCHES, DetectedLoop, find_loop
@@ -25,7 +25,7 @@ from boundby.structure.server_steps import ServerStep, may_serve, server_steps
 from boundby.structure.steps import find_changes
 from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass
-from boundby.trace.vocabulary.range_names import fold_names, is_step
+from boundby.trace.vocabulary.range_names import fold_name, is_step
 
 FOUND_DOMAIN = "boundby (found)"
 
@@ -109,8 +109,9 @@ def _is_annotated(
 
 def _names_steps(trace: Trace, of_process: npt.NDArray[np.bool_]) -> bool:
     """Whether a range of the process is named as a step of its program."""
-    numbers = unique(trace.ranges.name[pick(of_process, trace.ranges.thread, False)]).tolist()
-    return any(map(is_step, fold_names([trace.names[number] for number in numbers])))
+    used, shapes = trace.range_names
+    steps = used[np.array(shapes.told(lambda name: is_step(fold_name(name))), bool)]
+    return bool(pick(of_process, trace.ranges.thread[is_in(trace.ranges.name, steps.tolist())], False).any())
 
 
 def _launches(
