@@ -70,6 +70,13 @@ def test_tokens_are_estimated() -> None:
 SAMPLE = Path(__file__).parents[2] / "sample_reports" / "simulated_sync.sqlite"
 
 
+def test_a_brief_says_nothing_twice() -> None:
+    """What a first response says its finding names by the response's id."""
+    told = json.loads(brief.render(api.analyze(SAMPLE)))
+    assert told["findings"][0]["what"] == f"as {told['first'][0]['id']}"
+    assert told["first"][0]["because"]
+
+
 def test_ids_are_the_same_in_every_run() -> None:
     one, other = (api.analyze(SAMPLE) for _ in range(2))
     assert [item.id for item in one.findings] == [item.id for item in other.findings]
@@ -138,9 +145,9 @@ def test_tools_of_mcp() -> None:
     assert json.loads(call("finding", id="nothing"))["found"] == []
     from mcp.server.mcpserver.exceptions import ToolError
 
-    for name, arguments, words in (
-        ("what_if", {"scenario": "nosync"}, "Did you mean no_sync"),
-        ("analyze", {"report": "absent.sqlite"}, "absent.sqlite does not exist"),
+    for name, arguments, words in (  # what is wrong comes first
+        ("what_if", {"scenario": "nosync"}, "(?:^|: )'nosync' is not a scenario. Did you mean no_sync"),
+        ("analyze", {"report": "absent.sqlite"}, "(?:^|: )absent.sqlite does not exist"),
     ):
         with pytest.raises(ToolError, match=words):
             call(name, **arguments)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from boundby.claims.limits import limit
@@ -31,7 +31,7 @@ from boundby.results.serving_report import ServingReport, ServingSteps
 from boundby.trace.facts import ProgramEnd
 
 MOST_CHARACTERS = 4_000
-MOST_TOKENS = 1_350  # by `tokens`, up to 5 % too low on briefs of real traces: fewer than 1,500 in truth
+MOST_TOKENS = 1_350  # by `tokens`, up to 7 % too low on briefs of real traces: fewer than 1,500 in truth
 LONGEST_PATH = 200  # characters
 MOST_TEXT = 160  # characters of one sentence
 LEAST_SHARE = HARDLY
@@ -59,7 +59,7 @@ def render(report: Report) -> str:
 
 
 def tokens(text: str) -> float:
-    """About how many tokens a text is: within 5 % of the larger count of o200k_base and cl100k_base on real briefs."""
+    """About how many tokens a text is: within 7 % of the larger count of o200k_base and cl100k_base on real briefs."""
     return sum(_tokens(piece[0]) for piece in _PIECE.finditer(text))
 
 
@@ -88,7 +88,7 @@ def brief(report: Report, most: Mapping[str, int] = _STEPS[0]) -> Json:
         "gpu": sorted({clean(device.name) for device in report.devices}),
         "verdicts": [_part(part, report, most) for part in parts[: most["devices"]]],
         "first": [_response(one, name, most) for one in responses[: most["first"]]],
-        "findings": [_finding(item, most) for item in worth[: most["findings"]]],
+        "findings": [_finding(item, responses[: most["first"]], most) for item in worth[: most["findings"]]],
         "regions": [_region(row.region, most) for row in rows[: most["regions"]]],
         "top_kernels": [_top(one) for one in kernels[: most["kernels"]]],
         "top_calls": [_top(one) for one in calls[: most["calls"]]],
@@ -162,7 +162,7 @@ def _part(part: DeviceReport | ThreadReport, report: Report, most: Mapping[str, 
         "id": f"GPU {part.id}" if isinstance(part, DeviceReport) else f"thread {part.tid}",
         "bound": verdict.bound,
         "confidence": verdict.confidence,
-        "why": _text(verdict.why_not or verdict.because, most),
+        "why": _text(_why(verdict.why_not or verdict.because, report), most),
         "window_ms": _ms(whole),
         "time_ms": {key: _ms(ns) for key, ns in part.time.items() if ns > LEAST_SHARE * whole},
     }
@@ -177,6 +177,10 @@ def _part(part: DeviceReport | ThreadReport, report: Report, most: Mapping[str, 
     if isinstance(part, DeviceReport) and part.exposed_by_waits_ns:
         told["exposed_by_waits_ms"] = _ms(part.exposed_by_waits_ns)
     return told
+
+
+def _why(why: str, report: Report) -> str:
+    return "as no_gpu_work" if why == str(report.trace.no_gpu_work) else why
 
 
 def _of_device(device: DeviceReport, most: Mapping[str, int]) -> Json:
@@ -209,10 +213,12 @@ def _response(one: FirstResponse, name: str, most: Mapping[str, int]) -> Json:
     return told
 
 
-def _finding(item: Finding, most: Mapping[str, int]) -> Json:
+def _finding(item: Finding, first: Sequence[FirstResponse], most: Mapping[str, int]) -> Json:
+    """A finding; what a response of ``first`` says already is not said again."""
     identity = shorten(clean(item.id or item.rule), LONGEST_PATH)
     told: Json = {"id": identity, "severity": item.severity, "saves_ms": _range(item.saving_ns)}
-    return {**told, "what": _text(item.title, most), "do": _text(item.advice[0] if item.advice else "", most)}
+    what = next((f"as {one.id}" for one in first if one.because.startswith(item.title)), item.title)
+    return {**told, "what": _text(what, most), "do": _text(item.advice[0] if item.advice else "", most)}
 
 
 def _region(region: RegionReport, most: Mapping[str, int]) -> Json:
