@@ -64,6 +64,19 @@ RETIRED = (
     r"what goes to and fro each time",
     r"for the part that was done",
     r"off the path to the GPU",
+    r"before what counts",
+    r"out of the picture",
+    r"nothing on record names",
+    r"of another kind than the verdict",
+    r"lies before most of the kernels",
+    r"holds nothing up",
+    r"beside what has a finding",
+    r"who needs what when",
+    r"at work (?:for as long|\d+ %[\w ]*) beside it",
+    r"less than 1 % of the window is left of it",
+    r"from the launch before",
+    r"the number is for a",
+    r"did not come to its end",
 )
 
 

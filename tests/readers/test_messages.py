@@ -33,7 +33,7 @@ def test_a_wait_inside_mpi_is_a_wait_for_another_rank(schema: str, polls: bool, 
 
     assert first.time["host_blocked"] == pytest.approx(ROUNDS * (LATE_NS + 10 * US), rel=0.01)
     assert first.blocked_on == {"MPI": first.time["host_blocked"]}
-    assert first.time["init"] == second.time["init"] == 0  # MPI_Init lies before what counts
+    assert first.time["init"] == second.time["init"] == 0  # MPI_Init lies before the window
     assert [thread.verdict.bound for thread in (first, second)] == ["host_blocked", "host_blocked"]
     assert not report.trace.captured.nvtx or schema == "2022"
 

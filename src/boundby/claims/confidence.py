@@ -258,7 +258,7 @@ def _doubts_of_sleep(case: BoundCase, named: Collection[str], *, is_saturated: b
     if case.host.preempted_ns and is_host:
         # A sleep whose OS call is missing looks so.
         part = percent(case.host.preempted_ns / case.window_ns)
-        sentence = f"{part} of the time the host's thread was runnable and waited for a core (preempted)"
+        sentence = f"{part} of the time the host's thread was ready to run and waited for a core (preempted)"
         off_core_ns = max(case.host.preempted_ns, case.host.off_core_ns)
         yield _open("preempted", _ON_CPU_OR_NOT, off_core_ns, off_core_ns, sentence)
     if Cause.HOST_BLOCKED.key in named and case.host.unwoken_ns:
@@ -339,5 +339,5 @@ def _doubts_of_host(case: BoundCase) -> Iterator[Uncertainty]:
             yield uncertainty("unrecorded", steps=steps, sentence=f"{percent(unexplained)} of the time is not recorded")
         if case.host.preempted_ns >= MUCH_PREEMPTED * case.window_ns:
             part = percent(case.host.preempted_ns / case.window_ns)
-            sentence = f"for {part} of it the thread was runnable and waited for a core (preempted)"
+            sentence = f"for {part} of the time the thread was ready to run and waited for a core (preempted)"
             yield uncertainty("preempted", steps=1, sentence=sentence)

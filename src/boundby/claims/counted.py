@@ -53,7 +53,7 @@ def _lower_precision(subject: Subject) -> Told | None:
     matrix = subject.kind_share(*MATMULS, *ATTENTIONS)
     if matrix < MATRIX_SHARE or subject.kind_share(*_HALF) > matrix / 2:
         return None
-    return Told("no number: the kernels' names do not tell their precision")
+    return Told("no number: the kernels' names do not show their precision")
 
 
 def _better_kernels(subject: Subject) -> Told | None:
@@ -186,7 +186,7 @@ def _engine(subject: Subject) -> Told | None:
     if not savings:
         return _quantize(subject)
     saving = max(low for low, _ in savings), min(sum(high for _, high in savings), subject.window_ns)
-    return Told("it fuses what can be fused and chooses a kernel for each layer, in the precision allowed", saving)
+    return Told("an engine fuses operations and chooses a kernel for each layer, in the precision allowed", saving)
 
 
 def _quantize(subject: Subject) -> Told | None:
@@ -203,7 +203,7 @@ def _larger_batch(subject: Subject) -> Told | None:
         return found
     whole = subject.context.saving(("cuda_api",))
     saving = None if whole is None else (round(whole[0] * BATCH_LEAST), round(whole[1] * BATCH_MOST))
-    because = f"the median kernel takes {duration(median)}; twice the work in each launch needs half as many of them"
+    because = f"the median kernel takes {duration(median)}; with twice the work in each launch half as many are needed"
     return Told(because if saving else f"no number: {because}", saving)
 
 
@@ -235,7 +235,7 @@ def _more_between_waits(subject: Subject) -> Told | None:
     if not whole or items(subject.context) is not None:
         return None
     return Told(
-        "twice the work between two waits needs half as many of them for the same items",
+        "with twice the work between two waits the same items need half as many waits",
         (round(whole[0] * BATCH_LEAST), round(whole[1] * BATCH_MOST)),
     )
 
@@ -309,7 +309,7 @@ def _find_host_code(subject: Subject) -> Told | None:
     rest_ns = max(told.saving_ns[1] - sum(of_others), 0)
     if rest_ns < subject.context.least_ns:
         return None
-    beside = f", {duration(rest_ns)} of it beside what has a finding of its own" if of_others else ""
+    beside = f", {duration(rest_ns)} of it in no finding of its own" if of_others else ""
     return told._replace(saving_ns=(0, rest_ns), because=f"{told.because}{beside}", command="")
 
 
@@ -383,7 +383,7 @@ def _decode(subject: Subject) -> Told | None:
     part = subject.part
     if not isinstance(part, DeviceReport) or not subject.tells(*INPUT) or part.gpu_utilization >= LOW_UTILIZATION:
         return None
-    return Told(f"no number: the GPU is busy {percent(part.gpu_utilization)}, so that it has time for decoding")
+    return Told(f"no number: the GPU is busy {percent(part.gpu_utilization)} of the time, so it has time to decode")
 
 
 def _communication(key: str, *, is_of_exchanges: bool) -> Callable[[Subject], Told | None]:
@@ -411,8 +411,8 @@ def _after_warm_up(subject: Subject) -> Told | None:
         share = item.evidence.get("warm_up_of_window_fraction")
         if isinstance(share, float):
             because = (
-                f"regions named as set-up or warm-up take {percent(share)} of the window, and a longer run does not "
-                "take longer for them"
+                f"regions named as set-up or warm-up take {percent(share)} of the window; a longer run spends no more "
+                "time in them"
             )
             return subject.of_finding(item)._replace(because=because, saving_ns=None)
     return None

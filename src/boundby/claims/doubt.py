@@ -255,7 +255,9 @@ def _no_device(case: BoundCase) -> str | None:
     if not case.missing.lost:
         unknown_ns = case.time[Cause.UNATTRIBUTED]
         if case.records.no_verdict is None and unknown_ns > MOST_OF_IT * case.window_ns:
-            return f"{percent(unknown_ns / case.window_ns)} of the time nothing shows whether it works or sleeps"
+            return (
+                f"{percent(unknown_ns / case.window_ns)} of the time nothing shows whether the thread works or sleeps"
+            )
         return case.records.no_verdict
     lost = f"{case.missing.lost:,} launches are on record, and no work of a GPU is: what it did is not known"
     return f"{lost}. {CAPTURE_AGAIN}"

@@ -72,7 +72,7 @@ def _judged(context: RuleContext, rule: Rule, match: Match, limits: Wholes) -> _
         return _Judged(None, match.severity or "low")
     if (pace := external_pace(context)) is not None:
         period = duration(pace.period_ns)
-        return _Judged(None, "note", f" (less of it saves nothing: work arrives every {period})")
+        return _Judged(None, "note", f" (a shorter one saves nothing: work arrives every {period})")
     saving, beside = _within_cost(context, match, match.saving_ns), ""
     if rule.group in BEHIND_INPUT and (beside := behind_input(context) or ""):
         saving = ClaimedSaving(0, saving.high_ns)

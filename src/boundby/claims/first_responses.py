@@ -316,7 +316,7 @@ def _unnumbered(context: RuleContext, bounds: Sequence[str]) -> Iterator[FirstRe
     for row in (row for bound in bounds for row in remedies.of_bound(bound)):
         code = row.code(context.program, facts, is_of_amd=context.trace.is_of_amd)
         if row.is_search and code:
-            because = "no number: nothing on record names what takes the time"
+            because = "no number: the recording does not name what takes the time"
             yield FirstResponse(
                 row.key,
                 row.words({}),
@@ -390,7 +390,7 @@ def _with_best_finding(subject: Subject, told: list[Answer], bounds: Sequence[st
     takes = rule.takes if (rule := rules().get(best.rule)) is not None else frozenset[str]()
     if takes and not takes & {*bounds}:
         cause = row.bound or next(key for key in patterns.KEYS if key in takes)
-        other = other._replace(because=f"{other.because} (of another kind than the verdict)", other=cause)
+        other = other._replace(because=f"{other.because} (not the verdict's cause)", other=cause)
     return [(row, other), *told] if _leads(best, other, told) else [*told[:1], (row, other), *told[1:]]
 
 
@@ -430,7 +430,7 @@ def _without_pattern(subject: Subject) -> Iterable[FirstResponse]:
         yield FirstResponse(
             "unknown.device-wait",
             "Look at what launched work waits for on the device",
-            because=f"launched work waits {percent(share)} of the time: for a stream, an event, or clocks that wake up",
+            because=f"launched work waits {percent(share)} of the time: for a stream, an event, or a GPU that wakes up",
             needs="a timeline: Perfetto, or the Nsight Systems window",
             caution="no change to the program is known to remove it",
             command=command,

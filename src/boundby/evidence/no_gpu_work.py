@@ -47,7 +47,7 @@ _MENDS = tuple(
         (r"no CUDA-capable device|No CUDA GPUs|no NVIDIA driver", "Run it where nvidia-smi lists a GPU"),
         (r"driver version is insufficient|no kernel image", "Build it for this GPU and driver"),
         (r"out of memory|bad_alloc|MemoryError", "Use less memory: smaller batches, or a GPU that nobody else uses"),
-        (r"process_vm_\w+\(.*Bad address", "Hand MPI memory of the host, or use an MPI that takes device pointers"),
+        (r"process_vm_\w+\(.*Bad address", "Give MPI host memory, or use an MPI that takes device pointers"),
         (r"MPI_ERR_TRUNCATE|Message truncated", "Receive into a buffer as large as what is sent"),
     )
 )

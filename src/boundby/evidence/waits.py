@@ -103,8 +103,9 @@ class WaitGroup(Struct, frozen=True):
     @property
     def costs(self) -> str:
         """``1,200 times, 53.2 ms in all``."""
-        times = "once" if self.incidents == 1 else f"{self.incidents:,} times"
-        return f"{times}, {duration(self.held_ns)} in all"
+        if self.incidents == 1:
+            return f"once, for {duration(self.held_ns)}"
+        return f"{self.incidents:,} times, {duration(self.held_ns)} in all"
 
 
 @once

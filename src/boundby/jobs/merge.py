@@ -555,7 +555,7 @@ def _why_unknown(summaries: Sequence[RankSummary], aligned: Aligned) -> str:
     if stuck:
         names = [_name(summaries[one.rank]) for one in stuck]
         inside = " and ".join(f"{name} in {one.call}" for name, one in zip(names[:2], stuck, strict=False))
-        because = f"it did not come to its end: {inside} until then"
+        because = f"it did not finish: {inside} at the end of the recording"
     alone, waited = _alone(summaries, aligned)
     if not because and alone > _MOSTLY_ALONE * waited:
         share = units.percent(alone / waited)

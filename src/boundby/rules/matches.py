@@ -14,7 +14,7 @@ from boundby.model.errors import OutOfBoundsError
 from boundby.results.report import NotChecked
 from boundby.rules.rule import DATA, GROUPS, Match, Rule
 
-_MOOT = "what is on record says nothing of how the program runs"
+_MOOT = "the recording does not show how the program runs"
 
 
 class Matches(Struct, frozen=True):

@@ -293,7 +293,7 @@ TABLE: tuple[Remedy, ...] = (
         text="Twice the work in each launch (a larger batch) needs half the launches, and small kernels take hardly "
         "any longer.",
         needs="memory on the device, and a program that may take more items at a time",
-        caution="latency of one item counts, or kernels fill the device already",
+        caution="the latency of one item counts, or kernels fill the device already",
     ),
     Remedy(
         bound="cuda_api",
@@ -303,7 +303,7 @@ TABLE: tuple[Remedy, ...] = (
         do={"any": "chunk_size = $larger * chunk_size"},
         text="A copy or kernel should run for several times as long as its call.",
         needs="memory for two or three chunks at a time",
-        caution="latency of one chunk counts",
+        caution="the latency of one chunk counts",
     ),
     Remedy(
         bound="cuda_api",
@@ -344,7 +344,7 @@ TABLE: tuple[Remedy, ...] = (
         needs="a model that can be exported",
         caution="the time is in the CUDA calls themselves: graphs help there, another language does not",
         scenario="no_launch_overhead",
-        because="the number is for a program without any launch overhead, the framework's dispatch included",
+        because="the number assumes no launch overhead at all, not even the framework's dispatch",
         kinds=("torch", "python"),
     ),
     Remedy(
@@ -392,7 +392,7 @@ TABLE: tuple[Remedy, ...] = (
         },
         text="A larger batch waits as often for more items: twice the work between two waits needs half of them.",
         needs="memory on the device, and a program that may take more items at a time",
-        caution="latency of one item counts",
+        caution="the latency of one item counts",
     ),
     Remedy(
         bound="sync",
@@ -426,7 +426,7 @@ TABLE: tuple[Remedy, ...] = (
         needs="an operation on the device for what the host computes",
         caution="the host's part is long and the device has other work meanwhile",
         scenario="no_sync+cpu_free",
-        because="the number is for a program with neither the syncs nor the host code between them",
+        because="the number assumes that both the syncs and the host code between them are gone",
     ),
     Remedy(
         bound="sync",
@@ -436,7 +436,7 @@ TABLE: tuple[Remedy, ...] = (
         needs="work on the device that does not depend on the host's part",
         caution="each step of one needs the other's result",
         scenario="no_sync",
-        because="the number is for a program that never waits, so that the host stays ahead of the GPU",
+        because="the number assumes that the program never waits and the host stays ahead of the GPU",
     ),
     Remedy(
         bound="cpu",
@@ -496,7 +496,7 @@ TABLE: tuple[Remedy, ...] = (
         id="find-host-code",
         title="Find out what the host runs",
         do={"any": "$sample"},
-        text="Nothing on record names the host's code. Samples, Python stacks and calls of the operating system do.",
+        text="The recording does not name the code. Samples, Python stacks and calls of the operating system do.",
         needs="another run",
         caution="the time is in the framework's operators: those are on record",
         is_search=True,
@@ -604,7 +604,7 @@ TABLE: tuple[Remedy, ...] = (
         rules=("host-wait",),
         do={"any": "boundby profile -- $program"},
         scenario="input_free",
-        because="the number is for a launching thread that is never blocked while the GPU idles",
+        because="the number assumes that the launching thread is never blocked while the GPU idles",
     ),
     Remedy(
         bound="host_blocked",
@@ -635,7 +635,7 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="host_blocked",
         id="external-pace",
-        title="Nothing in the program makes it faster",
+        title="No change to the program makes it faster",
         rules=("external-pace",),
         text="A camera, a sender or a timer hands over the work, and the program keeps up with it. Nothing in the "
         "program makes it faster.",
@@ -654,7 +654,7 @@ TABLE: tuple[Remedy, ...] = (
         needs="memory for the batches",
         caution="workers are behind on average: then no queue is long enough",
         scenario="input_free",
-        because="the number is for batches that are always ready in time; workers that are slower on average gain less",
+        because="the number assumes that batches are always ready in time; slower workers gain less",
     ),
     Remedy(
         bound="host_blocked",
@@ -752,7 +752,7 @@ TABLE: tuple[Remedy, ...] = (
         needs="pinned memory, a second buffer",
         caution="each kernel needs the whole copy before it",
         scenario="copies_overlapped",
-        because="copies can run beside kernels for as long as the kernels take",
+        because="copies can overlap with kernels for at most as long as the kernels take",
     ),
     Remedy(
         bound="gpu_copy",
@@ -807,7 +807,7 @@ TABLE: tuple[Remedy, ...] = (
             "cpp": "cudaMemcpyAsync(device, host, n * sizeof(__half), cudaMemcpyHostToDevice, stream);",
         },
         text="BF16 or 8-bit images instead of FP32, decode or convert on the device.",
-        needs="a device that converts",
+        needs="a device that converts the data",
         caution="the data are in their smallest form already",
         scenario="copies=2",
         because="copies of half the bytes take half as long",
@@ -841,7 +841,7 @@ TABLE: tuple[Remedy, ...] = (
         needs="buckets that are ready before the end of the backward pass",
         caution="no computation is left to hide it behind",
         scenario="comm_overlapped",
-        because="communication can run beside kernels for as long as the kernels take",
+        because="communication can overlap with kernels for at most as long as the kernels take",
     ),
     Remedy(
         bound="gpu_comm",
@@ -868,7 +868,7 @@ TABLE: tuple[Remedy, ...] = (
         needs="work that does not depend on what is received",
         caution="the rank that sends is late: then balance helps, not overlap",
         scenario="comm_overlapped",
-        because="communication can run beside kernels for as long as the kernels take",
+        because="communication can overlap with kernels for at most as long as the kernels take",
     ),
     Remedy(
         bound="gpu_comm",

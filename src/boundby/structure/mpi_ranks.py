@@ -105,7 +105,7 @@ def not_ended(trace: Trace) -> TraceWarning | None:
     count = len(unique(trace.process_of(trace.messages.thread)))
     all_stuck = len(found) == count and all(one.is_inside for one in found)
     text = endings(clauses, len(found) - MOST_TOLD, all_stuck)
-    return TraceWarning("mpi-not-ended", f"MPI did not come to its end: {text}.")
+    return TraceWarning("mpi-not-ended", f"MPI did not finish: {text}.")
 
 
 def unmatched(trace: Trace) -> TraceWarning | None:

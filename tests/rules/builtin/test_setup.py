@@ -143,7 +143,7 @@ def test_in_warm_up_it_is_a_note_that_shows_the_rest() -> None:
     assert "regions named as set-up or warm-up (Warm-up) take" in item.title
     (advice,) = item.advice
     assert "--window 'nvtx:step *'" in advice
-    assert "before what counts" not in advice
+    assert "before the measured part" not in advice
 
 
 @pytest.mark.parametrize(

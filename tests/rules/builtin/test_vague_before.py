@@ -74,7 +74,7 @@ def _phase(opens: int) -> Source:
 
 def test_code_that_nothing_names_is_told_as_such_with_what_would_tell() -> None:
     (item,) = of("host-phase", _phase(0))
-    assert item.advice[0].startswith("Nothing on record names this code: nsys profile --sample=process-tree")
+    assert item.advice[0].startswith("The recording does not name this code: nsys profile --sample=process-tree")
     assert not any("building indexes" in line or "imports" in line for line in item.advice)
 
 

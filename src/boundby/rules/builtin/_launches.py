@@ -101,7 +101,7 @@ class LaunchSet(Struct, frozen=True):
         names = [kernel_name(self.context, row) for row in self.kernels.rows[longest].tolist()]
         started, gaps = self.context.calls.start_ns[self.call[longest]].tolist(), self.gap_ns[longest].tolist()
         return tuple(
-            Example(start_ns - gap_ns, gap_ns, f"from the launch before to that of {name}")
+            Example(start_ns - gap_ns, gap_ns, f"from the previous launch to that of {name}")
             for start_ns, gap_ns, name in zip(started, gaps, names, strict=True)
         )
 

@@ -176,7 +176,7 @@ def unseen_advice(context: RuleContext, *, is_python: bool = False, of_range: st
     nothing = f"Only the range {of_range} names this code" if of_range else "Nothing on record names this code"
     if is_python:
         nothing = "No Python stack on record names the line"
-    shows = "shows which functions" if context.trace.captured.osrt else "and -t osrt show which functions and files"
+    shows = "shows its functions" if context.trace.captured.osrt else "and -t osrt show its functions and files"
     if context.trace.is_told_by_frames:
         return f"{nothing}: torch.profiler.profile(with_stack=True) shows which lines"
     python = " --python-sampling=true" if context.program.is_python else ""
@@ -185,15 +185,15 @@ def unseen_advice(context: RuleContext, *, is_python: bool = False, of_range: st
 
 def early_advice(context: RuleContext, place: Place, files: int, *, is_known: bool) -> tuple[str, ...]:
     """What to do about what comes once, at first calls. ``files``: so many are opened; ``is_known``: functions are."""
-    once = "a longer run does not pay it again: keep the process alive for the next job"
+    once = "a longer run pays it only once: keep the process alive for the next job"
     if files:
         what = context.program.pick("loading code or data does", torch="imports do", python="imports do")
         opened = f"{count(files)} files are opened there, as {what}"
-        first = f"It lies before most of the kernels, and {opened}: most likely {once}"
+        first = f"It comes before most of the kernels, and {opened}. Most likely {once}"
     elif is_known:
-        first = f"It lies before most of the kernels, so most likely {once}"
+        first = f"It comes before most of the kernels. Most likely {once}"
     else:
-        first = f"{unseen_advice(context)}. It lies before most of the kernels: if it is a cost of first calls, {once}"
+        first = f"{unseen_advice(context)}. It comes before most of the kernels: if first calls cause it, {once}"
     rest = rest_after(context, place)
     return (first, f"The rest without it: boundby analyze {rest}") if rest else (first,)
 

@@ -145,8 +145,8 @@ def _warm_up(context: RuleContext) -> Iterator[Match]:
         each = duration_range(int(first.min()), int(first.max()))
         yield Match(
             region=item.region,
-            title=f"the first {which} {each}, the other {count(len(item.steady_ns))} {duration(usual)} (median): an "
-            "average over all describes neither",
+            title=f"the first {which} {each}, the other {count(len(item.steady_ns))} take {duration(usual)} (median): "
+            "an average over all describes neither",
             evidence={
                 "instances": len(item.length_ns),
                 "warm_up_instances": item.warm_up,

@@ -33,8 +33,8 @@ _WAITING = (
 )
 
 _EXCHANGE = (
-    "Whoever receives also waits for the rank that sends: boundby job FOLDER, of the traces of all ranks, says which "
-    "rank comes late and why",
+    "A rank that receives also waits for the one that sends: boundby job FOLDER, with the traces of all ranks, shows "
+    "which rank comes late, and why",
     "Between stages of a pipeline: stages of equal length, more and smaller micro-batches, an interleaved schedule. "
     "Between experts: compute another micro-batch, or the shared experts, meanwhile",
 )

@@ -119,7 +119,7 @@ def _advice(context: RuleContext, place: Place) -> tuple[str, ...]:
         )
     return (
         *first,
-        "If it happens once and the real run is long, leave it out of the picture: --window nvtx:NAME, or START:END",
+        "If it happens once and the real run is long, measure without it: --window nvtx:NAME, or START:END",
     )
 
 

@@ -60,7 +60,7 @@ OF_SERVER = (
 )
 
 SLOWED = (
-    "The recording is part of it: record_shapes, profile_memory and with_stack slow every operator down. Time a step "
+    "The recording is part of this time: record_shapes, profile_memory and with_stack slow every operator. Time a step "
     "without the profiler before changing anything"
 )
 
@@ -179,7 +179,7 @@ def _operators(context: RuleContext, place: Place) -> str:
 
 def _warm_advice(context: RuleContext, place: Place) -> tuple[str, ...]:
     rest = rest_window(context) or rest_after(context, place)
-    once = "It happens once, before what counts, and later steps do not pay for it"
+    once = "It happens once, before the measured part, and later steps do not pay for it"
     return (f"{once}. Look at the rest: boundby analyze {rest}" if rest else once,)
 
 

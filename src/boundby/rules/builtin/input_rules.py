@@ -125,8 +125,8 @@ def _waiting_advice(context: RuleContext, place: Place, others: list[FeedingWork
         return program.pick(
             "Let what makes the input run ahead (more of it, a deeper queue); capture with --cpuctxsw=process-tree to "
             "see whether that computes or waits for storage",
-            torch="More workers and prefetching (num_workers, prefetch_factor, persistent_workers=True); capture with "
-            "--cpuctxsw=process-tree to see whether the workers compute or wait for storage",
+            torch="Use more workers and prefetching (num_workers, prefetch_factor, persistent_workers=True); capture "
+            "with --cpuctxsw=process-tree to see whether the workers compute or wait for storage",
         )
     runs = [one for one in others if one.is_process]
     if runs and _are_cores_taken(context, runs):

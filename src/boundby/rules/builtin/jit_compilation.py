@@ -72,7 +72,7 @@ def _code(context: RuleContext, who: tuple[str, ...]) -> str:
         jax="",
         cupy=f"CUPY_CACHE_DIR=~/.cache/cupy {run}",
         numba="@cuda.jit(cache=True)",
-        julia="step(sample)  # once for each type, before what counts",
+        julia="step(sample)  # once for each type, before the measured part",
         directives="nvc++ -gpu=ccnative",
         python="",
     )
@@ -95,12 +95,12 @@ def _advice(context: RuleContext, who: tuple[str, ...]) -> tuple[str, ...]:
         if by_torch
         else f"{who[0] if who else 'The compiler'} compiles again in each process: keep the process for several jobs, "
         "or compile ahead of time what its kernels do",
-        julia="Compile once, before what counts (a first call of each function and type)",
+        julia="Compile once, before the measured part (a first call of each function and type)",
         directives="Compile for this GPU (-gpu=cc90 with nvc and nvfortran), so that the driver has no PTX to compile",
     )
     again = program.pick(
-        "Run each shape once before what counts; a new shape or type is compiled again",
-        torch="Run each shape once before what counts. New shapes are compiled again: "
+        "Run each shape once before the measured part; a new shape or type is compiled again",
+        torch="Run each shape once before the measured part. New shapes are compiled again: "
         + ("TORCH_LOGS=recompiles says why, torch.compile(dynamic=True) or padding" if by_torch else "padding")
         + " to a few lengths avoids it",
     )

@@ -21,8 +21,8 @@ from boundby.rules.rule import Match, Rule, Threshold
 
 # Why a CUDA graph does not hold them as they are.
 _CUT = (
-    "Waits, allocations and copies to or from the host cut them into short pieces: without those, a CUDA graph could "
-    "hold them"
+    "Waits, allocations and copies to or from the host cut the launches into short sequences: without those, one CUDA "
+    "graph could hold each"
 )
 _NO_ORDER = (
     "They repeat in no fixed order: make shapes and control flow the same (padding, buckets), and a CUDA graph can "
@@ -139,8 +139,8 @@ def _small_chunks(context: RuleContext) -> Iterator[Match]:
         ),
         saving_by_size(context, found),
         (
-            f"Larger chunks, so that a copy or kernel runs for several times as long as its call: here "
-            f"{size(found.bytes_each * larger)} each; two or three chunks in flight hide copies as well as many",
+            f"Make chunks larger, so that a copy or kernel runs several times as long as its call: here "
+            f"{size(found.bytes_each * larger)} each. Two or three chunks in flight hide copies as well as many do",
         ),
         cost_ns=found.span_ns,
     ).advising(larger=larger)

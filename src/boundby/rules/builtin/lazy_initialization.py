@@ -126,7 +126,7 @@ def _others(context: RuleContext, part: _Part, match: Match) -> Match:
 
 _RUNTIME = (
     "The OpenMP or OpenACC runtime makes these calls itself, at its first use of the device and once per process: the "
-    "program can hardly change it, and a longer run does not pay it again",
+    "program can hardly change it, and a longer run pays it only once",
 )
 
 
@@ -181,7 +181,7 @@ def _by_messages(context: RuleContext, part: _Part, match: Match) -> Match:
         saving_ns=_saving(context, part),
         advice=(
             "The library pins its own buffers and sets itself up at its first messages: exchange one message of each "
-            "size before what counts, or leave the start out of the picture",
+            "size before the measured part, or leave the start out of the measurement",
         ),
         severity="low",  # the program cannot change it, and a longer run pays it once
         remedy="init.runtime-start",
@@ -247,21 +247,21 @@ def _advice(context: RuleContext, part: _Part) -> tuple[str, ...]:
         who = " and ".join(part.libraries) or "The library"
         sets = "sets itself" if len(part.libraries) < 2 else "set themselves"
         return (
-            f"{who} {sets} up at the first call: create the handles and make one call of each kind before what counts "
-            "(a warm-up), and keep the process alive for the next job",
+            f"{who} {sets} up at the first call: create the handles and make one call of each kind before the "
+            "measured part, and keep the process alive for the next job",
             f"{_eager(context)} loads the code of all kernels at the start, not at their first launch",
             *_compiling(context, part.rows),
             later,
         )
     if not part.is_allocation:
         return (
-            "Launch each kernel once before what counts: its first launch loads its code; "
+            "Launch each kernel once before the measured part: its first launch loads its code; "
             f"{_eager(context)} loads all of it at the start instead",
             *_compiling(context, part.rows),
             later,
         )
     pool = "rmm.reinitialize(pool_allocator=True) before the first data frame: allocations then come from a pool"
-    once = "Allocate and pin once, before what counts, at the largest size that will be needed"
+    once = "Allocate and pin once, before the measured part, at the largest size that will be needed"
     return context.program.pick(once, cudf=pool), later
 
 

@@ -99,12 +99,12 @@ def _migration_advice(context: RuleContext, pages: Paged) -> tuple[str, ...]:
         (
             "cudaMemPrefetchAsync(pointer, bytes, device, stream) before the first kernel that reads it moves it in "
             "large pieces, ahead of time",
-            "cudaMalloc and explicit copies, where it is clear who needs what when",
+            "Use cudaMalloc and explicit copies where it is clear when the host and the GPU need the data",
         ),
         python=("Switch the library's managed allocator off if the data fits the device",),
         directives=(
-            "Say who needs what when: data regions with copyin and copyout, compiled without managed memory "
-            "(-gpu=nomanaged in nvc and nvfortran)",
+            "Say when the host and the GPU need the data: data regions with copyin and copyout, compiled without "
+            "managed memory (-gpu=nomanaged in nvc and nvfortran)",
             "cudaMemPrefetchAsync before the first kernel that reads it moves it in large pieces, ahead of time",
         ),
     )

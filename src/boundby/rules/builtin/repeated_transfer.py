@@ -39,7 +39,7 @@ def _data_region(directives: Sequence[Directive]) -> str:
 
 
 # Where nothing says that it is the same data: what is done in either case.
-_OTHERWISE = "If each time it is another piece of a larger whole, copy it beside the kernels of the piece before"
+_OTHERWISE = "If each copy moves another piece of a larger whole, copy it while the kernels of the piece before run"
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
@@ -65,7 +65,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         (low if is_same else 0, high),
         (
             *((keep,) if is_same else (f"If it is the same data, {keep[0].lower()}{keep[1:]}", _OTHERWISE)),
-            "What the host does with them in between moves to the device too, or reads only the part it needs",
+            "Move what the host does with the data in between to the device, or read only the part that the host needs",
         ),
         cost_ns=copies.total_ns,
     ).advising(code=_region_code(directives) if directives else "")

@@ -168,9 +168,9 @@ def _grid_advice(kernels: KernelSet) -> tuple[str, ...]:
         return (f"{launches}: launch more blocks, each with less of the work, at least two for each multiprocessor",)
     return (
         context.program.pick(
-            f"{launches}: it is a library's: give it more to do in one call (a larger batch, batched calls)",
-            torch=f"{launches}: it is a library's: give it more to do in one call: a larger batch, or batched calls "
-            "(torch.bmm, torch.stack, vmap) instead of a loop over samples",
+            f"{launches}. It is a library's kernel: give it more work in one call (a larger batch, batched calls)",
+            torch=f"{launches}. It is a library's kernel: give it more work in one call: a larger batch, or batched "
+            "calls (torch.bmm, torch.stack, vmap) instead of a loop over samples",
         ),
     )
 

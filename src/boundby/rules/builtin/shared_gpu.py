@@ -39,9 +39,9 @@ def _check(context: RuleContext) -> Iterator[Match]:
             },
             saving_ns=(0, item.total_ns),
             advice=(
-                "Another process, or another context, takes turns on this GPU: nvidia-smi "
-                "--query-compute-apps=pid,name --format=csv, while it runs, shows who. Measure on a GPU of its own",
-                "Until then durations of kernels here are not theirs: other findings' savings are too high or too low",
+                "Another process, or another context, shares this GPU in turns; nvidia-smi "
+                "--query-compute-apps=pid,name --format=csv shows which while it runs. Measure on a GPU of your own",
+                "Until then kernels take longer here than they need: savings of other findings are too high or too low",
             ),
             examples=tuple(
                 Example(

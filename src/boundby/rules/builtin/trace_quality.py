@@ -169,8 +169,8 @@ GRAPH_LEVEL = Rule(
 
 # What was not captured, and so leaves a large part of the time unexplained.
 _OF_PYTORCH = (
-    "Outside operators only Python functions tell what the host does: torch.profiler.profile(with_stack=True); whether "
-    "it sleeps, and on what, nsys tells (boundby profile)"
+    "Outside operators only Python functions show what the host does: torch.profiler.profile(with_stack=True) records "
+    "them. Whether the host sleeps, and on what, nsys records (boundby profile)"
 )
 
 
@@ -191,15 +191,15 @@ def _incomplete(context: RuleContext) -> Iterator[Match]:
         losses = context.timeline.losses
         lost, launches = int(losses.lost.sum()), int(losses.expected.sum())
         yield note(
-            f"for {percent(unknown / context.window_ns)} of the time the trace does not tell whether the GPU works: "
+            f"for {percent(unknown / context.window_ns)} of the time the trace does not show whether the GPU works: "
             f"{lost:,} of {launches:,} launches are on record without their work",
             {"unexplained_ns": unknown, "unexplained_fraction": unknown / context.window_ns, "launches_lost": lost},
             CAPTURE_AGAIN,
         )
     elif unknown >= least_ns:
-        why = "no CUDA API calls were captured" if not captured.cuda_api else "the trace does not show by what"
+        why = "no CUDA API calls were captured" if not captured.cuda_api else "the trace does not show why"
         yield note(
-            f"{percent(unknown / context.window_ns)} of the time the GPU idles and {why}",
+            f"the GPU idles {percent(unknown / context.window_ns)} of the time, and {why}",
             {"unexplained_ns": unknown, "unexplained_fraction": unknown / context.window_ns},
             _OF_PYTORCH if context.trace.is_told_by_frames else _OF_NSYS,
         )

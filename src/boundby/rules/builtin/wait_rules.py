@@ -260,8 +260,8 @@ UNEVEN = 1 + QUARTER
 MOSTLY_AFTER, ALL_AFTER = HALF, NEARLY_ALL
 _ON_DEVICE = (
     "A copy within the device needs no wait: what uses the data comes after it on the same stream anyway. A library "
-    "that hands over batches so (a loader, an adapter between frameworks) can be told to order streams with an event, "
-    "or to write to where the data are used"
+    "that hands over batches this way (a loader, an adapter between frameworks) can order streams with an event "
+    "instead, or write straight to where the data are used"
 )
 
 
