@@ -108,7 +108,7 @@ def test_what_runs_beside_the_gpu_hides_no_more_than_the_gpu_works(
     ("symbols", "first"),
     [
         (("parse", "read", "copy"), "No function holds half of the samples: py-spy record --native shows"),
-        ((PYTHON_CODE,), "No Python stack on record names the line: nsys profile"),
+        ((PYTHON_CODE,), "No recorded Python stack names the line: nsys profile"),
         ((), "Only the range step * names this code: nsys profile"),
     ],
 )

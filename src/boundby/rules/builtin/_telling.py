@@ -173,12 +173,12 @@ def is_annotated(context: RuleContext, region: int) -> bool:
 def unseen_advice(context: RuleContext, *, is_python: bool = False, of_range: str = "") -> str:
     """What would tell what the host computes, where nothing on record does. ``is_python``: samples say that it is
     Python code, and no more; ``of_range``: a range does, and no more."""
-    nothing = f"Only the range {of_range} names this code" if of_range else "Nothing on record names this code"
+    nothing = f"Only the range {of_range} names this code" if of_range else "The recording does not name this code"
     if is_python:
-        nothing = "No Python stack on record names the line"
+        nothing = "No recorded Python stack names the line"
     shows = "shows its functions" if context.trace.captured.osrt else "and -t osrt show its functions and files"
     if context.trace.is_told_by_frames:
-        return f"{nothing}: torch.profiler.profile(with_stack=True) shows which lines"
+        return f"{nothing}: torch.profiler.profile(with_stack=True) shows its lines"
     python = " --python-sampling=true" if context.program.is_python else ""
     return f"{nothing}: nsys profile --sample=process-tree{python} {shows}"
 
