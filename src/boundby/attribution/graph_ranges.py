@@ -27,7 +27,7 @@ from boundby.attribution.graph_launches import graphs_of
 from boundby.attribution.regions import Ownership
 from boundby.correlation.correlate import Calls
 from boundby.correlation.starting import stream_captures
-from boundby.model.arrays import Int32Array, Int64Array, pick, ranked, spread, unique
+from boundby.model.arrays import Int32Array, Int64Array, is_even, pick, ranked, spread, unique
 from boundby.model.intervals import NOTHING, IntervalSet, contains
 from boundby.model.units import plural
 from boundby.trace.captured_graphs import CapturedGraph, GraphRangeTable
@@ -123,11 +123,15 @@ class _Replays:
         return bool((trace.operations.kind[self._row[nodes]] == OpKind.GRAPH).all())
 
     def orders(self, trace: Trace, graph: int) -> Iterator[tuple[_Rows, ReplayedGraph]]:
-        """The nodes of a graph in the orders in which they may have been captured: as they run, and as they count."""
+        """The nodes of a graph in the orders in which they may have been captured: as they count and, first where they
+        run on one stream, as they begin."""
         nodes, table = np.flatnonzero(self.of_node == graph), trace.operations
         is_numbered = int(nodes[-1]) < len(self._told)
-        for keys in (self._began_ns(trace, graph, nodes), nodes) if is_numbered else (nodes,):
-            order = nodes[np.argsort(keys, kind="stable")]
+        orders = [nodes]
+        if is_numbered:
+            begun = nodes[np.argsort(self._began_ns(trace, graph, nodes), kind="stable")]
+            orders.insert(0 if is_even(table.stream[self._row[nodes]]) else 1, begun)
+        for order in orders:
             rows = self._row[order]
             numbers = (self._told.node[order], self._told.original[order]) if is_numbered else ()
             work = _WORK[table.kind[rows]]
