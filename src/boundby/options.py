@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping
 from os import PathLike
@@ -52,13 +53,14 @@ class AnalysisOptions(Struct, frozen=True):
             force_setattr(self, name, tuple(getattr(self, name)))
 
     def arguments(self) -> str:
-        """What makes another command look at the same span, GPUs and processes: `` --skip-first 1``, or nothing."""
+        """What makes another command look at the same span, GPUs, processes and captures: `` --skip-first 1``."""
         usual = AnalysisOptions()
         window = ["--window", self.window] if self.window != usual.window else []
         skipped = ["--skip-first", str(self.skip_first)] if self.skip_first else []
         devices = [word for number in self.devices for word in ("--device", str(number))]
         processes = [word for number in self.processes for word in ("--process", str(number))]
-        return "".join(f" {shlex.quote(word)}" for word in (*window, *skipped, *devices, *processes))
+        captures = [word for path in self.captures for word in ("--capture", os.fspath(path))]
+        return "".join(f" {shlex.quote(word)}" for word in (*window, *skipped, *devices, *processes, *captures))
 
     def chosen(self) -> dict[str, object]:
         """The options that differ from their defaults."""

@@ -155,6 +155,8 @@ def test_what_holds_no_capture_is_refused(tmp_path: Path, capsys: pytest.Capture
     capture = _capture(tmp_path / "capture.sqlite", warm_up=True)
     assert main(["analyze", str(replay), "--capture", str(capture), "-q"]) == 0
     assert "layer a" in capsys.readouterr().out
+    assert main(["what-if", str(replay), "--capture", str(capture), "--region", "*layer b", "-q"]) == 0
+    assert boundby.AnalysisOptions(captures=(capture,)).arguments() == f" --capture {capture}"
 
 
 def _event(name: str, kind: str, begin: int, length: int, **arguments: Any) -> dict[str, Any]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.argument("report", required=False, type=FILE)
 @click.option("-l", "--limit", "limits", metavar="LIMIT", multiple=True, help="A limit, such as 'step.time < 12 ms'.")
 @gate_options
-@analysis_options("window", "skip_first", "devices", "processes", "nsys")
+@analysis_options("window", "skip_first", "devices", "processes", "nsys", "captures")
 @steps_option
 @click.option("--quantities", is_flag=True, help="List the quantities that a limit can be set on.")
 @json_option

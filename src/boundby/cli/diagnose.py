@@ -28,7 +28,7 @@ FORMATS = ("terminal", "markdown", "html", "json")
 @click.option("--format", "format_name", type=click.Choice(FORMATS), help="How to show it. [terminal]")
 @output_option("Write to this file (.md .html .json .txt say the format).")
 @analysis_options("window", "skip_first", "region", "devices", "processes", window=WINDOW_HELP)
-@analysis_options("no_fold", "no_find", "nsys", "keep_export", "max_memory", "max_time")
+@analysis_options("no_fold", "no_find", "nsys", "keep_export", "captures", "max_memory", "max_time")
 @view_options(*PLAIN)
 def diagnose(report: Path, format_name: str | None, output: Path | None, options: AnalysisOptions, view: View) -> int:
     """Write a diagnosis of REPORT: which pattern, by which signs, what to do.

@@ -58,7 +58,7 @@ boundby plot report.sqlite --kind timeline --size slide -o timeline.png
 @click.option("--font", metavar="POINTS", type=Real(4, 40), help="Another size of text.")
 @click.option("--dpi", metavar="N", type=click.IntRange(50, 1200), default=200, help="Pixels per inch of a .png. [200]")
 @click.option("--no-title", is_flag=True, help="Leave the title to the caption.")
-@analysis_options("window", "skip_first", "region", "devices", "processes", "nsys")
+@analysis_options("window", "skip_first", "region", "devices", "processes", "nsys", "captures")
 @view_options("quiet")
 def plot(
     report: Path,

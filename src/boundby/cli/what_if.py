@@ -35,7 +35,7 @@ SORTS = ("scenario", "max")
     "both at once. Can be repeated. Without it: every named scenario.",
 )
 @analysis_options(
-    *("region", "window", "skip_first", "devices", "processes", "nsys"),
+    *("region", "window", "skip_first", "devices", "processes", "nsys", "captures"),
     region="Change only what belongs to these regions, such as 'step/loss'.",
 )
 @json_option
