@@ -78,13 +78,11 @@ def _with_captures(trace: Trace, others: Iterable[Trace]) -> Trace:
 
 def _capture_and_replay(folder: Path, progress: Progress, room: Room | None) -> tuple[Path, list[Trace]] | None:
     """Of a folder with several recordings the one that replays CUDA graphs, and those of their capture; None: it does
-    not hold both, or several that replay. Of the cycles of one process the last replays."""
+    not hold both, or several that replay. (The cycles of one process may be many: they are not all read.)"""
     if not folder.is_dir() or export_kind(folder) or is_run(folder) or len(files := reports_in(folder)) < 2:
         return None
-    if any(kind is None or kind.needs_nsys for kind in map(input_kind, files)):
+    if cycles_of(file.name for file in files) or any(one is None or one.needs_nsys for one in map(input_kind, files)):
         return None
-    names = cycles_of(file.name for file in files)
-    files = [folder / name for name in names[::-1]] or files
     replay, others = None, []
     for file in files:
         trace = read_trace(file, progress=progress, room=room)
@@ -92,7 +90,7 @@ def _capture_and_replay(folder: Path, progress: Progress, room: Room | None) -> 
             others.append(trace)
         elif any("GraphLaunch" in trace.names[name] for name in unique(trace.api.name).tolist()) and replay is None:
             replay = file
-        elif not names or replay is None:
+        else:
             return None
     return None if replay is None or not others else (replay, others)
 
