@@ -86,12 +86,13 @@ def _capture_and_replay(folder: Path, progress: Progress, room: Room | None) -> 
     replay, others = None, []
     for file in files:
         trace = read_trace(file, progress=progress, room=room)
-        if captures_ranges(trace):
-            others.append(trace)
-        elif any("GraphLaunch" in trace.names[name] for name in unique(trace.api.name).tolist()) and replay is None:
+        replays = any("GraphLaunch" in trace.names[name] for name in unique(trace.api.name).tolist())
+        if replays == captures_ranges(trace) or (replays and replay is not None):
+            return None
+        if replays:
             replay = file
         else:
-            return None
+            others.append(trace)
     return None if replay is None or not others else (replay, others)
 
 
