@@ -1,10 +1,12 @@
 """Simulated servers with known answers: are kinds, sizes, step times and what hiding the host gains right?
 
-    python -m benchmarks.serving [--servers 60] [--first 0]
+    python -m benchmarks.serving [--servers 60] [--first 0] [--unnamed]
+    python -m benchmarks.serving --unnamed [--servers 40] [--first 800]
 
 Each is written as an export of nsys and as a trace of PyTorch's profiler. Truths: kinds and tokens by construction, a
 step's time by the simulated clock (of servers that wait for their tokens in the step), and the gain by running the
-server again on a host that takes no time.
+server again on a host that takes no time. ``--unnamed``: servers that name no steps, with and without ranges around
+their layers, as nsys (graphs node by node, and as a whole) and PyTorch's profiler record them.
 """
 
 from __future__ import annotations
@@ -12,8 +14,8 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
-from collections import defaultdict
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import boundby
@@ -82,11 +84,39 @@ def both(server: Server, folder: Path) -> tuple[Score, Score]:
     return one, other
 
 
+def unnamed(server: Server, folder: Path) -> list[bool]:
+    """Of each of six traces of this server without names: whether its steps have the right kinds. What an overlapping
+    server launches before its first wait is more than one step, and is left out."""
+    expected = Counter(batch.kind for batch in server.batches[2 * server.overlaps :])
+    found = []
+    for layered in (False, True):
+        run = replace(server, named=False, layered=layered).run()
+        place = folder / f"unnamed_{server.seed}_{layered}"
+        traces = [write_kineto(run, place.with_suffix(".json"))]
+        for nodes in (True, False):
+            path = Path(f"{place}_{nodes}.sqlite")
+            traces.append(write_export(run, path, capture=Capture(graph_nodes=nodes)))
+        for path in traces:
+            counted: Counter[str] = Counter()
+            for one in boundby.serving(path).steps:
+                counted[one.kind] += one.count
+            found.append(counted == expected)
+            path.unlink()
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--servers", type=int, default=60)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--unnamed", action="store_true")
     chosen = parser.parse_args()
+    if chosen.unnamed:
+        with tempfile.TemporaryDirectory() as folder:
+            seeds = range(chosen.first, chosen.first + chosen.servers)
+            right = [one for seed in seeds for one in unnamed(draw(seed), Path(folder))]
+        print(f"{len(right)} traces of {chosen.servers} servers without names: kinds right in {sum(right)}")
+        return
     scores: list[Score] = []
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(chosen.first, chosen.first + chosen.servers):
