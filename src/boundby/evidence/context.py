@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, wraps
 from typing import TypeVar, cast
@@ -18,7 +19,7 @@ from boundby.evidence.operators import Operators, operators_of
 from boundby.model.arrays import MISSING, group_counts, group_sums, largest, marked, pick, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import NOTHING
-from boundby.model.scale import MANY, MOST, NEGLIGIBLE
+from boundby.model.scale import HARDLY, MANY, MOST, NEGLIGIBLE
 from boundby.model.units import count, duration
 from boundby.replay import Savings
 from boundby.results.report import DeviceReport, Example, RegionReport, WhatIf
@@ -240,6 +241,13 @@ class RuleContext(Struct, frozen=True, dict=True):
         holds[ROOT] = True
         rows = np.flatnonzero(holds)
         return int(rows[np.lexsort((rows, inclusive[rows], -self.tree.depth[rows]))][0])
+
+    def instant(self, host_ns: int, of_ns: int) -> str:
+        """An instant of the host as ``--window`` takes it: seconds on the trace's own clock, so exact that nothing that
+        could be seen in a span of ``of_ns`` is lost."""
+        shift_ns = min((device.shift.shift_ns for device in self.timeline.devices), key=abs, default=0)
+        places = max(3, math.ceil(-math.log10(max(HARDLY * of_ns, 1) / 1e9)))
+        return f"{(host_ns - shift_ns) / 1e9:.{places}f}"
 
     def call_ns(self, rows: Rows | int) -> Int:
         """How long each of these calls took; of a window that cuts through the program, inside of it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable
 
@@ -18,7 +17,7 @@ from boundby.model.arrays import in_order, is_any, is_in, marked, median, unique
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
 from boundby.model.intervals import EMPTY, IntervalSet, contains, union
-from boundby.model.scale import HARDLY, MANY, SMALL
+from boundby.model.scale import MANY, SMALL
 from boundby.model.units import count, size
 from boundby.trace.stacks import StackSource, file_name
 from boundby.trace.tables import OpKind
@@ -162,14 +161,11 @@ def rest_window(context: RuleContext) -> str:
 
 
 def rest_from(context: RuleContext, host_ns: int) -> str:
-    """The option that shows what comes after an instant of the host, on the trace's own clock and so exact that it
-    loses nothing of the window that could be seen; empty where the window hardly goes on after it."""
+    """The option that shows what comes after an instant of the host; empty where the window hardly goes on after it."""
     devices = context.timeline.devices
     if not any(device.high_ns - host_ns > SMALL * (device.high_ns - device.low_ns) for device in devices):
         return ""
-    shift_ns = min((device.shift.shift_ns for device in devices), key=abs, default=0)
-    places = max(3, math.ceil(-math.log10(max(HARDLY * context.longest_window_ns, 1) / 1e9)))
-    return f"--window {(host_ns - shift_ns) / 1e9:.{places}f}:"
+    return f"--window {context.instant(host_ns, context.longest_window_ns)}:"
 
 
 _LIBRARIES = {

@@ -24,6 +24,7 @@ UNTOLD = {
     "work": "the GPU's work",
     "late": "one rank",
     "items": "N",
+    "earlier": "Find out what the program does before its first GPU work",
 }
 
 
@@ -660,7 +661,7 @@ TABLE: tuple[Remedy, ...] = (
         bound="host_blocked",
         id="persistent-workers",
         title="Keep workers alive between epochs",
-        do={"torch": "DataLoader(dataset, num_workers=4, persistent_workers=True)"},
+        do={"torch": "DataLoader(..., persistent_workers=True)  # all else as it is"},
         text="Workers are not started again at every epoch.",
         needs="a data set that does not change between epochs",
         caution="there is one epoch",
@@ -986,7 +987,7 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="init",
         id="earlier-start",
-        title="Find out what the program does before its first GPU work",
+        title="$earlier",
         rules=("late-start",),
         do={"torch": "$sample", "python": "$sample", "any": "perf record -g -- $program"},
         is_search=True,

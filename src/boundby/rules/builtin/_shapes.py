@@ -12,6 +12,7 @@ from boundby.model.scale import A_FEW_LINES, HALF, NEARLY_ALL
 from boundby.replay.device_concurrency import WARP
 from boundby.rules.builtin._operations import KernelSet
 from boundby.trace.tables import OpKind
+from boundby.trace.vocabulary.kernel_names import KernelKind
 
 # Blocks for a multiprocessor: above half, filling the rest gains little.
 FEW_BLOCKS = HALF
@@ -33,9 +34,11 @@ def small_block_rows(context: RuleContext) -> Rows:
 
 @once
 def few_block_rows(context: RuleContext) -> Rows:
-    """Long kernels on few of the multiprocessors."""
+    """Long kernels on few of the multiprocessors; not those that walk a list of parameters, which have as many blocks
+    as there are parameters."""
     work = device_work(context)
     rows = np.flatnonzero(work.is_kernel & (work.duration_ns >= SHORT_KERNEL_NS))
+    rows = rows[work.kind[rows] != KernelKind.MULTI_TENSOR]
     blocks = work.blocks[rows]
     few: Rows = rows[(blocks > 0) & (blocks <= FEW_BLOCKS * work.multiprocessors[rows])]
     return few

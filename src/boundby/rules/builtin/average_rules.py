@@ -12,18 +12,16 @@ from boundby.evidence.context import RuleContext
 from boundby.evidence.initialization import warm_regions
 from boundby.evidence.repetition import Repeated, repeated_regions, setup_inside
 from boundby.model.arrays import factorize, median, quantile, ranked
-from boundby.model.scale import HABIT, HALF, NEGLIGIBLE, QUARTER
+from boundby.model.scale import HABIT, HALF, MANY, NEGLIGIBLE, QUARTER
 from boundby.model.units import count, duration, duration_range, place
 from boundby.rules.rule import Match, Rule
+from boundby.structure.found import is_found
 from boundby.trace.vocabulary.range_names import is_operator
 
 # So many instances of each kind of work, on average, tell a kind from an odd one.
 LEAST_OF_KIND = HABIT
 _FEW: tuple[str, ...] = ("Record more steps: the account is of these few, and one odd step distorts it",)
-_DIFFERENT = (
-    "Look at a slow and a fast one separately: boundby analyze --window START:END with the times of the examples",
-    "Different shapes or data: give them different range names, so that each has an account of its own",
-)
+_NAMES = "Different shapes or data: give them different range names, so that each has an account of its own"
 _OTHER_WORK = ("Give each kind of work a range name of its own, so that each has an account: an average tells of none",)
 
 
@@ -31,7 +29,7 @@ def _unsteady(context: RuleContext) -> Iterator[Match]:
     warm = warm_regions(context)
     for item in repeated_regions(context):
         steady = item.steady_ns
-        if warm[item.region]:
+        if warm[item.region] or _is_operator(context, item):
             continue  # first calls differ from later ones: that is what a warm-up is for
         if int(steady.sum()) < QUARTER * context.longest_window_ns:
             continue
@@ -43,19 +41,16 @@ def _unsteady(context: RuleContext) -> Iterator[Match]:
             title = f"only {count(len(steady))} instances come after warm-up, too few for an average"
             advice = _FEW
         elif spread > HALF and (kinds := _kinds_of_work(context, item)):
-            if is_operator(context.tree.name[item.region]):
-                continue  # one operator on other shapes is other work
             title = (
                 f"instances do different work, of {kinds} kinds by their kernels: from {duration(low)} to "
                 f"{duration(high)} (one in ten is beyond), as long as their like each"
             )
             advice = _OTHER_WORK
         elif spread > HALF:
-            title = (
-                f"instances differ: one in ten takes over {duration(high)}, one in ten under {duration(low)} (median "
-                f"{duration(middle)})"
-            )
-            advice = _DIFFERENT
+            few = f"they take {duration_range(int(steady.min()), int(steady.max()))}"
+            tenths = f"one in ten takes over {duration(high)}, one in ten under {duration(low)}"
+            title = f"instances differ: {tenths if len(steady) >= MANY else few} (median {duration(middle)})"
+            advice = _different(context, item)
         else:
             continue
         yield Match(
@@ -75,6 +70,24 @@ def _unsteady(context: RuleContext) -> Iterator[Match]:
             severity="note",
             instances=len(steady),
         )
+
+
+def _is_operator(context: RuleContext, item: Repeated) -> bool:
+    """Whether the instances are calls of one operator: on other shapes, for other parameters, it is other work."""
+    return is_operator(context.tree.name[item.region])
+
+
+def _different(context: RuleContext, item: Repeated) -> tuple[str, ...]:
+    """A slow and a fast instance to look at, and names for them where the program gives names."""
+    by_length = np.argsort(item.steady_ns, kind="stable") + item.warm_up
+    slow, fast = (_window(context, item, int(by_length[at])) for at in (-1, len(by_length) // 10))
+    look = f"Look at a slow and a fast one separately: boundby analyze {slow}, and {fast}"
+    return (look,) if is_found(context.tree.domain[item.region]) else (look, _NAMES)
+
+
+def _window(context: RuleContext, item: Repeated, number: int) -> str:
+    start_ns, length_ns = int(item.start_ns[number]), int(item.length_ns[number])
+    return f"--window {context.instant(start_ns, length_ns)}:{context.instant(start_ns + length_ns, length_ns)}"
 
 
 def _is_even_per_unit(context: RuleContext, item: Repeated) -> bool:
@@ -127,7 +140,7 @@ SHRINKS, LEAST_THIRD = 1.05, HABIT
 
 def _warm_up(context: RuleContext) -> Iterator[Match]:
     for item in repeated_regions(context):
-        if not item.warm_up or warm_regions(context)[item.region] or _shrinks(item):
+        if not item.warm_up or warm_regions(context)[item.region] or _is_operator(context, item) or _shrinks(item):
             continue
         first, usual = item.length_ns[: item.warm_up], float(median(item.steady_ns))
         excess = round(float(first.sum()) - usual * item.warm_up)

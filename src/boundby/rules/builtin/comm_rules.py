@@ -15,7 +15,7 @@ from boundby.evidence.device_work import device_work
 from boundby.model.arrays import median
 from boundby.model.causes import Cause
 from boundby.model.scale import HABIT, HALF, MANY, MOST, SLIGHT
-from boundby.model.units import count, counted, duration, percent
+from boundby.model.units import count, duration, percent
 from boundby.results.report import Example
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.rule import Match, Rule
@@ -98,7 +98,7 @@ def _exposed(context: RuleContext) -> Iterator[Match]:
             *(_WAITING if is_waiting else ()),
             *(_BALANCE if is_uneven else ()),
             *(context.program.pick((_BUCKETS,), torch=(_BUCKETS_OF_TORCH,)) if is_many else ()),
-            *(_EXCHANGE if is_exchange(context) else _reductions(context, len(collectives))),
+            *(_EXCHANGE[is_waiting:] if is_exchange(context) else _reductions(context)),
         ),
         cost_ns=exposed,
     ).advising("gpu_comm.find-late-rank" if is_waiting else remedy)
@@ -124,18 +124,15 @@ def _saving(collectives: KernelSet, waits_ns: int) -> SavingNs:
     return round(low * (1 - waits_ns / exposed)), max(high - waits_ns, low)
 
 
-def _reductions(context: RuleContext, collectives: int) -> tuple[str, ...]:
-    return (
-        *context.program.pick(
-            ("Start each collective as soon as its data are ready, on a stream of its own, while other kernels run",),
-            torch=(
-                "Start each collective as soon as its data are ready, on a stream of its own, while the rest of "
-                "backward runs: DDP does so per bucket (bucket_cap_mb), FSDP with backward_prefetch; one "
-                "all_reduce after backward hides nothing",
-                "Fewer bytes: bf16 gradients (DDP's comm hook bf16_compress_hook), no_sync() while accumulating",
-            ),
+def _reductions(context: RuleContext) -> tuple[str, ...]:
+    return context.program.pick(
+        ("Start each collective as soon as its data are ready, on a stream of its own, while other kernels run",),
+        torch=(
+            "Start each collective as soon as its data are ready, on a stream of its own, while the rest of "
+            "backward runs: DDP does so per bucket (bucket_cap_mb), FSDP with backward_prefetch; one "
+            "all_reduce after backward hides nothing",
+            "Fewer bytes: bf16 gradients (DDP's comm hook bf16_compress_hook), no_sync() while accumulating",
         ),
-        f"{counted(collectives, 'collective', 'collectives: join small ones')}",
     )
 
 

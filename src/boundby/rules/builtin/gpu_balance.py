@@ -9,9 +9,10 @@ import numpy as np
 from boundby.attribution.regions import ROOT
 from boundby.evidence.context import RuleContext
 from boundby.evidence.device_work import busy_of_devices, device_work
-from boundby.model.scale import A_FEW_LINES, MOST, QUARTER, SMALL
+from boundby.model.scale import A_FEW_LINES, HALF, MOST, QUARTER, SMALL
 from boundby.model.units import duration, percent
 from boundby.rules.builtin._operations import KernelSet
+from boundby.rules.builtin._shapes import small_grid_rows
 from boundby.rules.rule import Match, Rule, note
 
 # Kinds of unused GPUs that are named.
@@ -57,13 +58,15 @@ def _unequal(context: RuleContext) -> Iterator[Match]:
 
 
 def _unused(context: RuleContext) -> Iterator[Match]:
-    """GPUs that have no work while others are busy."""
-    gpus, used = context.trace.gpus, context.timeline.devices
+    """GPUs that have no work while others are busy, and full of it."""
+    gpus, used, work = context.trace.gpus, context.timeline.devices, device_work(context)
     busy = np.array(busy_of_devices(context), np.int64)
     idle = [gpu for gpu in gpus if not gpu.used]
     kernels = int(busy.sum()) >= MOST * max(context.window_ns, 1)
-    # The GPUs of other ranks are listed as well.
-    if idle and used and kernels and not context.operations.is_communication.any():
+    # The GPUs of other ranks are listed as well, and a profiler of one process sees none of theirs.
+    is_alone = not (context.operations.is_communication.any() or context.trace.is_told_by_frames)
+    is_filled = int(work.duration_ns[small_grid_rows(context)].sum()) < HALF * work.busy_kernels_ns
+    if idle and used and kernels and is_alone and is_filled:
         names = list(dict.fromkeys(gpu.name for gpu in idle))
         more = f" and {len(names) - MOST_NAMED} more kinds" if len(names) > MOST_NAMED else ""
         others = "the other is" if len(used) == 1 else f"the other {len(used)} are, on average,"

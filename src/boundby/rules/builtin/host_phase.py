@@ -31,7 +31,7 @@ from boundby.rules.rule import Match, Rule
 def _check(context: RuleContext) -> Iterator[Match]:
     pieces = host_pieces(context)
     phases = places(context, pieces.of_kind(Idleness.PHASE))
-    for place, advice in fold(context, phases, lambda place: _advice(context, place)):
+    for place, _ in fold(context, phases, lambda place: _kind(context, place)):
         asleep, sleeping = pieces.asleep(place.rows), asleep_share(context, place)
         spots = hot_functions(context, place.rows)
         slept = slept_on(context, asleep) if len(asleep) else {}
@@ -54,7 +54,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
             f"({percent(share_of_window(context, place))} of the window)",
             does,
             evidence=evidence,
-            advice=advice,
+            advice=_advice(context, place),
             removed_least=HALF,
             asleep_fraction=sleeping,
             spots=spots,
@@ -63,6 +63,14 @@ def _check(context: RuleContext) -> Iterator[Match]:
             remedy,
             **known(rest=rest_after(context, place), function=spots[0].short_symbol if spots else ""),
         )
+
+
+def _kind(context: RuleContext, place: Place) -> tuple[object, ...]:
+    """Places of which all of this is the same are told as one."""
+    started = tuple(started_processes(context, host_pieces(context).intervals(place.rows)))
+    files, is_asleep = files_opened(context, place), asleep_share(context, place) > 0.5
+    is_known = bool(hot_functions(context, place.rows)) or is_asleep
+    return is_early(context, place) and not started, started if is_asleep else (), bool(files), is_known
 
 
 def _does(context: RuleContext, *, is_asleep: bool, starts: bool) -> str:
@@ -119,8 +127,17 @@ def _advice(context: RuleContext, place: Place) -> tuple[str, ...]:
         )
     return (
         *first,
-        "If it happens once and the real run is long, measure without it: --window nvtx:NAME, or START:END",
+        f"If it happens once and the real run is long, measure without it: --window {_beside(context, place)}",
     )
+
+
+def _beside(context: RuleContext, place: Place) -> str:
+    """The longer part of the window that does not hold it."""
+    pieces, devices, window_ns = host_pieces(context), context.timeline.devices, context.longest_window_ns
+    begin, end = int(pieces.start_ns[place.rows].min()), int(pieces.end_ns[place.rows].max())
+    low, high = min(one.low_ns for one in devices), max(one.high_ns for one in devices)
+    is_late = begin - low > high - end
+    return f":{context.instant(begin, window_ns)}" if is_late else f"{context.instant(end, window_ns)}:"
 
 
 RULE = Rule(

@@ -30,6 +30,7 @@ LAUNCHER = expression(r"^(?:\S*/)?(?:mpirun|mpiexec(?:\.hydra)?|orterun|prun|sru
 #: Messages below this size take their latency, not their bytes; so many of them are worth joining.
 SMALL_BYTES = 4_096
 LEAST_MESSAGES = 100
+_BARRIER, _SEND = expression(r"[Bb]arrier"), expression(r"^MPI_I?[bsr]?[sS]end$")
 LAUNCHING = "launching thread"
 ADVICE = {
     "GIL": "Another Python thread holds the interpreter's lock: move its work to a process (multiprocessing), or to "
@@ -71,6 +72,7 @@ class _Wait(Struct, frozen=True):
     late: Late | None = None
     messages: Messages | None = None
     sends: Sender | None = None
+    is_barrier: bool = False  # ranks only meet there: nothing is sent
 
     @property
     def late_rank(self) -> str:
@@ -110,7 +112,7 @@ class _Wait(Struct, frozen=True):
     def remedy(self) -> str:
         """The row of the table that fits."""
         if self.what == MESSAGES:
-            return "host_blocked.late-rank" if self.late_rank else "host_blocked.messages-ahead"
+            return "host_blocked.late-rank" if self.late_rank or self.is_barrier else "host_blocked.messages-ahead"
         return "host_blocked.wait-for-event" if self.what == "sleep" else "host_blocked.shorter-wait"
 
 
@@ -136,7 +138,9 @@ def _check(context: RuleContext) -> Iterator[Match]:
             removed_least=HALF,
         ).advising(
             wait.remedy,
-            code=_code(context, wait.what),
+            code=_send_code(context)
+            if wait.what == MESSAGES and _are_sends(context, place)
+            else _code(context, wait.what),
             late=wait.late_rank or "one rank",
             job=_job(context),
             work=_work(context),
@@ -149,7 +153,8 @@ def _wait(context: RuleContext, place: Place) -> _Wait:
         found, sends = messages(context, place.region), None
         if found is None or not found.late:
             sends = sender(context, place.region, host_pieces(context).intervals(place.rows))
-        return _Wait(MESSAGES, latecomer(context, place.region), found, sends)
+        is_barrier = bool(_BARRIER.search(context.path(place.region)[-1]))
+        return _Wait(MESSAGES, latecomer(context, place.region), found, sends, is_barrier)
     if _gil_share(context, place.rows) >= HALF:
         return _Wait("GIL")
     slept = slept_on(context, place.rows)
@@ -167,7 +172,12 @@ def _advice(context: RuleContext, place: Place, wait: _Wait) -> str:
     of = wait.messages
     if of is not None and (of.late or _are_small(of) or of.copies):
         return _message_advice(of)
-    return _sender_advice(context, wait.sends) if wait.sends else _overlap_advice(context, of)
+    if wait.is_barrier:
+        return (
+            "Nothing is sent in a barrier: another rank comes late. Record all ranks to see which and why, balance the "
+            "work, or do without the barrier"
+        )
+    return _sender_advice(context, wait.sends) if wait.sends else _overlap_advice(context, place, of)
 
 
 def _job(context: RuleContext) -> str:
@@ -190,15 +200,23 @@ def _thread(context: RuleContext) -> str:
     return LAUNCHING if context.timeline.devices else "thread"
 
 
-def _overlap_advice(context: RuleContext, of: Messages | None) -> str:
+def _overlap_advice(context: RuleContext, place: Place, of: Messages | None) -> str:
     hand = ", hand device pointers to a CUDA-aware MPI" if context.timeline.devices else ""
     why, join = "messages are small and many", ", join small ones"
     if of is not None and of.median_bytes > SMALL_BYTES:
         why, join = f"messages of {size(of.median_bytes)} (median) take their time on the way", ""
+    elif of is None and place.times < LEAST_MESSAGES:
+        why, join = "messages take their time on the way", ""
+    ahead = "MPI_Isend after it" if _are_sends(context, place) else "MPI_Irecv before it"
     return (
-        f"Another rank comes late, or {why}: overlap them with {_work(context)} (MPI_Irecv before it, MPI_Wait after "
-        f"it){join}{hand}"
+        f"Another rank comes late, or {why}: overlap them with {_work(context)} ({ahead}, MPI_Wait when it is needed)"
+        f"{join}{hand}"
     )
+
+
+def _are_sends(context: RuleContext, place: Place) -> bool:
+    """Whether the host waits in calls that send and receive nothing."""
+    return all(_SEND.search(context.tree.name[part.region]) for part in place.parts or (place,))
 
 
 def _code(context: RuleContext, what: str | None) -> str:
@@ -218,6 +236,13 @@ def _code(context: RuleContext, what: str | None) -> str:
     }
     words = context.program.pick(cpp, torch=python, python=python)
     return words.get(what or "", "")
+
+
+def _send_code(context: RuleContext) -> str:
+    return (
+        f"MPI_Isend(buffer, count, type, target, tag, comm, &request);  // then {_work(context)}\n"
+        "MPI_Wait(&request, MPI_STATUS_IGNORE);  // before the buffer is written again"
+    )
 
 
 def _are_small(told: Messages) -> bool:

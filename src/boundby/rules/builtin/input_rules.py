@@ -159,9 +159,11 @@ def _remedy(context: RuleContext, place: Place, sleeping: float, others: list[Fe
         return "host_blocked.load-beside", ""  # whatever the pause is for, another thread can take it
     if not processes:
         return "host_blocked.workers", ""
-    helpers = [one for one in others if not one.is_process and one.busy >= SATURATED]
+    helpers = [one for one in others if not one.is_process and one.busy >= SATURATED and sleeping > MOSTLY_ASLEEP]
     if helpers:  # one thread of the program hands every batch over
-        return "host_blocked.workers", context.program.pick("", torch="batch = batch.to(torch.uint8)  # in the workers")
+        return "host_blocked.workers", context.program.pick(
+            "", torch="batch = batch.half()  # in the workers: fewer bytes to hand over"
+        )
     now = max(len(processes), loader_processes(context))
     loader = (
         f"DataLoader(dataset, num_workers={_wanted(context, processes)}, prefetch_factor=4, persistent_workers=True)"

@@ -11,10 +11,12 @@ from boundby.evidence.context import RuleContext
 from boundby.evidence.initialization import Autotuning, Compilations, autotuning, compilations, progress_at
 from boundby.model.arrays import unique
 from boundby.model.causes import Cause
+from boundby.model.expressions import expression
 from boundby.model.scale import MANY, QUARTER
 from boundby.model.units import count, counted, duration, percent
 from boundby.results.report import Example
 from boundby.rules.builtin._operations import KernelSet
+from boundby.rules.builtin._telling import rest_options
 from boundby.rules.remedies import common_facts
 from boundby.rules.rule import Match, Rule
 from boundby.trace.vocabulary.kernel_names import kernel_label
@@ -51,7 +53,10 @@ def _compiled(context: RuleContext, compiled: Compilations) -> Match:
             "calls": context.named_calls(compiled.calls),
         },
         saving_ns=(min(low, compiled.total_ns) if goes_on else 0, min(high, compiled.total_ns)),
-        advice=(*_advice(context, compiled.who), *([f"{helpers} ran beside it"] if compiled.processes else [])),
+        advice=(
+            *_advice(context, compiled, "" if goes_on else rest_options(context, compiled.end_ns, length)),
+            *([f"{helpers} ran beside it"] if compiled.processes else []),
+        ),
         examples=tuple(
             Example(int(compiled.start_ns[row]), int(length[row]), f"{who or 'the host'} compiles") for row in longest
         ),
@@ -61,14 +66,22 @@ def _compiled(context: RuleContext, compiled: Compilations) -> Match:
     ).advising(code=_code(context, compiled.who))
 
 
+# nvFuser as a program calls it from Python, alone or by way of Thunder; without it TorchScript calls nvFuser.
+_FRONT_END = expression(r"^Fusion(?:Cache|Definition)::")
+_SERIALIZED = "nvfuser.enable_automatic_serialization()  # nvFuser 0.1.4 on: the next process loads what was compiled"
+_SCRIPTED = "torch.jit.set_fusion_strategy([('DYNAMIC', 1)])  # compiles once for all shapes"
+
+
 def _code(context: RuleContext, who: tuple[str, ...]) -> str:
     """What keeps the code of this compiler."""
     run = common_facts(context.trace, is_python=context.program.is_python)["program"]
+    if "nvFuser" in who and any(map(_FRONT_END.match, context.tree.name)):
+        return _SERIALIZED
     if {"torch.compile", "Triton"} & {*who}:
         return f"TORCHINDUCTOR_CACHE_DIR=~/.cache/inductor TRITON_CACHE_DIR=~/.cache/triton {run}"
     return context.program.pick(
         "nvcc -arch=native",
-        torch="torch.jit.set_fusion_strategy([('DYNAMIC', 1)])  # compiles once for all shapes",
+        torch=_SCRIPTED,
         jax="",
         cupy=f"CUPY_CACHE_DIR=~/.cache/cupy {run}",
         numba="@cuda.jit(cache=True)",
@@ -78,9 +91,10 @@ def _code(context: RuleContext, who: tuple[str, ...]) -> str:
     )
 
 
-def _advice(context: RuleContext, who: tuple[str, ...]) -> tuple[str, ...]:
-    """Compile once, keep what was compiled, give it no reason to compile again."""
-    program = context.program
+def _advice(context: RuleContext, compiled: Compilations, rest: str) -> tuple[str, ...]:
+    """Compile once, keep what was compiled, give it no reason to compile again. ``rest``: the option that shows what
+    comes after."""
+    program, who = context.program, compiled.who
     by_torch = "torch.compile" in who or "Triton" in who
     once = program.pick(
         "Compile ahead of time for this GPU (nvcc -gencode arch=compute_90,code=sm_90), or keep the cubin that NVRTC "
@@ -104,8 +118,8 @@ def _advice(context: RuleContext, who: tuple[str, ...]) -> tuple[str, ...]:
         + ("TORCH_LOGS=recompiles says why, torch.compile(dynamic=True) or padding" if by_torch else "padding")
         + " to a few lengths avoids it",
     )
-    measure = "In a long run it is paid once: boundby analyze --window START:END shows the rest"
-    return (once, again, measure) if who != ("CuPy",) else (once, measure)
+    measure = (f"In a long run it is paid once: boundby analyze {rest} shows the rest",) if rest else ()
+    return (once, *((again,) if who != ("CuPy",) else ()), *measure)
 
 
 def _tried(kernels: KernelSet, tried: Autotuning) -> Match:

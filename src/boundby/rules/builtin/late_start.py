@@ -22,6 +22,11 @@ _MOST = HALF
 _MODEL_BYTES = 50_000_000
 
 
+# What the remedy is called where the cause of the late start is known.
+_KEEP = "Make the context once for several jobs, and for one GPU"
+_ON_GPU = "Build the model on the GPU"
+
+
 class _Covering(Struct, frozen=True):
     """A range open before the first GPU work: for how long of it."""
 
@@ -74,7 +79,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     elif trace.captured.cuda_api:
         what = f", {duration(in_cuda)} of it in CUDA calls"
     begins = "GPU work" if high == first else "step"
-    yield Match(
+    match = Match(
         region=None,
         title=f"the first {begins} starts {duration(startup)} after the trace, {percent(share)} of the run{what}",
         evidence=evidence,
@@ -83,6 +88,14 @@ def _check(context: RuleContext) -> Iterator[Match]:
         examples=examples,
         severity="note",
     )
+    if in_cuda >= _MOST * startup:
+        hide = "HIP_VISIBLE_DEVICES=0" if trace.is_of_amd else "CUDA_VISIBLE_DEVICES=0"
+        is_one = len(context.timeline.devices) == 1
+        yield match.advising(code=f"{hide} {trace.how_it_runs}" if is_one else "", earlier=_KEEP)
+    elif named and _makes_model(context, named[0]):
+        yield match.advising(code='with torch.device("cuda"): model = Model(...)', earlier=_ON_GPU)
+    else:
+        yield match
 
 
 def _os_calls(context: RuleContext, low: int, high: int) -> list[str]:
@@ -139,15 +152,20 @@ def _advice(context: RuleContext, in_cuda: int, startup: int, named: _Covering |
     profile = f"{command} shows what the program does before the first GPU work"
     if named is None:
         return (f"{profile}; the same command with python -X importtime shows which imports are slow",)
-    uploaded = _uploaded_bytes(context, named)
-    if context.program.is_torch and uploaded >= _MODEL_BYTES:
+    if _makes_model(context, named):
         return (
-            f"{named.name} runs on the CPU for {duration(named.covered_ns)}, then uploads {size(uploaded)} from "
+            f"{named.name} runs on the CPU for {duration(named.covered_ns)}, then uploads "
+            f"{size(_uploaded_bytes(context, named))} from "
             'pageable memory: build the model on the GPU, with torch.device("cuda"): model = Model(...), instead of '
             "Model(...).to('cuda'); with a checkpoint, build on device \"meta\" and load it to the GPU",
             profile,
         )
     return (f"{named.name} is what takes it: {profile}",)
+
+
+def _makes_model(context: RuleContext, named: _Covering) -> bool:
+    """Whether a model is made on the CPU there, and uploaded."""
+    return context.program.is_torch and _uploaded_bytes(context, named) >= _MODEL_BYTES
 
 
 def _uploaded_bytes(context: RuleContext, covering: _Covering) -> int:

@@ -52,7 +52,8 @@ _PINNED: dict[str, tuple[str, ...]] = {
     "directives": (
         "Allocate the mapped arrays pinned: cudaMallocHost instead of malloc, or nvc and nvc++ with -gpu=pinned",
     ),
-    "python": ("Keep the host side in pinned memory, made once (cupyx.zeros_pinned in CuPy), and copy asynchronously",),
+    "cupy": ("Keep the host side in pinned memory, made once (cupyx.zeros_pinned), and copy asynchronously",),
+    "python": ("Keep the host side in pinned memory, made once by the library that copies, and copy asynchronously",),
     "cpp": (
         "Allocate the host side with cudaMallocHost, once, and copy with cudaMemcpyAsync on a stream",
         "Memory that exists already: cudaHostRegister(pointer, bytes, cudaHostRegisterDefault), once",

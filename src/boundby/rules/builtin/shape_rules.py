@@ -28,7 +28,7 @@ from boundby.rules.builtin._shapes import (
 )
 from boundby.rules.rule import Match, Rule, Threshold
 from boundby.trace.tables import OpKind
-from boundby.trace.vocabulary.kernel_names import MATMULS, KernelKind, is_library_kernel
+from boundby.trace.vocabulary.kernel_names import MATMULS, KernelKind, is_library_kernel, sums_over_batch
 
 
 def _small_blocks(context: RuleContext) -> Iterator[Match]:
@@ -158,14 +158,24 @@ def _beside(context: RuleContext, rows: Rows) -> Iterator[Match]:
     ).advising(code=_code(beside))
 
 
+_COMPILED = "model = torch.compile(model)"
+
+
 def _grid_advice(kernels: KernelSet) -> tuple[str, ...]:
-    """What to do about the longest: a kernel of a library is not the user's to rewrite, its call is."""
-    context, launches = kernels.context, _launched(kernels)
-    if not is_library_kernel(context.trace.names[context.operations.name[kernels.longest]]):
-        work, row = device_work(context), kernels.longest
+    """What to do about those with most time: a kernel of a library is not the user's to rewrite, its call is."""
+    context, launches, row = kernels.context, _launched(kernels), _costliest(kernels)
+    name = context.trace.names[context.operations.name[row]]
+    if not is_library_kernel(name):
+        work = device_work(context)
         if int(work.blocks[row]) * int(work.threads[row]) < WARP:
             return (f"{launches}: let each thread take one element, and launch a thread for each",)
         return (f"{launches}: launch more blocks, each with less of the work, at least two for each multiprocessor",)
+    if sums_over_batch(name):
+        compiled = ". torch.compile makes a kernel of its own for it, which can split the sum over more blocks"
+        return (
+            f"{launches}: it is a library's, and sums over the batch for each feature, so that a larger batch brings "
+            f"no more blocks{context.program.pick('', torch=compiled)}",
+        )
     return (
         context.program.pick(
             f"{launches}. It is a library's kernel: give it more work in one call (a larger batch, batched calls)",
@@ -177,19 +187,25 @@ def _grid_advice(kernels: KernelSet) -> tuple[str, ...]:
 
 def _code(kernels: KernelSet) -> str:
     """A launch that fills the GPU, where the kernel is the program's own in CUDA."""
-    work, row = device_work(kernels.context), kernels.longest
-    if is_library_kernel(kernels.context.trace.names[kernels.context.operations.name[row]]):
-        return ""
+    work, row = device_work(kernels.context), _costliest(kernels)
+    name = kernels.context.trace.names[kernels.context.operations.name[row]]
+    if is_library_kernel(name):
+        return kernels.context.program.pick("", torch=_COMPILED) if sums_over_batch(name) else ""
     threads = min(int(work.threads[row]), BLOCK_THREADS) if work.threads[row] >= WARP else BLOCK_THREADS
-    name = kernel_name(kernels.context, row).partition(" ")[0]
+    called = kernel_name(kernels.context, row).partition(" ")[0]
     grid = f"(n + {threads - 1}) / {threads}"
     return kernels.context.program.pick(
         "",
-        cpp=f"{name}<<<{grid}, {threads}>>>(...);  // n: elements, one thread for each",
-        numba=f"{name}[{grid.replace('/', '//')}, {threads}](...)  # n: elements, one thread for each",
-        julia=f"@cuda threads={threads} blocks=cld(n, {threads}) {name}(...)  # one thread for each element",
+        cpp=f"{called}<<<{grid}, {threads}>>>(...);  // n: elements, one thread for each",
+        numba=f"{called}[{grid.replace('/', '//')}, {threads}](...)  # n: elements, one thread for each",
+        julia=f"@cuda threads={threads} blocks=cld(n, {threads}) {called}(...)  # one thread for each element",
         directives="#pragma acc parallel loop gang vector collapse(2)  // more iterations for the GPU to share",
     )
+
+
+def _costliest(kernels: KernelSet) -> int:
+    """The longest of those that take most time together."""
+    return kernels.by_label(1)[0][1].longest
 
 
 def _kernels(context: RuleContext, rows: Rows) -> KernelSet:
@@ -222,14 +238,14 @@ def _shapes(kernels: KernelSet) -> dict[str, object]:
     work = device_work(kernels.context)
     return {
         "blocks": distinct_shapes(work.blocks[kernels.rows]),
-        "multiprocessors": int(work.multiprocessors[kernels.longest]),
+        "multiprocessors": int(work.multiprocessors[_costliest(kernels)]),
         "multiprocessors_used_fraction": round(_used(kernels), 4),
     }
 
 
 def _launched(kernels: KernelSet) -> str:
-    """``gemm launches 4 blocks of 1,024 threads on 108 multiprocessors``: the longest."""
-    work, row = device_work(kernels.context), kernels.longest
+    """``gemm launches 4 blocks of 1,024 threads on 108 multiprocessors``: the costliest."""
+    work, row = device_work(kernels.context), _costliest(kernels)
     return (
         f"{kernel_name(kernels.context, row)} launches {_blocks(work.blocks[row])} of {_threads(work.threads[row])} on "
         f"{work.multiprocessors[row]} multiprocessors"

@@ -12,15 +12,16 @@ from boundby.attribution.regions import ROOT
 from boundby.evidence.code_lines import line_of_calls
 from boundby.evidence.context import CannotCheckError, Rows, RuleContext
 from boundby.evidence.device_work import busy_of_devices
-from boundby.evidence.operator_syncs import EVERY
+from boundby.evidence.operator_syncs import EVERY, TO_DEVICE
 from boundby.evidence.waits import WaitGroup, WaitKind, evidence, examples, groups, lines, savings, waits_of
-from boundby.model.arrays import pick, ranked
+from boundby.model.arrays import median, pick, ranked
 from boundby.model.causes import Cause
 from boundby.model.intervals import NOTHING
 from boundby.model.scale import HABIT, HALF, LIST, NEARLY_ALL, QUARTER
 from boundby.model.units import duration, size
 from boundby.rules.builtin._telling import around
 from boundby.rules.rule import Match, Rule
+from boundby.stats.device_figures import SMALL_COPY_BYTES
 from boundby.trace.tables import Direction
 from boundby.trace.vocabulary.cuda import plain_name
 
@@ -215,12 +216,24 @@ def _of_operator(context: RuleContext, group: WaitGroup) -> Words:
     operator, operators = _BY_KEY[group.key], context.operators
     called = operators.outermost[waits_of(context).call[group.rows[:_MOST_NAMED]]]
     names = sorted({operators.names[number] for number in called.tolist() if number >= 0})
-    return Words(
-        f"{operator.label} makes the host wait {group.costs}",
-        operator.advice,
-        {"operator": ", ".join(names) or operator.label, "waits_because": operator.because},
-        code=operator.code,
-    )
+    evidence: dict[str, object] = {"operator": ", ".join(names) or operator.label, "waits_because": operator.because}
+    each, code, advice = "", operator.code, operator.advice
+    if operator is TO_DEVICE and (
+        moved := median(pick(context.operations.bytes, waits_of(context).copied[group.rows], 0))
+    ):
+        each, evidence["copied_bytes"] = f" ({size(round(moved))} each)" if group.incidents > 1 else "", round(moved)
+        if moved <= SMALL_COPY_BYTES:  # a value or a few, and no batch
+            code, advice = _CONSTANT, (_CREATE,)
+    return Words(f"{operator.label}{each} makes the host wait {group.costs}", advice, evidence, code=code)
+
+
+_CREATE = (
+    "Such small tensors are no batch but values that the host knows: create them on the device (torch.full, "
+    "torch.zeros, torch.arange with device=), once, outside the loop, or hand them over as Python numbers"
+)
+_CONSTANT = (
+    'scale = torch.full((), value, device="cuda")  # once, in place of torch.tensor(value, device="cuda") in a loop'
+)
 
 
 OPERATOR = Rule(
@@ -265,6 +278,18 @@ _ON_DEVICE = (
 )
 
 
+# What to do about a wait for an upload, and its code.
+_AFTER_UPLOAD = (
+    "What uses the data comes after the copy on the same stream anyway: no wait is needed before the host writes to "
+    "that memory again, and an event tells when it may",
+    "cudaEventRecord(copied, stream);  // to wait for only before the host writes to that memory again",
+)
+_AFTER_UPLOAD_TORCH = (
+    'x.to("cuda", non_blocking=True) of pinned memory does not wait: what uses the data comes after the copy anyway',
+    'x = x.to("cuda", non_blocking=True)  # from pinned memory',
+)
+
+
 def _explicit(context: RuleContext, group: WaitGroup) -> Words:
     advice = next(line for part, line in _INSTEAD if part in group.key)
     busy_ns = busy_of_devices(context)
@@ -280,6 +305,13 @@ def _explicit(context: RuleContext, group: WaitGroup) -> Words:
         each = "mostly " if after_copies < ALL_AFTER else "each " if group.incidents > 1 else ""
         title = f"{group.key} makes the host wait {group.costs}, {each}right after a copy on the device"
         return Words(title, (_ON_DEVICE,), code=_instead(context, "StreamSynchronize"))
+    if "Synchronize" in group.key and float((direction == Direction.HTOD).mean()) >= ALL_AFTER:
+        each = "each " if group.incidents > 1 else ""
+        title = f"{group.key} makes the host wait {group.costs}, {each}right after a copy to the device"
+        advice, code = context.program.pick(_AFTER_UPLOAD, torch=_AFTER_UPLOAD_TORCH)
+        return Words(title, (advice,), code=code)
+    if group.incidents == 1 and advice == _INSTEAD[-1][1]:
+        advice = "One wait costs the host its lead once: remove it, unless the host needs the result there"
     return Words(f"{group.key} makes the host wait {group.costs}", (advice,), code=_instead(context, group.key))
 
 

@@ -127,6 +127,39 @@ _LIBRARY_KERNEL = expression(
 )
 
 
+# Work that NVIDIA's libraries have ready, by how people call their own kernels for it.
+_STANDARD_WORK: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
+    (expression(rf"(?:^|_|(?<=[a-z])(?=[A-Z]))(?i:{words})(?:$|_|(?=[A-Z\d])|(?=kernel))"), what, library)
+    for words, what, library in (
+        (r"mat_?mul|matrix_?mul(?:t|tiply|tiplication)?|[sdh]?gemm", "a matrix product", "cuBLAS"),
+        (r"conv(?:olve|olution)?(?:[123]d)?", "a convolution", "cuDNN"),
+        (r"fft", "a Fourier transform", "cuFFT"),
+        (r"spmv|spmm", "a product with a sparse matrix", "cuSPARSE"),
+        (r"(?:radix_?)?sort", "a sort", "CUB"),
+        (r"(?:prefix_?)?scan|prefix_?sum", "a prefix sum", "CUB"),
+        (r"histogram", "a histogram", "CUB"),
+        (r"reduce|reduction", "a reduction", "CUB"),
+    )
+)
+
+
+def standard_work(name: str) -> tuple[str, str] | None:
+    """What a kernel of a program's own does that a library has ready, and which library; None: its name says none."""
+    label = kernel_label(name)
+    return next(((what, library) for pattern, what, library in _STANDARD_WORK if pattern.search(label)), None)
+
+
+# Gradients of scale and bias, and statistics of a batch: one sum over the batch for each feature.
+_SUMS_OVER_BATCH = expression(
+    r"GammaBeta|PartGradGammaBeta|layer_?norm_grad|batch_?norm\w*(?:backward|reduce|statistics|stats)|\bbn_[fb]w", re.I
+)
+
+
+def sums_over_batch(name: str) -> bool:
+    """Whether a kernel sums over the batch for each feature: it has as many blocks as there are features."""
+    return bool(_SUMS_OVER_BATCH.search(name))
+
+
 # A user's kernel may take a library's types.
 _PARAMETERS = expression(r"(?<!^)\((?!anonymous namespace)(?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)(?: \[.*\])?$")
 

@@ -1,0 +1,213 @@
+"""Advice that did not fit the program on real traces, each as a small program: what it says now, and of what."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from msgspec.structs import replace
+
+from boundby.results.report import Finding
+from boundby.simulate.instructions import (
+    MS,
+    US,
+    Call,
+    Compile,
+    Copy,
+    Instruction,
+    Launch,
+    Loop,
+    Process,
+    Program,
+    Range,
+    S,
+    Sleep,
+    Sync,
+    Thread,
+    Work,
+    program,
+)
+from boundby.trace.facts import GpuInfo
+from boundby.trace.tables import Trace
+from boundby.trace.vocabulary.kernel_names import standard_work, sums_over_batch
+from tests.rules.builtin.case_comm_exposed import NCCL
+from tests.rules.builtin.hardware import on_gpu
+from tests.rules.builtin.harness import Source, as_torch, findings, pattern
+
+GRADIENT = "void at::native::(anonymous namespace)::GammaBetaBackwardCUDAKernel_32x32<float, float>(long, float const*)"
+FOREACH = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::TensorListMetadata<2>>(int)"
+
+
+def of(rule: str, source: Source) -> list[Finding]:
+    return [item for item in findings(source) if item.rule == rule]
+
+
+def native(*body: Instruction) -> Source:
+    """A program without Python."""
+    return Source(Program((Process([Thread(list(body), name="solver")], name="solver"),), command=("./solver",)))
+
+
+def _few_blocks(kernel: str) -> list[Finding]:
+    steps = Loop(20, [Range("step {i}", [Launch(kernel, 2 * MS), Launch("gemm", 1 * MS)])])
+    return of("small-grid", on_gpu(as_torch(Source(program(steps, Sync()))), shapes={kernel: (12, 1024)}))
+
+
+def test_a_sum_over_the_batch_gets_no_more_blocks_by_a_larger_batch() -> None:
+    (found,) = _few_blocks(GRADIENT)
+    assert "a larger batch brings no more blocks" in found.advice[0]
+    assert found.code == "model = torch.compile(model)"
+    (other,) = _few_blocks("void at::native::topk_kernel<float>(int)")
+    assert "a larger batch, or batched calls" in other.advice[0]
+
+
+def test_a_list_of_parameters_has_as_many_blocks_as_it_has() -> None:
+    assert not _few_blocks(FOREACH)
+
+
+def test_the_kernel_named_is_the_one_with_most_time() -> None:
+    kernels = [Loop(9, [Launch("scan", 1 * MS)]), Launch("sort", 2 * MS)]
+    source = on_gpu(native(Loop(10, kernels), Sync()), shapes={"scan": (3, 256), "sort": (29, 128)})
+    (found,) = of("small-grid", source)
+    assert found.advice[0].startswith("scan launches 3 blocks")
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("matmul_naive(const float *, int)", "a matrix product"),
+        ("void MatrixMulCUDA<32>(float *, float *)", "a matrix product"),
+        ("sgemm_v2(float *)", "a matrix product"),
+        ("convolve2D(float *)", "a convolution"),
+        ("calcHistogramKernel(int *)", "a histogram"),
+        ("reduce0(int *)", "a reduction"),
+        ("convert_kernel(int *)", None),
+        ("commands(int *)", None),
+        ("transform(float *)", None),
+    ],
+)
+def test_what_a_library_has_ready(name: str, what: str | None) -> None:
+    ready = standard_work(name)
+    assert (ready and ready[0]) == what
+
+
+def test_a_hot_kernel_of_standard_work_is_measured_against_the_library_first() -> None:
+    hot = "matmul_naive(const float *, int)"
+    (found,) = of("hot-kernel", native(Loop(10, [Launch(hot, 20 * MS)]), Sync()))
+    assert found.advice[0].startswith("By its name it is a matrix product: cuBLAS has that ready")
+    (other,) = of("hot-kernel", as_torch(Source(program(Loop(10, [Launch(hot, 20 * MS)]), Sync()))))
+    assert not any("cuBLAS" in line for line in other.advice)
+
+
+@pytest.mark.parametrize(
+    ("around", "code"),
+    [
+        ("FusionCache::get", "nvfuser.enable_automatic_serialization()"),
+        ("TorchScript::run", "torch.jit.set_fusion_strategy"),
+    ],
+)
+def test_nvfuser_is_told_what_its_caller_can_say(around: str, code: str) -> None:
+    compiles = Range(
+        around, [Work(200 * US), Range("FusionExecutor::compileFusion", [Compile(60 * MS)]), Launch("part", 500 * US)]
+    )
+    steps = Loop(20, [Range("step {i}", [Launch("part", 500 * US), Work(50 * US)]), Sync()])
+    (found,) = of("jit-compilation", as_torch(Source(program(Launch("first", 10 * US), compiles, steps))))
+    assert found.code.startswith(code)
+
+
+def test_few_long_collectives_are_not_to_be_joined() -> None:
+    for item in of("comm-exposed", as_torch(pattern("comm"))):
+        assert not any("join small ones" in line for line in item.advice)
+
+
+def _steps(name: str, *lengths: int) -> Source:
+    return Source(program(*(Range(name, [Launch("part", length), Sync()]) for length in lengths)))
+
+
+def test_instances_of_an_operator_have_no_steady_state() -> None:
+    lengths = (20 * MS, 4 * MS, 1 * MS, 4 * MS, 1 * MS, 4 * MS, 1 * MS)
+    for rule in ("warm-up", "unsteady"):
+        assert not of(rule, as_torch(_steps("aten::to", *lengths)))
+        assert of(rule, as_torch(_steps("step", *lengths)))
+
+
+def test_a_slow_and_a_fast_instance_are_named_by_their_times() -> None:
+    (few,) = of("unsteady", _steps("step", 2 * MS, 4 * MS, 1 * MS, 3 * MS, 2 * MS))
+    assert "one in ten" not in few.title
+    (slow, fast) = re.findall(r"--window ([0-9.]+):([0-9.]+)", few.advice[0])
+    assert 3.5e-3 < float(slow[1]) - float(slow[0]) < 4.5e-3
+    assert 0.8e-3 < float(fast[1]) - float(fast[0]) < 1.5e-3
+    (many,) = of("unsteady", _steps("step", *([4 * MS, 1 * MS, 3 * MS] * 10)))
+    assert "one in ten takes over" in many.title
+
+
+def _four_gpus(source: Source) -> Source:
+    def change(trace: Trace) -> Trace:
+        trace = source.change(trace) if source.change else trace
+        idle = tuple(GpuInfo(number, "A100", used=False) for number in (1, 2, 3))
+        return replace(trace, gpus=(trace.gpus[0], *idle), gpu_facts=trace.gpu_facts[:1] * 4)
+
+    return source.changed(change)
+
+
+def test_other_gpus_are_no_matter_while_this_one_is_empty() -> None:
+    busy = native(Loop(10, [Launch("add", 20 * MS)]), Sync())
+    assert [item for item in of("gpu-balance", _four_gpus(on_gpu(busy))) if item.severity == "note"]
+    assert not of("gpu-balance", _four_gpus(on_gpu(busy, shapes={"add": (1, 1)})))
+
+
+@pytest.mark.parametrize(("size", "code"), [(8, "scale = torch.full("), (8 << 20, "DataLoader(dataset, pin_memory")])
+def test_a_value_copied_to_the_device_is_no_batch(size: int, code: str) -> None:
+    copy = Range("aten::to", [Range("aten::copy_", [Copy(size, memory="pageable"), Sync("stream")])])
+    step = Range("step {i}", [Launch("gemm", 4 * MS), copy, Work(600 * US)])
+    (found,) = of("sync-operator", as_torch(Source(program(Loop(20, [step]), Sync()))))
+    assert found.code.startswith(code)
+    assert ("(8 B each)" in found.title) == (size == 8)
+
+
+def test_a_wait_for_an_upload_is_no_matter_of_streams() -> None:
+    step = Range("step {i}", [Launch("gemm", 4 * MS), Copy(1 << 20), Sync("stream"), Work(600 * US)])
+    (found,) = of("sync-call", as_torch(Source(program(Loop(20, [step]), Sync()))))
+    assert "each right after a copy to the device" in found.title
+    assert "non_blocking=True" in found.code
+
+
+def test_one_wait_is_not_in_a_loop() -> None:
+    steps = Loop(20, [Launch("gemm", 1 * MS)])
+    (found,) = of("sync-call", native(steps, Sync(), Work(20 * MS), Call(), steps, Launch("end", 1 * MS)))
+    assert found.advice[0].startswith("One wait costs the host its lead once")
+
+
+def _waits_in(call: str, times: int) -> list[Finding]:
+    body = [Range(call, [Sleep(4 * MS, "poll")]), Launch("work", 200 * US)]
+    return of("host-wait", native(Launch("begin", 200 * US), Loop(times, body), Sync()))
+
+
+def test_nothing_is_sent_in_a_barrier() -> None:
+    (found,) = _waits_in("MPI_Barrier", 10)
+    assert found.advice[0].startswith("Nothing is sent in a barrier")
+    assert "MPI_Irecv" not in found.code
+
+
+def test_few_messages_are_not_many() -> None:
+    (few,) = _waits_in("MPI_Waitall", 10)
+    assert "small and many" not in few.advice[0]
+    (many,) = _waits_in("MPI_Waitall", 200)
+    assert "small and many" in many.advice[0]
+
+
+def test_who_waits_in_a_send_sends_ahead() -> None:
+    (found,) = _waits_in("MPI_Send", 10)
+    assert found.code.startswith("MPI_Isend(")
+    assert "MPI_Irecv" not in found.advice[0]
+
+
+def test_a_late_start_in_cuda_is_known_to_be_cuda_s() -> None:
+    (found,) = of("late-start", native(Call(6 * S, "cudaDeviceGetStreamPriorityRange"), Launch("a", 1 * MS), Sync()))
+    assert found.change.startswith("Make the context once")
+    (other,) = of("late-start", native(Call(), Work(6 * S), Launch("a", 1 * MS), Sync()))
+    assert other.change.startswith("Find out what the program does")
+
+
+def test_normalizations_sum_over_the_batch() -> None:
+    assert sums_over_batch("bn_bw_1C11_kernel_new")
+    assert not sums_over_batch(NCCL)
