@@ -196,7 +196,8 @@ def host_pieces(context: RuleContext) -> HostPieces:
     others = is_any(kind, (Idleness.WAIT, Idleness.WORK, Idleness.PHASE)) & ~messages
     kind[_fed(context, pieces, np.flatnonzero(others))] = Idleness.INPUT
     others = is_any(kind, (Idleness.WAIT, Idleness.WORK)) & ~messages
-    kind[others & (batch_bytes > 0) & _outside_of_parts(context)[region]] = Idleness.INPUT
+    of_steps = _outside_of_parts(context)[region] & _among_steps(context, end)
+    kind[others & (batch_bytes > 0) & of_steps] = Idleness.INPUT
     others = is_any(kind, (Idleness.WAIT, Idleness.WORK)) & ~messages
     kind[_between_steps(context, pieces, np.flatnonzero(others))] = Idleness.BETWEEN
     if (pace := external_pace(context)) is not None:
@@ -283,6 +284,17 @@ def _outside_of_parts(context: RuleContext) -> Bool:
     tree, step = context.tree, step_region(context.timeline)
     around = {ROOT} if step is None else {ROOT, *(one for one in range(len(tree)) if context.subtree(one)[step])}
     return np.array([one in around or is_found(domain) for one, domain in enumerate(tree.domain)], bool)
+
+
+def _among_steps(context: RuleContext, end_ns: Int) -> Bool:
+    """Mask over pieces that end at these instants: those in the time in which the program's steps repeat; all, where it
+    has no steps. What is uploaded before them is no batch, but what the program begins with."""
+    step, ranges = step_region(context.timeline), context.trace.ranges
+    rows = np.flatnonzero(context.timeline.ownership.regions.of_range == (NOTHING if step is None else step))
+    if step is None or not len(rows):
+        return np.ones(len(end_ns), bool)
+    among: Bool = (end_ns >= ranges.start_ns[rows].min()) & (end_ns <= ranges.end_ns[rows].max())
+    return among
 
 
 def _of_threads(context: RuleContext, users: Int) -> list[list[npt.NDArray[Any]]]:

@@ -211,3 +211,11 @@ def test_a_late_start_in_cuda_is_known_to_be_cuda_s() -> None:
 def test_normalizations_sum_over_the_batch() -> None:
     assert sums_over_batch("bn_bw_1C11_kernel_new")
     assert not sums_over_batch(NCCL)
+
+
+def test_what_is_uploaded_before_the_steps_is_no_batch() -> None:
+    columns = [part for _ in range(6) for part in (Work(4 * MS), Copy(20 << 20), Launch("convert", 300 * US))]
+    steps = Loop(20, [Range("step {i}", [Launch("gemm", 1 * MS), Work(200 * US)])])
+    assert not of("host-input", Source(program(Launch("first", 10 * US), *columns, steps, Sync())))
+    batches = Range("step {i}", [Copy(20 << 20), Launch("gemm", 1 * MS), Sync()])
+    assert of("host-input", Source(program(Loop(20, [Work(4 * MS), batches]))))

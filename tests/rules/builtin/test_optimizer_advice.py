@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from boundby.rules.builtin.fusion_rules import _fused, _optimizer_code
+from boundby.rules.builtin.fusion_rules import _fused, _is_written_out, _optimizer_code
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,15 @@ def test_the_optimizer_is_named(path: tuple[str, ...], wanted: str) -> None:
 def test_no_optimizer_is_named_that_nothing_names(path: tuple[str, ...]) -> None:
     assert "torch.optim" not in _fused(path)
     assert "foreach=True" in _optimizer_code(path)
+
+
+@pytest.mark.parametrize(
+    ("kernels", "is_own"),
+    [
+        (("pow_tensor_scalar_kernel_impl", "sqrt_kernel_cuda", "DivFunctor"), True),
+        (("addcmul_cuda_kernel", "sqrt_kernel_cuda", "addcdiv_cuda_kernel"), False),
+        (("MulFunctor", "CUDAFunctor_add"), False),
+    ],
+)
+def test_an_update_written_out_is_not_torch_s(kernels: tuple[str, ...], is_own: bool) -> None:
+    assert _is_written_out(kernels) == is_own

@@ -3,13 +3,14 @@ optimizers that update tensor by tensor."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from boundby.attribution.host_state import LAUNCH_LIMIT_NS
 from boundby.evidence.context import RuleContext
 from boundby.evidence.device_work import SHORT_KERNEL_NS, device_work
 from boundby.evidence.kernels import attention, elementwise_chains
 from boundby.evidence.launches import Part
+from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
 from boundby.model.scale import HABIT, HALF, SMALL
@@ -148,7 +149,9 @@ def _optimizer(context: RuleContext) -> Iterator[Match]:
         return
     # At least the launches go; at most the kernels too, which are too short to be limited by memory.
     saving_ns = updates.saving_ns(HALF, 1)[0], updates.saving_ns(HALF, 1, Cause.GPU_COMPUTE)[1]
-    path = context.path(updates.region)
+    path, names = context.path(updates.region), context.trace.names
+    kernels = [names[number] for number in unique(context.operations.name[updates.kernels.rows]).tolist()]
+    is_own = _is_written_out(kernels)
     does = "sets gradients to zero" if _fills(path) else "updates"
     yield updates.match(
         f"the optimizer {does} tensor by tensor: {count(len(updates))} kernels of {duration(updates.median_ns)}, "
@@ -160,14 +163,31 @@ def _optimizer(context: RuleContext) -> Iterator[Match]:
                 ("One kernel that updates all parameters, given a list of their addresses, instead of one for each",),
                 torch=(_DROP,)
                 if _fills(path)
-                else (
-                    _fused(path),
-                    "A loop of your own over parameters: torch._foreach_mul_, torch._foreach_add_, "
-                    "torch._foreach_addcdiv_ take lists of tensors",
-                ),
+                else (_WRITTEN_OUT,)
+                if is_own
+                else (_fused(path), *(() if any(map(_OF_TORCH.search, kernels)) else (_OWN_LOOP,))),
             ),
         ),
-    ).advising(code=context.program.pick("", torch=_optimizer_code(path)))
+    ).advising(code=context.program.pick("", torch=_LISTS if is_own and not _fills(path) else _optimizer_code(path)))
+
+
+# An update that takes roots and none of the operations with which torch.optim's optimizers end is the program's own.
+_ROOT, _OF_TORCH = expression(r"\br?sqrt_kernel"), expression(r"addcmul|addcdiv|lerp")
+_WRITTEN_OUT = (
+    "Its kernels are those of an update written out by hand (roots and divisions, no addcdiv): take lists of all "
+    "tensors at once with torch._foreach_mul_, torch._foreach_add_, torch._foreach_addcdiv_, or, for the same update, "
+    "an optimizer of torch.optim with fused=True"
+)
+_OWN_LOOP = (
+    "A loop of your own over parameters: torch._foreach_mul_, torch._foreach_add_, torch._foreach_addcdiv_ take lists "
+    "of tensors"
+)
+_LISTS = "torch._foreach_mul_(averages, beta)  # lists of all tensors, in place of a loop over parameters"
+
+
+def _is_written_out(kernels: Collection[str]) -> bool:
+    """Whether an update with these kernels is no optimizer of torch.optim."""
+    return any(map(_ROOT.search, kernels)) and not any(map(_OF_TORCH.search, kernels))
 
 
 def _optimizer_code(path: tuple[str, ...]) -> str:
