@@ -33,7 +33,6 @@ OWN = {
     "readers/nsys/arrow_stream.py: fromfile": "of a file that came through the door",
     "readers/nsys/columnar.py: connect": "memory",
     "readers/nsys/database.py: connect": "the door holds the same file open",
-    "readers/nsys/split.py: connect": "memory",
     "render/page/__init__.py: read_text": "of the package",
     "render/store.py: connect": "a database whose first bytes came through the door",
     "results/write.py: os.open": "written",
