@@ -94,7 +94,9 @@ class Server:
         return program(*body, Sync(), name="server")
 
     def _model(self, batch: Batch) -> list[Instruction]:
-        attention = ["flash_fwd_kernel"] * (batch.prompts > 0) + ["flash_fwd_splitkv_kernel"] * (batch.generating > 0)
+        attention = ["flash_fwd_kernel"] * (batch.prompts > 0) + ["BatchDecodeWithPagedKVCacheKernel"] * (
+            batch.generating > 0
+        )
         size = 20 * US + 60 * batch.tokens
         attends = [Node(name, size // (3 * len(attention))) for name in attention]
         layer = [*attends, Node("gemm_qkv", size // 3), Node("gemm_mlp", size)]

@@ -260,6 +260,20 @@ def test_steps_whose_attention_does_both_are_of_unknown_kind(tmp_path: Path) -> 
     assert found.token_ns is None
 
 
+@pytest.mark.parametrize(("blocks", "kind"), [(1, "decode"), (4, "prefill")])
+def test_divided_keys_are_decoding_where_there_is_one_block_of_queries(blocks: int, kind: str, tmp_path: Path) -> None:
+    export = Export()
+    thread, at = export.thread(100, 100), 1_000_000
+    for _ in range(8):
+        call = export.api(thread, at, at + 10_000, "cudaLaunchKernel_v7000")
+        name = "void flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 128, 4>>(Flash_fwd_params)"
+        export.kernel(call, at + 20_000, at + 90_000, name=name).update(gridX=blocks, gridY=8, gridZ=32)
+        export.api(thread, at + 11_000, at + 95_000, "cudaStreamSynchronize_v3020")
+        at += 200_000
+    found = boundby.serving(export.write(tmp_path / "split.sqlite"))
+    assert [(one.kind, one.count, one.requests) for one in found.steps] == [(kind, 8, None)]
+
+
 def test_a_graph_runs_for_the_size_that_it_was_captured_for(tmp_path: Path) -> None:
     found = boundby.serving(_decoding(tmp_path / "graph.sqlite", [16] * 6, in_graph=True))
     assert {one.requests for one in found.steps} == {None}
@@ -268,7 +282,7 @@ def test_a_graph_runs_for_the_size_that_it_was_captured_for(tmp_path: Path) -> N
 
 def test_ranges_around_each_step_are_its_steps(tmp_path: Path) -> None:
     """None is found beside them, whatever they are called."""
-    body = Range("decode_once", [*(Launch("flash_fwd_splitkv_kernel", 90_000) for _ in range(4)), *item()])
+    body = Range("decode_once", [*(Launch("BatchDecodeWithPagedKVCacheKernel", 90_000) for _ in range(4)), *item()])
     run = simulate(realise(program(Loop(12, [body, Work(100_000)])), Machine(), 0))
     found = boundby.serving(write_export(run, tmp_path / "steps.sqlite"))
     assert [(one.path, one.kind, one.count) for one in found.steps] == [(("decode_once",), "decode", 12)]

@@ -27,6 +27,7 @@ from boundby.model.intervals import CoveredTime, complement, intersect, subtract
 from boundby.model.scale import HALF
 from boundby.stats.work import sizes_of
 from boundby.structure.found import is_found
+from boundby.structure.server_steps import DECODES, SERVES_PROMPTS, kinds_of_attention
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
 from boundby.trace.vocabulary.range_names import (
@@ -35,7 +36,6 @@ from boundby.trace.vocabulary.range_names import (
     ServingStep,
     dimension_of_sequences,
     is_found_step,
-    kind_of_attention,
     kind_of_found_step,
     serving_step,
 )
@@ -259,15 +259,13 @@ def _kinds(
     """The kind of each step: by its name, else by its kernels of attention."""
     if all(one is not None for one in told):
         return tuple(one.kind for one in told if one is not None)
-    table = device.operations.table
-    is_kernel = table.kind[launched] == OpKind.KERNEL
-    names = unique(table.name[launched[is_kernel]]).tolist()
-    kind_of = {name: kind for name in names if (kind := kind_of_attention(timeline.trace.names[name])) is not None}
+    serves = kinds_of_attention(timeline.trace, launched + device.operations.rows.start)
     seen: list[set[Kind]] = [set() for _ in told]
-    for name, kind in kind_of.items():
-        for at in unique(step[is_kernel & (table.name[launched] == name)]).tolist():
+    kinds: tuple[tuple[int, Kind], ...] = ((DECODES, "decode"), (SERVES_PROMPTS, "prefill"))
+    for number, kind in kinds:
+        for at in unique(step[serves == number]).tolist():
             seen[at].add(kind)
-    by_kernels = (None if not kinds else "mixed" if len(kinds) > 1 else next(iter(kinds)) for kinds in seen)
+    by_kernels = (None if not own else "mixed" if len(own) > 1 else next(iter(own)) for own in seen)
     return tuple(kind if one is None else one.kind for one, kind in zip(told, by_kernels, strict=True))
 
 

@@ -18,15 +18,16 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.correlation.correlate import Calls
-from boundby.model.arrays import Int64Array, is_in, median, ranked, unique
+from boundby.model.arrays import Int8Array, Int64Array, is_in, median, pick, ranked, unique
 from boundby.model.expressions import expression
 from boundby.model.scale import HABIT
 from boundby.trace.tables import Direction, OpKind, Trace
-from boundby.trace.vocabulary.range_names import Kind, found_step, kind_of_attention
+from boundby.trace.vocabulary.range_names import Kind, found_step, is_told_by_grid, kind_of_attention
 
 _ATTENTION = expression(r"attention|attn|flash_fwd|fmha|(?<![a-z])mla(?![a-z])", re.IGNORECASE)
 _OF_PROMPTS = expression(r"flash_fwd|fmha|flash_?attn_?fwd", re.IGNORECASE)
 _TRAINS = expression(r"backward|bwd|dgrad|wgrad|adam|sgd|optimizer", re.IGNORECASE)
+DECODES, SERVES_PROMPTS = 1, 2
 _Bools = npt.NDArray[np.bool_]
 
 
@@ -76,6 +77,20 @@ def server_steps(
     ]
 
 
+def kinds_of_attention(trace: Trace, rows: npt.NDArray[np.intp]) -> Int8Array:
+    """Of each of these operations: `DECODES`, `SERVES_PROMPTS`, or 0: no attention, or of either."""
+    table, found = trace.operations, np.zeros(len(rows), np.int8)
+    name = np.where(table.kind[rows] == OpKind.KERNEL, table.name[rows], -1)
+    for number in unique(name[name >= 0]).tolist():
+        kind, mine = kind_of_attention(trace.names[number]), np.flatnonzero(name == number)
+        if kind is not None and is_told_by_grid(trace.names[number]):
+            blocks = pick(trace.shapes.grid_x, table.shape[rows[mine]], 0)
+            found[mine] = np.where(blocks == 1, DECODES, np.where(blocks > 1, SERVES_PROMPTS, 0))
+        elif kind is not None:
+            found[mine] = DECODES if kind == "decode" else SERVES_PROMPTS
+    return found
+
+
 def may_serve(trace: Trace) -> bool:
     """Whether kernels of attention ran, and none that trains."""
     kernels = unique(trace.operations.name[trace.operations.kind == OpKind.KERNEL])
@@ -95,19 +110,20 @@ def _seen(trace: Trace, calls: Calls, launches: npt.NDArray[np.intp]) -> _Seen |
     kernels = [number for number in unique(name[table.kind[rows] == OpKind.KERNEL]).tolist() if number >= 0]
     if any(_TRAINS.search(names[number]) for number in kernels):
         return None
-    kind = {number: kind_of_attention(names[number]) for number in kernels}
+    kind = kinds_of_attention(trace, rows)
 
-    def marked(wanted: list[int]) -> _Bools:
+    def marked(wanted: _Bools) -> _Bools:
         found = np.zeros(len(launches), bool)
-        found[of[is_in(name, wanted)]] = True
+        found[of[wanted]] = True
         return found
 
-    decodes = marked([number for number in kernels if kind[number] == "decode"])
-    of_prompts = [number for number in kernels if kind[number] == "prefill"]
+    def named(pattern: re.Pattern[str]) -> _Bools:
+        return is_in(name, [number for number in kernels if pattern.search(names[number])])
+
+    decodes, prefills = marked(kind == DECODES), marked(kind == SERVES_PROMPTS)
     if decodes.any():  # whatever generates does so by these: other attention, but for kernels of both, is of prompts
-        of_prompts += [number for number in kernels if not kind[number] and _OF_PROMPTS.search(names[number])]
-    prefills = marked(of_prompts)
-    attends = marked([number for number in kernels if kind[number] or _ATTENTION.search(names[number])])
+        prefills |= marked((kind == 0) & named(_OF_PROMPTS))
+    attends = marked((kind > 0) | named(_ATTENTION))
     is_graph = np.array(["GraphLaunch" in names[number] for number in calls.name[launches].tolist()], bool)
     if not (decodes | prefills).any() and not (is_graph.any() and attends[~is_graph].any()):
         return None

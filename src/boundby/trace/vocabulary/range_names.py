@@ -42,6 +42,7 @@ _DECODES = expression(
 _PREFILLS = expression(r"batch_?prefill|prefill_attention|context_attention_fwd|extend_attention", re.IGNORECASE)
 
 
+_DIVIDES_KEYS = expression(r"flash_fwd_split_?kv", re.IGNORECASE)
 # In which dimension of their grid kernels that decode count sequences: vLLM's csrc/attention/paged_attention_v1.cu and
 # _v2.cu have grid(num_heads, num_seqs, ...), csrc/rocm/attention.cu has grid(num_seqs, max_num_partitions, ...).
 _SEQUENCES = ((expression(r"paged_attention_v[12]_kernel"), 1), (expression(r"paged_attention_ll4mi_QKV"), 0))
@@ -143,6 +144,12 @@ def kind_of_attention(kernel: str) -> Kind | None:
     if _DECODES.search(kernel):
         return "decode"
     return "prefill" if _PREFILLS.search(kernel) else None
+
+
+def is_told_by_grid(kernel: str) -> bool:
+    """Whether this kernel of attention decodes only where the first dimension of its grid, blocks of queries, is 1:
+    FlashAttention 2 divides the keys of long prompts, too, where sequences and heads are few."""
+    return _DIVIDES_KEYS.search(kernel) is not None
 
 
 def dimension_of_sequences(kernel: str) -> int | None:
