@@ -16,6 +16,7 @@ from benchmarks.simulated.server import ENGINES, Batch, Server, draw
 import boundby
 from boundby.cli.main import main
 from boundby.document.serving_document import HIDE, advice
+from boundby.model.errors import SelectionError
 from boundby.results import saved
 from boundby.results.serving_report import ServingReport
 from boundby.simulate.instructions import GraphLaunch, Launch, Loop, Node, Range, Sync, Work, item, program
@@ -260,18 +261,24 @@ def test_steps_whose_attention_does_both_are_of_unknown_kind(tmp_path: Path) -> 
     assert found.token_ns is None
 
 
-@pytest.mark.parametrize(("blocks", "kind"), [(1, "decode"), (4, "prefill")])
-def test_divided_keys_are_decoding_where_there_is_one_block_of_queries(blocks: int, kind: str, tmp_path: Path) -> None:
-    export = Export()
-    thread, at = export.thread(100, 100), 1_000_000
-    for _ in range(8):
-        call = export.api(thread, at, at + 10_000, "cudaLaunchKernel_v7000")
-        name = "void flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 128, 4>>(Flash_fwd_params)"
-        export.kernel(call, at + 20_000, at + 90_000, name=name).update(gridX=blocks, gridY=8, gridZ=32)
-        export.api(thread, at + 11_000, at + 95_000, "cudaStreamSynchronize_v3020")
-        at += 200_000
-    found = boundby.serving(export.write(tmp_path / "split.sqlite"))
-    assert [(one.kind, one.count, one.requests) for one in found.steps] == [(kind, 8, None)]
+def test_divided_keys_are_decoding_where_there_is_one_block_of_queries(tmp_path: Path) -> None:
+    """Longer queries are prompts where others decode. A program with no others (of pictures, say) is no server."""
+
+    def attending(path: Path, blocks: list[int]) -> Path:
+        export = Export()
+        thread, at = export.thread(100, 100), 1_000_000
+        for block in blocks:
+            call = export.api(thread, at, at + 10_000, "cudaLaunchKernel_v7000")
+            name = "void flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 128, 4>>(Flash_fwd_params)"
+            export.kernel(call, at + 20_000, at + 90_000, name=name).update(gridX=block, gridY=8, gridZ=32)
+            export.api(thread, at + 11_000, at + 95_000, "cudaStreamSynchronize_v3020")
+            at += 200_000
+        return export.write(path)
+
+    found = boundby.serving(attending(tmp_path / "server.sqlite", [4, 1, 1, 1, 4, 1, 1, 1]))
+    assert {(one.kind, one.count, one.requests) for one in found.steps} == {("prefill", 2, None), ("decode", 6, None)}
+    with pytest.raises(SelectionError, match="No steps of a server"):
+        boundby.serving(attending(tmp_path / "pictures.sqlite", [4] * 8))
 
 
 def test_a_graph_runs_for_the_size_that_it_was_captured_for(tmp_path: Path) -> None:

@@ -84,8 +84,7 @@ def kinds_of_attention(trace: Trace, rows: npt.NDArray[np.intp]) -> Int8Array:
     for number in unique(name[name >= 0]).tolist():
         kind, mine = kind_of_attention(trace.names[number]), np.flatnonzero(name == number)
         if kind is not None and is_told_by_grid(trace.names[number]):
-            blocks = pick(trace.shapes.grid_x, table.shape[rows[mine]], 0)
-            found[mine] = np.where(blocks == 1, DECODES, np.where(blocks > 1, SERVES_PROMPTS, 0))
+            found[mine[pick(trace.shapes.grid_x, table.shape[rows[mine]], 0) == 1]] = DECODES
         elif kind is not None:
             found[mine] = DECODES if kind == "decode" else SERVES_PROMPTS
     return found
