@@ -37,7 +37,7 @@ from boundby.model.scale import A_FEW_LINES, HABIT, HALF, MANY, NEGLIGIBLE, SMAL
 from boundby.trace.facts import BROKEN_ROWS, UNBELIEVABLE, TraceWarning
 from boundby.trace.tables import NO_CORRELATION, CallTable, Direction, Intervals, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, is_call
-from boundby.trace.vocabulary.os import MessageKind, blocked_on, is_mpi, message_kind
+from boundby.trace.vocabulary.os import blocked_on, is_mpi
 from boundby.trace.vocabulary.range_names import fold_names, is_step
 
 # The longest part of a sequence that ascends, and what lies out of it.
@@ -100,7 +100,7 @@ _DIGITS = expression(r"0*(\d+)")
 
 
 def broken_ranges(trace: Trace) -> BoolArray | None:
-    """Single ranges out of the order of their numbers, collectives of MPI that hold others, and of the rest those that
+    """Single ranges out of the order of their numbers, calls of MPI that hold others, and of the rest those that
     cross."""
     ranges = trace.ranges
     broken = _holding_others(trace)
@@ -123,11 +123,11 @@ def broken_ranges(trace: Trace) -> BoolArray | None:
 
 
 def _holding_others(trace: Trace) -> BoolArray:
-    """Collectives of MPI in which their thread begins several others, unless many do: a thread is in one at a time."""
+    """Calls of MPI in which their thread begins several others, unless many do: a thread is in one at a time."""
     ranges = trace.ranges
     broken = np.zeros(len(ranges), bool)
-    is_collective = np.array([is_mpi(name) and message_kind(name) == MessageKind.COLLECTIVE for name in trace.names])
-    rows = np.flatnonzero(pick(is_collective, ranges.name, False)) if is_collective.any() else np.empty(0, np.intp)
+    is_call_of_mpi = np.array([is_mpi(name) for name in trace.names] + [False])
+    rows = np.flatnonzero(is_call_of_mpi[ranges.name])
     for of_thread in grouped(ranges.thread[rows])[1] if len(rows) else ():
         own = rows[of_thread]
         start = np.sort(ranges.start_ns[own])
