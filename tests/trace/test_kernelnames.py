@@ -95,6 +95,13 @@ def test_the_name_tells_the_kind(name: str, kind: KernelKind) -> None:
             "void thrust::cuda_cub::core::_kernel_agent<thrust::cuda_cub::__merge_sort::MergeAgent<int*>>(int)",
             "_kernel_agent (MergeAgent)",
         ),
+        (
+            "std::enable_if<(((8)>(0)))&&vllm::_typeConvert<c10::BFloat16>::exists, void>::type "
+            "vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>(c10::BFloat16*, long, c10::BFloat16 const*, int)",
+            "fused_add_rms_norm_kernel",
+        ),
+        ("graph (recorded as a whole)", "graph"),
+        ("Lazy Function Loading", "Lazy Function Loading"),
         ("", ""),
     ],
 )

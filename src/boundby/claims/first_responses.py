@@ -132,6 +132,7 @@ def _of_finding(subject: Subject, item: Finding) -> Answer:
 
 
 def _response(subject: Subject, row: Remedy, told: Told) -> FirstResponse:
+    code = told.code or subject.code(row)
     return FirstResponse(
         id=row.key,
         title=told.title or row.words(subject.facts),
@@ -142,8 +143,8 @@ def _response(subject: Subject, row: Remedy, told: Told) -> FirstResponse:
         caution=row.caution,
         command=told.command or (f"boundby explain {row.bound}" if row.bound else ""),
         is_search=row.is_search,
-        code=told.code or subject.code(row),
-        where=told.where or _line_of(subject, row.bound),
+        code=code,
+        where=told.where or (_line_of(subject, row.bound) if code else None),  # a bigger GPU is of no line
         other=told.other,
     )
 

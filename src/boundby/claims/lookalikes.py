@@ -75,7 +75,7 @@ ROWS: Mapping[str, tuple[SignOf | None, ...]] = {
         SignOf("copies alone", share(Cause.GPU_COPY), high=NOTABLE),
     ),
     "cpu": (
-        SignOf("host's own work", signs.own_work, MOST),
+        SignOf("launching thread at work", signs.own_work, MOST),
         _LONG,
         _CORES,
         _INIT,

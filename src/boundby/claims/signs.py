@@ -187,7 +187,7 @@ def _gpu_busy(low: float = 0.0, high: float = _ALL) -> SignOf:
 
 
 def _own(low: float = 0.0, high: float = _ALL) -> SignOf:
-    return SignOf("host's own work", own_work, low, high)
+    return SignOf("launching thread at work", own_work, low, high)
 
 
 _FEW_COPIES = SignOf("copies alone", share(Cause.GPU_COPY), high=NOTABLE)
@@ -197,7 +197,7 @@ SIGNS: Mapping[str, tuple[SignOf, ...]] = {
     "gpu_compute": (
         _gpu_busy(low=HIGH_UTILIZATION),
         _FEW_COPIES,
-        SignOf("launched and not begun", lambda part: known(part.queue_depth_median), AHEAD, tell=_number),
+        SignOf("operations in the launch queue", lambda part: known(part.queue_depth_median), AHEAD, tell=_number),
         SignOf("SMs active while busy", active, MUCH_USED, is_optional=True),
     ),
     "cuda_api": (

@@ -169,11 +169,27 @@ def is_library_kernel(name: str) -> bool:
     return bool(_LIBRARY_KERNEL.search(_PARAMETERS.sub("", name)))
 
 
+def _without_type(plain: str) -> str:
+    """A function without what it returns, such as ``std::enable_if<((8)>(0)), void>::type``."""
+    begin, open_signs = 0, [""]
+    for place, sign in enumerate(plain):
+        if sign == "(" and len(open_signs) == 1:
+            return plain[begin:]
+        if sign in "<(":
+            open_signs.append(sign)
+        elif (open_signs[-1], sign) in (("<", ">"), ("(", ")")):
+            open_signs.pop()
+        elif sign == " " and len(open_signs) == 1 and plain[place + 1 : place + 2] != "(":
+            begin = place + 1
+    return plain  # no function: it takes no arguments
+
+
 @lru_cache(maxsize=_MOST_KEPT)
 def kernel_label(name: str) -> str:
     """A kernel's name as people say it: no return type, no template arguments, no parameters, no namespaces; what an
     elementwise kernel computes in brackets. ``vectorized_elementwise_kernel (Mul)``."""
     plain = _PLAIN.sub("", name).replace("<unnamed>", "unnamed").replace("(anonymous namespace)", "unnamed")
+    plain = _without_type(plain)
     base = re.split(r"[<(]", plain, maxsplit=1)[0].rsplit("::", 1)[-1].strip() or plain
     hint = ""
     if base != plain and kind_of_kernel(name) in (KernelKind.ELEMENTWISE, KernelKind.REDUCTION):
