@@ -115,16 +115,13 @@ def _advice(context: RuleContext, place: Place) -> tuple[str, ...]:
         first = (unseen_advice(context),)
     elif not first and _remedy(context, place) == "cpu.vectorise":
         first = (
-            f"Make it cheaper, run it less often, or on the GPU: beside the GPU no more than {duration(most)} of it "
-            "can be hidden, as long as the GPU works"
+            f"Make it cheaper, run it less often, or on the GPU: at most {duration(most)} of it can overlap with the "
+            "GPU's work"
             if (most := gpu_works_ns(context))
             else "Make it cheaper, run it less often, or on the GPU",
         )
     elif not first:
-        first = (
-            "Let it run beside the GPU (a thread, a process, what comes next prepared early), less often, or on the "
-            "GPU",
-        )
+        first = ("Run it while the GPU works (in a thread or a process, or prepared early), less often, or on the GPU",)
     return (
         *first,
         f"If it happens once and the real run is long, measure without it: --window {_beside(context, place)}",
