@@ -311,7 +311,7 @@ def _explicit(context: RuleContext, group: WaitGroup) -> Words:
         advice, code = context.program.pick(_AFTER_UPLOAD, torch=_AFTER_UPLOAD_TORCH)
         return Words(title, (advice,), code=code)
     if group.incidents == 1 and advice == _INSTEAD[-1][1]:
-        advice = "One wait costs the host its lead once: remove it, unless the host needs the result there"
+        advice = "A single wait drains the launch queue once: remove it, unless the host needs the result there"
     return Words(f"{group.key} makes the host wait {group.costs}", (advice,), code=_instead(context, group.key))
 
 
