@@ -174,7 +174,7 @@ def test_a_wait_for_an_upload_is_no_matter_of_streams() -> None:
 def test_one_wait_is_not_in_a_loop() -> None:
     steps = Loop(20, [Launch("gemm", 1 * MS)])
     (found,) = of("sync-call", native(steps, Sync(), Work(20 * MS), Call(), steps, Launch("end", 1 * MS)))
-    assert found.advice[0].startswith("One wait costs the host its lead once")
+    assert found.advice[0].startswith("A single wait drains the launch queue once")
 
 
 def _waits_in(call: str, times: int) -> list[Finding]:
