@@ -79,9 +79,9 @@ def _with_captures(trace: Trace, others: Iterable[Trace]) -> Trace:
 def _capture_and_replay(folder: Path, progress: Progress, room: Room | None) -> tuple[Path, list[Trace]] | None:
     """Of a folder with several recordings the one that replays CUDA graphs, and those of their capture; None: it does
     not hold both, or several that replay. (The cycles of one process may be many: they are not all read.)"""
-    if not folder.is_dir() or export_kind(folder) or is_run(folder) or len(files := reports_in(folder)) < 2:
-        return None
-    if cycles_of(file.name for file in files) or any(one is None or one.needs_nsys for one in map(input_kind, files)):
+    files = [] if not folder.is_dir() or export_kind(folder) or is_run(folder) else reports_in(folder)
+    kinds = map(input_kind, files)
+    if len(files) < 2 or cycles_of(file.name for file in files) or any(one is None or one.needs_nsys for one in kinds):
         return None
     replay, others = None, []
     for file in files:

@@ -69,23 +69,29 @@ def _facts(report: ServingReport) -> Iterator[str]:
         yield f"{count(round(report.generated_per_s))} generated tokens/s"
 
 
+def _if_hidden(report: ServingReport, one: ServingSteps) -> str:
+    """What a step would take if the host's time were hidden, and how that is done."""
+    step = "step" if one.kind == "unknown" else f"{one.kind} step"
+    gain = percent(1 - one.hidden_ns / one.period_ns)
+    less = f"{duration(one.hidden_ns)} instead of {duration(one.period_ns)} ({gain} less)."
+    if one.host_gap_ns is None:
+        rest = "How long the gap to the next step is, is not on record."
+        return f"If the host's time were hidden, a {step} would take {less} {rest}"
+    if report.overlaps:
+        return (
+            "The host prepares a step while the device works on the one before, and the device still waits for it: make"
+            f" the host's part of a {step} shorter. If it were hidden wholly, a step and the gap after it would take"
+            f" {less}"
+        )
+    return f"Hide the host's time ({HIDE[report.engine]}): a {step} and the gap after it would take {less}"
+
+
 def advice(report: ServingReport) -> Iterator[str]:
     """What would make steps shorter, by kind, with what it would gain."""
     for one in _largest(report):
-        period, step = one.period_ns, "step" if one.kind == "unknown" else f"{one.kind} step"
-        gain = 1 - one.hidden_ns / period if period else 0.0
-        if gain >= SMALL:
-            less = f"{duration(one.hidden_ns)} instead of {duration(period)} ({percent(gain)} less)."
-            yield (
-                f"If the host's time were hidden, a {step} would take {less}"
-                " How long the gap to the next step is, is not on record."
-                if one.host_gap_ns is None
-                else "The host prepares a step while the device works on the one before, and the device still waits for"
-                f" it: make the host's part of a {step} shorter. If it were hidden wholly, a step and the gap"
-                f" after it would take {less}"
-                if report.overlaps
-                else f"Hide the host's time ({HIDE[report.engine]}): a {step} and the gap after it would take {less}"
-            )
+        period = one.period_ns
+        if period and 1 - one.hidden_ns / period >= SMALL:
+            yield _if_hidden(report, one)
         idle = one.budget.head_ns + one.budget.inside_ns
         if one.kind == "decode" and one.graph_fraction < HALF and period and idle / period >= SMALL:
             yield (
@@ -96,7 +102,8 @@ def advice(report: ServingReport) -> Iterator[str]:
         for first in [first for first in one.first_responses if not first.id.startswith("sync.")][:1]:
             span = " to ".join(map(duration, first.saving_ns or ()))
             saved = span and f" Saves {span} in {plural(one.count, 'such step')}."
-            yield f"{one.kind.capitalize()} steps: {first.title}: {first.because.removesuffix('.')}.{saved}"
+            steps = "Steps" if one.kind == "unknown" else f"{one.kind.capitalize()} steps"
+            yield f"{steps}: {first.title}: {first.because.removesuffix('.')}.{saved}"
 
 
 def _gap(one: ServingSteps) -> str:

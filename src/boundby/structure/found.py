@@ -67,19 +67,28 @@ def add_found(trace: Trace, calls: Calls, logical_threads: LogicalThreads) -> Tr
     of_call = trace.process_of(calls.thread)
     for number in unique(of_call).tolist():
         mine = launching if is_even(of_call) else launching & (of_call == number)
-        if not mine.any():
-            continue
-        is_annotated = _is_annotated(trace, process == number, calls.start_ns, mine)
-        if is_annotated and (not may_serve(trace) or _names_steps(trace, process == number)):
-            continue
-        rows = np.flatnonzero(mine)
-        launches = _launches(trace, calls, logical_threads, rows, _first_operations(trace, calls))
-        steps, found_steps = _steps(trace, calls, launches)
-        if is_annotated and steps:
-            found += _among_ranges(trace, launches, steps, found_steps)
-        elif not is_annotated:
-            found += found_steps or _name(trace, launches)
+        if mine.any():
+            found += _found_in(trace, calls, logical_threads, mine, process == number)
     return _with_ranges(trace, found) if found else trace
+
+
+def _found_in(
+    trace: Trace,
+    calls: Calls,
+    logical_threads: LogicalThreads,
+    launching: npt.NDArray[np.bool_],
+    of_process: npt.NDArray[np.bool_],
+) -> list[_Found]:
+    """What is found in the launches (a mask of calls) of one process (a mask of threads)."""
+    is_annotated = _is_annotated(trace, of_process, calls.start_ns, launching)
+    if is_annotated and (not may_serve(trace) or _names_steps(trace, of_process)):
+        return []
+    rows = np.flatnonzero(launching)
+    launches = _launches(trace, calls, logical_threads, rows, _first_operations(trace, calls))
+    steps, found = _steps(trace, calls, launches)
+    if is_annotated:
+        return _among_ranges(trace, launches, steps, found) if steps else []
+    return found or _name(trace, launches)
 
 
 def is_found(domain: str) -> bool:
