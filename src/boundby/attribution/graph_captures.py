@@ -262,16 +262,23 @@ class CaptureIndex:
     def owners(self, replay: ReplayedGraph) -> list[GraphOwners]:
         """What the captures say that this replay may be of: one, or those that differ."""
         for numbers in replay.numbers:
-            found = []
-            for one in self._of_node.get((replay.pid, numbers[0]), {}).values():
-                if one.nodes.keys() >= set(numbers):
-                    launch = [one.nodes[number] for number in numbers]
-                    if bool((one.work[launch] == replay.work).all()):
-                        found.append(GraphOwners(one.ranges, one.leaf[launch]))
-            if found:
+            near = self._of_node.get((replay.pid, numbers[0]), {}).values()
+            if found := [owners for one in near if (owners := _by_numbers(one, numbers, replay)) is not None]:
                 return _distinct(found)
         key = replay.work.tobytes(), replay.kernel[replay.work == CallWork.KERNEL].tobytes()
         return _distinct(self._of_order.get(key, []))
+
+
+def _by_numbers(one: CapturedGraph, numbers: list[int], replay: ReplayedGraph) -> GraphOwners | None:
+    """The owners of nodes of these numbers, where this capture made them all and no others, and of the same kinds: ids
+    of processes, and numbers, are given again."""
+    launch = [one.nodes.get(number, NOTHING) for number in numbers]
+    if sorted(launch) != list(range(len(one.work))) or bool((one.work[launch] != replay.work).any()):
+        return None
+    known = (one.kernel[launch] >= 0) & (replay.work == CallWork.KERNEL)
+    if bool((one.kernel[launch] != replay.kernel)[known].any()):
+        return None
+    return GraphOwners(one.ranges, one.leaf[launch])
 
 
 def _distinct(found: list[GraphOwners]) -> list[GraphOwners]:
