@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -15,10 +14,9 @@ from boundby.evidence.collectives import is_exchange
 from boundby.evidence.device_work import SHORT_KERNEL_NS, device_work, kernel_name
 from boundby.evidence.feeders import SATURATED
 from boundby.evidence.host_idleness import is_in_operators
-from boundby.evidence.kernels import kernel_word, limits, shape
+from boundby.evidence.kernels import is_training, kernel_word, limits, shape
 from boundby.evidence.waits import wait_chain
 from boundby.model.causes import BOUND_LABEL, Cause
-from boundby.model.expressions import expression
 from boundby.model.gpus import Gpu, all_gpus, find_gpu
 from boundby.model.scale import HALF, QUARTER, SMALL
 from boundby.model.units import count, duration, percent, place, size
@@ -29,8 +27,6 @@ from boundby.rules import remedies
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.kernel_names import ATTENTIONS, MATMULS, KernelKind, kernel_label
 
-# What only a program that trains has in its names.
-_TRAINS = expression(r"backward|[wd]grad|optimi[sz]er|train|adam|sgd|multi_tensor", re.IGNORECASE)
 _ONE_SIDE = frozenset((Cause.SYNC.key, Cause.CPU.key))
 # A kernel made faster by hand: a quarter is often found, twice as fast sometimes.
 KERNEL_LEAST, KERNEL_MOST = 1.25, 2.0
@@ -178,8 +174,7 @@ def _arithmetic(today: Gpu, other: Gpu, precision: str) -> float:
 
 def _engine(subject: Subject) -> Told | None:
     """For inference: it fuses chains and chooses kernels, as two other changes do one by one."""
-    names = (*subject.context.tree.name, *(one.name for one in subject.part.kernels.top))
-    if subject.is_part or any(map(_TRAINS.search, names)):
+    if subject.is_part or is_training(subject.context):
         return None
     parts = [subject.found(key) for key in ("gpu_compute.fuse", "gpu_compute.lower-precision")]
     savings = [one.saving_ns for one in parts if one is not None and one.saving_ns is not None]

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from boundby.evidence.context import Bool, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work, stream_order
-from boundby.model.arrays import is_any, median, pick
+from boundby.model.arrays import is_any, median, pick, unique
 from boundby.model.expressions import expression
 from boundby.model.scale import HABIT, HALF, LIST
 from boundby.model.units import count, counted, duration, percent
@@ -41,6 +41,16 @@ _BETWEEN = expression(r"dropout|elementwise_kernel_with_index|index_elementwise|
 _MASK = expression(r"where|masked_(?!scale)|triu|tril_|upper_triang", re.IGNORECASE)
 _ADDCDIV = expression(r"addcdiv", re.IGNORECASE)
 _OPTIMIZER = expression(r"optimi[sz]er|\boptim\b|\badamw?\b|\bsgd\b|\bsgd\.step|adagrad|rmsprop|lamb\b", re.IGNORECASE)
+
+# What only a program that trains has in its names.
+_TRAINS = expression(r"backward|[wd]grad|optimi[sz]er|train|adam|sgd|multi_tensor", re.IGNORECASE)
+
+
+@once
+def is_training(context: RuleContext) -> bool:
+    """Whether a kernel or a region has a name that only programs have which train."""
+    names, used = context.trace.names, unique(context.operations.name)
+    return any(map(_TRAINS.search, (*context.tree.name, *(names[one] for one in used.tolist() if one >= 0))))
 
 
 class Attention(Struct, frozen=True):

@@ -28,12 +28,13 @@ from boundby.simulate.instructions import (
     program,
 )
 from boundby.trace.facts import GpuInfo
-from boundby.trace.tables import Trace
+from boundby.trace.tables import GpuFacts, Trace
 from boundby.trace.vocabulary.kernel_names import standard_work, sums_over_batch
 from tests.rules.builtin.case_comm_exposed import NCCL
 from tests.rules.builtin.hardware import on_gpu
 from tests.rules.builtin.harness import Source, as_torch, findings, pattern
 
+V100 = GpuFacts(80, (7, 0), 64, 65_536, 98_304)
 GRADIENT = "void at::native::(anonymous namespace)::GammaBetaBackwardCUDAKernel_32x32<float, float>(long, float const*)"
 FOREACH = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::TensorListMetadata<2>>(int)"
 
@@ -219,3 +220,11 @@ def test_what_is_uploaded_before_the_steps_is_no_batch() -> None:
     assert not of("host-input", Source(program(Launch("first", 10 * US), *columns, steps, Sync())))
     batches = Range("step {i}", [Copy(20 << 20), Launch("gemm", 1 * MS), Sync()])
     assert of("host-input", Source(program(Loop(20, [Work(4 * MS), batches]))))
+
+
+@pytest.mark.parametrize(("also", "inside"), [("softmax_backward", "loss = criterion"), ("softmax", "y = model(x)")])
+def test_a_loss_is_for_a_program_that_trains(also: str, inside: str) -> None:
+    steps = Loop(20, [Range("step {i}", [Launch("ampere_sgemm_128x64_tn", 4 * MS), Launch(also, 200 * US)])])
+    (found,) = of("tensor-cores", on_gpu(as_torch(Source(program(steps, Sync()))), V100))
+    assert inside in found.code
+    assert ("GradScaler" in found.code) == ("loss" in inside)

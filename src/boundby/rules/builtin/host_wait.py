@@ -207,9 +207,9 @@ def _overlap_advice(context: RuleContext, place: Place, of: Messages | None) -> 
         why, join = f"messages of {size(of.median_bytes)} (median) take their time on the way", ""
     elif of is None and place.times < LEAST_MESSAGES:
         why, join = "messages take their time on the way", ""
-    ahead = "MPI_Isend after it" if _are_sends(context, place) else "MPI_Irecv before it"
+    ahead = "MPI_Isend" if _are_sends(context, place) else "MPI_Irecv"
     return (
-        f"Another rank comes late, or {why}: overlap them with {_work(context)} ({ahead}, MPI_Wait when it is needed)"
+        f"Another rank comes late, or {why}: overlap them with {_work(context)} ({ahead} before it, MPI_Wait after it)"
         f"{join}{hand}"
     )
 

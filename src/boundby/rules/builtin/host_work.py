@@ -26,6 +26,7 @@ from boundby.rules.builtin._telling import (
     early_advice,
     files_opened,
     fold,
+    gpu_works_ns,
     is_annotated,
     is_early,
     known,
@@ -193,7 +194,10 @@ def _advice_on(context: RuleContext, place: Place, work: _Work, hot: str) -> tup
     if work == _Work.UNSEEN:
         of_range = context.tree.name[place.region] if is_annotated(context, place.region) else ""
         return (unseen_advice(context, is_python=bool(hot), of_range=of_range),)
-    return (*((_callers(context),) if work != _Work.NAMED else ()), _advice(context, hot))
+    if work == _Work.SPREAD:
+        most = duration(gpu_works_ns(context))
+        return _callers(context), f"Run it in another thread while the GPU works: that hides no more than {most} of it"
+    return (*((_callers(context),) if work == _Work.SPREAD_ALONE else ()), _advice(context, hot))
 
 
 def _callers(context: RuleContext) -> str:

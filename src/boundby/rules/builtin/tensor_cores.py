@@ -10,6 +10,7 @@ import numpy as np
 from boundby.attribution.host_state import LAUNCH_LIMIT_NS
 from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.device_work import device_work
+from boundby.evidence.kernels import is_training
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
 from boundby.model.scale import NOTABLE
@@ -101,12 +102,12 @@ def _from_fp32(kernels: KernelSet, gpu: str, capability: Capability) -> Match:
                 "Let the library use the tensor cores: cublasSetMathMode(handle, CUBLAS_TF32_TENSOR_OP_MATH), or data "
                 "and cublasGemmEx in 16 bits (cuDNN: CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION)",
             ),
-            torch=_advice(kernels.named(1)[0].split(":")[0], capability, tf32_is_on=tf32_is_on),
+            torch=_advice(context, kernels.named(1)[0].split(":")[0], capability, tf32_is_on=tf32_is_on),
             jax=('jax.config.update("jax_default_matmul_precision", "tensorfloat32"), or parameters in bfloat16',),
             python=("Hold the arrays in 16 bits, or let the library's products run in TF32 (CUPY_TF32=1 in CuPy)",),
         ),
         cost_ns=kernels.total_ns,
-    ).advising(code=context.program.pick("", torch=_code(capability, tf32_is_on=tf32_is_on)))
+    ).advising(code=context.program.pick("", torch=_code(context, capability, tf32_is_on=tf32_is_on)))
 
 
 def _attention(kernels: KernelSet, gpu: str, capability: Capability) -> Match:
@@ -122,7 +123,7 @@ def _attention(kernels: KernelSet, gpu: str, capability: Capability) -> Match:
         kernels.context.program.pick(
             ("Query, key and value in 16 bits: fused attention then runs on the tensor cores (FlashAttention, cuDNN)",),
             torch=(
-                f'with torch.autocast("cuda", dtype=torch.{half}): around forward and loss, or q, k, v in {half}: '
+                f'with torch.autocast("cuda", dtype=torch.{half}): {_around(kernels.context)}, or q, k, v in {half}: '
                 "scaled_dot_product_attention then takes FlashAttention or cuDNN's kernel",
                 "Measured in a pair of profiles on an A100: 6.8 times as fast. TF32 (set_float32_matmul_precision) "
                 "does not reach these kernels",
@@ -130,7 +131,9 @@ def _attention(kernels: KernelSet, gpu: str, capability: Capability) -> Match:
             jax=("jax.nn.dot_product_attention on bfloat16 arrays takes cuDNN's fused kernel",),
         ),
         cost_ns=kernels.total_ns,
-    ).advising(code=kernels.context.program.pick("", torch=_autocast(half), jax=_JAX_HALF, cpp=_CPP_HALF))
+    ).advising(
+        code=kernels.context.program.pick("", torch=_autocast(kernels.context, half), jax=_JAX_HALF, cpp=_CPP_HALF)
+    )
 
 
 # The same in code.
@@ -141,28 +144,35 @@ _CPP_HALF = (
 )
 
 
-def _autocast(half: str) -> str:
-    """For a forward pass and its loss."""
-    return f'with torch.autocast("cuda", dtype=torch.{half}):\n    loss = criterion(model(x), y)'
+def _autocast(context: RuleContext, half: str) -> str:
+    """For a forward pass and, of a program that trains, its loss."""
+    inside = "loss = criterion(model(x), y)" if is_training(context) else "y = model(x)"
+    return f'with torch.autocast("cuda", dtype=torch.{half}):\n    {inside}'
 
 
-def _code(capability: Capability, *, tf32_is_on: bool) -> str:
+def _around(context: RuleContext) -> str:
+    return "around forward and loss" if is_training(context) else "around the forward pass"
+
+
+def _code(context: RuleContext, capability: Capability, *, tf32_is_on: bool) -> str:
     """What takes FP32 products to the tensor cores."""
     if capability < _FIRST_WITH_TF32:
-        return f'{_autocast("float16")}\nscaler = torch.amp.GradScaler("cuda")  # in training'
+        scaler = '\nscaler = torch.amp.GradScaler("cuda")' if is_training(context) else ""
+        return f"{_autocast(context, 'float16')}{scaler}"
     if tf32_is_on or capability in _TF32_GAINS_LITTLE:
-        return _autocast("bfloat16")
+        return _autocast(context, "bfloat16")
     return 'torch.set_float32_matmul_precision("high")'
 
 
-def _advice(kernel: str, capability: Capability, *, tf32_is_on: bool) -> tuple[str, ...]:
+def _advice(context: RuleContext, kernel: str, capability: Capability, *, tf32_is_on: bool) -> tuple[str, ...]:
     if capability < _FIRST_WITH_TF32:
+        scaler = ' with torch.amp.GradScaler("cuda")' if is_training(context) else ""
         return (
             f"Run the model in mixed precision, so that {kernel} becomes an FP16 kernel: "
-            'torch.autocast("cuda", dtype=torch.float16) with torch.amp.GradScaler("cuda")',
+            f'torch.autocast("cuda", dtype=torch.float16){scaler}',
             "This GPU has no TF32 and no fast BF16: FP16 is the way to its tensor cores",
         )
-    autocast = 'with torch.autocast("cuda", dtype=torch.bfloat16): around forward and loss'
+    autocast = f'with torch.autocast("cuda", dtype=torch.bfloat16): {_around(context)}'
     if tf32_is_on:
         return (
             f"{autocast}; other kernels of this program run in TF32 already, so {kernel} keeps to FP32 for its shape, "
@@ -195,7 +205,7 @@ def _from_tf32(kernels: KernelSet, gpu: str) -> Match:
             *context.program.pick(
                 ("Data in 16 bits (BF16, FP16) halve the bytes and double the peak rate of these kernels",),
                 torch=(
-                    'with torch.autocast("cuda", dtype=torch.bfloat16): around forward and loss halves the bytes and '
+                    f'with torch.autocast("cuda", dtype=torch.bfloat16): {_around(context)} halves the bytes and '
                     "doubles the peak rate of these kernels",
                     "Convolutions: model.to(memory_format=torch.channels_last) as well, or cuDNN converts layouts "
                     "around them",
@@ -203,7 +213,7 @@ def _from_tf32(kernels: KernelSet, gpu: str) -> Match:
             ),
         ),
         cost_ns=kernels.total_ns,
-    ).advising(code=context.program.pick("", torch=_autocast("bfloat16"), jax=_JAX_HALF, cpp=_CPP_HALF))
+    ).advising(code=context.program.pick("", torch=_autocast(context, "bfloat16"), jax=_JAX_HALF, cpp=_CPP_HALF))
 
 
 RULE = Rule(
