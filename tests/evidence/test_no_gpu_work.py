@@ -167,6 +167,8 @@ def test_a_library_for_gpus_that_launches_nothing(tmp_path: Path) -> None:
     told = no_verdict(report(export, tmp_path), "unused")
     assert "NOTHING RAN ON THE GPU" in told
     assert "model.to('cuda')" in told
+    (response,) = api.analyze(tmp_path / "report.sqlite").threads[0].first_responses
+    assert response.command == "boundby profile -- python train.py"
 
 
 def test_ranges_of_a_library_for_gpus_show_that_cuda_was_not_recorded(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
+from boundby.document import view
 from boundby.document.sentences import TERMS
 from boundby.model.causes import CAUSE_KEYS, COLORS
 from boundby.plot_data import build_plot_data
@@ -204,6 +205,25 @@ def test_a_finding_on_a_card_is_told_once() -> None:
         assert page.partition('<script type="application/json" id="report">')[0].count(f"cost {number} is high") == 1
         assert page.count(f'id="finding-{number + 1}"') == 1
         assert page.count(f'href="#finding-{number + 1}"') == (number < 3)
+
+
+def test_each_part_of_the_bar_has_letter_and_label_to_show_where_they_fit() -> None:
+    """Which of them fits is the browser's to lay out: no share of the bar decides."""
+    report = reports.sample()
+    labels = [
+        attrs["class"] for tag, attrs in Reading(rendered(report)).elements if "label c-" in (attrs.get("class") or "")
+    ]
+    shown = view.accounts(report)[0].parts
+    assert labels == [f"label c-{part.cause}" for part in shown]
+
+
+def test_kernels_stand_once() -> None:
+    """In the page's own table where it has one, else among what all formats have."""
+    report = reports.with_tops()
+    assert "Kernels and CUDA calls with most time" in rendered(report)
+    with_own = rendered(report, hostile_plot_data())
+    assert "Kernels and CUDA calls with most time" not in with_own
+    assert "CUDA calls with most time" in with_own
 
 
 def test_the_words_of_the_glossary_are_explained() -> None:

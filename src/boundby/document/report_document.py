@@ -31,7 +31,7 @@ _TOP = (
     Column("count", lambda one: units.count(one.count), right=True),
     Column("time", lambda one: units.duration(one.total_ns), right=True),
 )
-_KERNELS = (Column("kernel", lambda one: Span(one.name, "code")), *_TOP)
+KERNELS = (Column("kernel", lambda one: Span(one.name, "code")), *_TOP)
 _CALLS = (Column("CUDA API call, waiting included", lambda one: Span(one.name, "code")), *_TOP)
 _SUMS = (
     Column("by region", lambda row: Span(row[0].lstrip(), "code")),
@@ -58,7 +58,7 @@ def sections(report: Report, min_share: float | None = None) -> tuple[Section, .
         *pattern_cards.sections(report),
         *_folded(
             "Kernels and CUDA calls with most time",
-            Table(_KERNELS, kernels),
+            Table(KERNELS, kernels),
             Table(_CALLS, calls),
             Table(_SUMS, tuple(view.region_sums(report, min_share)), depth=_depth),
             id="tops",

@@ -102,7 +102,8 @@ def _sums(report: Report, *, has_kernels: bool) -> Iterator[Section]:
     """Sections that all formats have. ``has_kernels``: the page has a table of kernels of its own, which says more."""
     for part in report_document.sections(report):
         if part.id == "tops" and has_kernels:
-            part = replace(part, title="CUDA calls with most time", short="CUDA calls", blocks=part.blocks[1:])
+            others = (block for block in part.blocks if getattr(block, "columns", ()) is not report_document.KERNELS)
+            part = replace(part, title="CUDA calls with most time", short="CUDA calls", blocks=tuple(others))
         if part.id in SUMS and part.blocks:
             yield part
 
