@@ -20,10 +20,19 @@ from boundby.simulate.machine import Machine
 from boundby.simulate.nsys_export import write_export
 from boundby.simulate.patterns import PATTERNS
 from boundby.trace.program import LIBRARIES, KnownProgram, ProgramKind
-from tests.support.traces import analysis_of, trace_names
+from tests.support.traces import analysis_of, kineto_traces, trace_names
 
 _KINDS = {kind.name.lower() for kind in ProgramKind}
 _PROGRAMS = [(ProgramKind.TORCH, "torch"), (ProgramKind.CPP, ""), (ProgramKind.DIRECTIVES, "")]
+
+
+@pytest.mark.skipif(not kineto_traces(), reason="needs real traces")
+def test_a_line_stands_with_code_alone() -> None:
+    """A bigger GPU or another type of numbers is of no line of the program."""
+    (device,) = analysis_of("kineto/h100_qwen_chat.json.gz").report.devices
+    lines = {bool(one.code): one.where for one in device.first_responses if one.id != "gpu_compute.fuse"}
+    assert lines[False] is None
+    assert lines[True] is not None
 
 
 def test_every_remedy_of_a_page_says_when_it_fits() -> None:
