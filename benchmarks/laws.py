@@ -28,10 +28,10 @@ from boundby.model.errors import UserError
 from boundby.model.intervals import clip, subtract, union
 from boundby.model.scenarios import SCENARIOS
 from boundby.replay.engine import replay
-from boundby.replay.events import MOST_CLOCK_ERROR_NS
 from boundby.replay.predictor import Predictor, ReplayStep, most_saved
 from boundby.replay.removals import Faster
 from boundby.results.report import DeviceReport, RegionReport
+from boundby.trace.facts import CLOCKS_APART_NS
 from boundby.trace.tables import OpKind
 
 #: Clocks and turns leave predictions uncertain by this part of the window.
@@ -56,7 +56,7 @@ def broken(analysis: Analysis) -> Iterator[str]:
     if negative:
         yield f"{negative} negative delays"
     before = graph.links.before
-    launched, clock = graph.links.launch >= 0, MOST_CLOCK_ERROR_NS
+    launched, clock = graph.links.launch >= 0, CLOCKS_APART_NS
     calls = graph.links.node_begin_ns[graph.links.launch[launched]]
     denied = graph.contradictions.by_ns[launched] > 0  # counted, and told where they matter
     if unlaunched := int(((start[launched] < calls - clock) & ~denied).sum()):

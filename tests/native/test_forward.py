@@ -22,9 +22,9 @@ from boundby.attribution.windows import parse_window
 from boundby.model import library
 from boundby.model.arrays import Int32Array, Int64Array
 from boundby.model.scenarios import SCENARIOS
+from boundby.model.units import EXACT_NS
 from boundby.native.passes import (
     AT_ONCE,
-    EXACT_NS,
     NONE,
     Costs,
     Less,

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from boundby.workloads import registry
+
 torch = pytest.importorskip("torch", reason="the workload is for torch, which is not installed")
 
 
@@ -54,7 +56,7 @@ def test_the_next_batch_is_fetched_before_this_one_is_computed(monkeypatch: pyte
     model = torch.nn.Conv2d(1, 1, 1)
     monkeypatch.setattr(torch, "empty", unpinned)
     model.register_forward_hook(lambda *_: told.append("compute"))
-    batches = [torch.full((1, 1, 2, 2), float(number)) for number in range(copies.BATCHES)]
+    batches = [torch.full((1, 1, 2, 2), float(number)) for number in range(registry.BATCHES)]
     overlapped = copies.Overlapped(model, batches)
     with torch.no_grad():
         results = [overlapped.step(number) for number in range(4)]

@@ -52,6 +52,7 @@ from boundby.model.intervals import (
 )
 from boundby.model.library import int64
 from boundby.model.scale import HALF, NOTABLE
+from boundby.model.units import FURTHEST_NS
 from boundby.native.passes import FIRST_INSTANT, LAST_INSTANT, Layer, states
 from boundby.trace.tables import OpKind, Paging, Trace
 from boundby.trace.vocabulary.cuda import CallClass, OverheadClass
@@ -640,7 +641,7 @@ def _renamed(states: StepFunction, old: int, new: int) -> StepFunction:
 
 
 #: Where states begin: a device's clock that is moved lets a window begin before the trace. Differences stay in range.
-_LONG_AGO = -(1 << 62)
+_LONG_AGO = -FURTHEST_NS
 
 
 def _outside(low: int, high: int) -> tuple[Int64Array, Int64Array]:

@@ -22,10 +22,11 @@ from boundby.model.arrays import (
     tally,
 )
 from boundby.model.causes import CAUSES, Cause
+from boundby.model.intervals import NOTHING
 from boundby.model.library import int64
 from boundby.native.passes import woven
 
-NO_THREAD = -1  # in a column of threads: none
+NO_THREAD = NOTHING  # in a column of threads: none
 
 
 class Segments(Struct, frozen=True, dict=True):

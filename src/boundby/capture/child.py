@@ -27,6 +27,9 @@ Progress = Callable[[float | None], None]
 LINES_KEPT = 200
 #: How long a child may take to end when asked, before it is made to.
 GRACE_S = 2.0
+#: How long a program that is asked something may take: nvidia-smi wakes up sleeping GPUs, and a cold start from a
+#: network file system takes seconds.
+ANSWER_S = 30.0
 #: A child that has ended can leave a helper that holds the pipe open: nobody waits for that longer than this.
 POLL_S = 0.2
 #: A shell tells that its command was killed by signal N with status 128 + N.

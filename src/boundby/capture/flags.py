@@ -18,15 +18,13 @@ from pathlib import Path, PurePath
 
 from msgspec import Struct
 
-from boundby.capture.child import ChildTimeoutError, ask, run_child
+from boundby.capture.child import ANSWER_S, ChildTimeoutError, ask, run_child
 from boundby.capture.locate import Nsys
 from boundby.model import door
 from boundby.model.errors import ToolError, UserError
 
 # What this machine lets a profiler see: GPUs and their driver, CPU sampling, performance counters, the container.
 
-#: nvidia-smi wakes up sleeping GPUs, which can take seconds each.
-SMI_TIMEOUT_S = 30.0
 #: ``perf_event_open`` by machine; it has no wrapper in the C library.
 _PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241, "ppc64le": 319}
 _PERF_TYPE_SOFTWARE = 1
@@ -74,7 +72,7 @@ def look_at_machine(root: Path = Path("/")) -> Computer:
 
 def find_gpus(root: Path = Path("/")) -> tuple[tuple[InstalledGpu, ...], str | None]:
     """The NVIDIA GPUs and the driver's version, by nvidia-smi, else by what the driver shows in /proc."""
-    answer = ask(["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"], SMI_TIMEOUT_S)
+    answer = ask(["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"], ANSWER_S)
     if answer is not None and answer.returncode == 0:
         rows = [[cell.strip() for cell in row] for row in csv.reader(answer.lines)]
         rows = [row for row in rows if len(row) == 3]
@@ -183,7 +181,6 @@ def _read(path: Path) -> str:
         return ""
 
 
-HELP_TIMEOUT_S = 30.0
 #: What the diagnosis needs. Libraries follow the CUDA calls that they make, so that a region's cost has a name.
 DIAGNOSIS_TRACE = ("cuda", "cudnn", "cublas", "nvtx", "osrt")
 MPI_TRACE = ("mpi", "ucx")
@@ -286,7 +283,7 @@ class Plan(Struct, frozen=True):
 def probe_support(nsys: Nsys) -> Support:
     """Read ``nsys profile --help`` once."""
     try:
-        answer = run_child([nsys.path, "profile", "--help"], env=os.environ, timeout_s=HELP_TIMEOUT_S, lines_kept=None)
+        answer = run_child([nsys.path, "profile", "--help"], env=os.environ, timeout_s=ANSWER_S, lines_kept=None)
     except (ChildTimeoutError, OSError) as error:
         raise ToolError(f"{nsys.path} does not list its options ({error}).", "Name another with --nsys.") from error
     return read_help(answer.text)
@@ -441,7 +438,7 @@ def no_metrics(reason: str) -> ToolError:
 def why_no_metrics(nsys: Nsys, name: str) -> str | None:
     """Why this nsys cannot sample GPU metrics here; None where it lists a GPU for them."""
     try:
-        answer = run_child([nsys.path, "profile", f"--{name}=help"], env=os.environ, timeout_s=HELP_TIMEOUT_S)
+        answer = run_child([nsys.path, "profile", f"--{name}=help"], env=os.environ, timeout_s=ANSWER_S)
     except (ChildTimeoutError, OSError):
         return "nsys did not say which GPUs it can sample"
     if re.search(r"insufficient privilege|ERR_NVGPUCTRPERM|permission", answer.text, re.IGNORECASE):

@@ -17,6 +17,7 @@ from boundby.model import door
 from boundby.model.errors import InputError, OutputError
 from boundby.model.expressions import expression
 from boundby.model.inputs import INPUTS, input_kind
+from boundby.model.scale import LABEL
 from boundby.trace.vocabulary.last_words import LastWords
 
 DEFAULT_PARENT = "boundby-out"
@@ -33,7 +34,7 @@ FILES = (REPORT, STREAM, EXPORT, TORCH_TRACE, ANALYSIS, PAGE, HTML, FACTS)
 # tensorboard_trace_handler writes one file a cycle of the schedule: a worker, when it was written.
 _CYCLE = expression(r"^(?P<worker>.+)\.(?P<time>\d{10,20})\.pt\.trace\.json(?:\.gz)?$")
 _HEAD = 1 << 16  # bytes in which a trace shows itself
-_LONGEST_NAME = 60
+_LONGEST_NAME = LABEL
 #: Of run.json: with hundreds of packages it has some 20 kB.
 MOST_FACTS_BYTES = 4 << 20
 _ROOM_STEP = "Free some space, or choose a folder on another disk (for temporary files: TMPDIR)."

@@ -13,13 +13,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from boundby.capture.child import ChildTimeoutError, run_child
+from boundby.capture.child import ANSWER_S, ChildTimeoutError, run_child
 from boundby.model.errors import ToolError
 
 #: Names the nsys to use, as ``--nsys`` does.
 NSYS_VARIABLE = "BOUNDBY_NSYS"
-#: A cold start from a network file system takes seconds; a program that says nothing for longer hangs.
-VERSION_TIMEOUT_S = 30.0
 #: Where installers put nsys, relative to the root folder.
 INSTALL_PATTERNS = (
     "opt/nvidia/nsight-systems*/*/bin/nsys",
@@ -125,9 +123,9 @@ def probe(path: Path, found_in: str, env: Mapping[str, str] = os.environ) -> Nsy
     if not path.is_file() or not os.access(path, os.X_OK):
         return Unusable(path, found_in, "it is not a program that can be run")
     try:
-        answer = run_child([path.absolute(), "--version"], env=env, timeout_s=VERSION_TIMEOUT_S)
+        answer = run_child([path.absolute(), "--version"], env=env, timeout_s=ANSWER_S)
     except ChildTimeoutError:
-        return Unusable(path, found_in, f"it did not report its version within {VERSION_TIMEOUT_S:.0f} s")
+        return Unusable(path, found_in, f"it did not report its version within {ANSWER_S:.0f} s")
     except OSError as error:
         return Unusable(path, found_in, f"it cannot be run ({error.strerror})")
     said = answer.text

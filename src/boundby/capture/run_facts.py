@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from boundby.__about__ import __version__
-from boundby.capture.child import ask
+from boundby.capture.child import ANSWER_S, ask
 from boundby.capture.flags import Computer, Plan
 from boundby.capture.locate import Nsys, version_numbers
 from boundby.capture.session import Ran
@@ -25,9 +25,6 @@ from boundby.model import door
 from boundby.trace.facts import JobPlace
 
 FORMAT_VERSION = 1
-GIT_TIMEOUT_S = 10.0
-#: A first start of Python from a network file system takes seconds.
-PYTHON_TIMEOUT_S = 30.0
 #: Variables that change how fast a program runs, and hold no secret. No other value is kept.
 ENVIRONMENT = frozenset(
     (
@@ -89,7 +86,7 @@ def look_at_python(interpreter: Path | None, folder: Path | None = None) -> Pyth
     """Ask an interpreter for its version and the packages that matter; None where it does not answer."""
     if interpreter is None:
         return None
-    answer = ask([str(interpreter), "-c", _ASK, *PACKAGES], PYTHON_TIMEOUT_S, folder)
+    answer = ask([str(interpreter), "-c", _ASK, *PACKAGES], ANSWER_S, folder)
     if answer is None or answer.returncode != 0 or not answer.lines:
         return None
     try:
@@ -111,10 +108,10 @@ def nvtx_trap(packages: Mapping[str, str], nsys: Nsys) -> str | None:
 
 def look_at_git(folder: Path) -> dict[str, Any] | None:
     """The commit that a folder is at, and whether it differs from it; None outside a repository."""
-    commit = ask(["git", "rev-parse", "HEAD"], GIT_TIMEOUT_S, folder)
+    commit = ask(["git", "rev-parse", "HEAD"], ANSWER_S, folder)
     if commit is None or commit.returncode != 0 or not commit.lines:
         return None
-    status = ask(["git", "status", "--porcelain", "--untracked-files=no"], GIT_TIMEOUT_S, folder)
+    status = ask(["git", "status", "--porcelain", "--untracked-files=no"], ANSWER_S, folder)
     is_dirty = bool(status.lines) if status is not None and status.returncode == 0 else None
     return {"commit": commit.lines[-1].strip(), "dirty": is_dirty}
 

@@ -15,6 +15,7 @@ import click
 from msgspec import Struct
 
 from boundby.model.errors import OutputError
+from boundby.model.units import LINE
 from boundby.render.formats import BY_SUFFIX, Surface
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from boundby.render.face import ColorSystem
 
-PIPE_WIDTH = 100
+PIPE_WIDTH = LINE
 _SILENT_S = 1.0  # what takes no longer needs no estimate
 _GLYPHS = "╰─╯→…·"
 Progress = Callable[[str, "float | None"], None]

@@ -20,7 +20,7 @@ from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS
 from boundby.model.errors import SelectionError
 from boundby.model.scale import HALF, HARDLY, NEGLIGIBLE, QUARTER, SLIGHT
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
-from boundby.model.statistics import Float, mann_whitney, median_ratio_interval, ranks, student_tail
+from boundby.model.statistics import CONFIDENCE, Float, mann_whitney, median_ratio_interval, ranks, student_tail
 from boundby.model.units import plural
 from boundby.results.comparison import (
     Account,
@@ -52,7 +52,6 @@ LEVEL = NEGLIGIBLE
 FEWEST = 6
 #: Smaller changes are not called changes, however sure: two runs of one program differ by as much (clocks, heat).
 LEAST_CHANGE = NEGLIGIBLE
-CONFIDENCE = 0.95
 RESAMPLES = 400  # the ends of the interval are then known to about a tenth of its width
 
 

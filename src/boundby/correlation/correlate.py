@@ -35,7 +35,7 @@ from boundby.model.arrays import (
 from boundby.model.library import integers, run
 from boundby.model.scale import HABIT, HALF, MANY, NEGLIGIBLE
 from boundby.model.units import percent, plural
-from boundby.trace.facts import TraceWarning
+from boundby.trace.facts import CLOCKS_APART_NS, TraceWarning
 from boundby.trace.tables import NO_CORRELATION, CallTable, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, is_profiler_call
 
@@ -45,8 +45,6 @@ from boundby.trace.vocabulary.cuda import CallClass, is_profiler_call
 # Timestamps of both sides are fitted to one clock by the profiler, good to a few microseconds; when many operations
 # start earlier than that the device's clock is behind, when many end later it is ahead.
 
-# Fits between the clocks err by this much in healthy traces, so earlier starts are not evidence of a shift.
-CLOCK_NOISE_NS = 20_000
 # Fewer copies that hold their call say nothing of a clock that is ahead.
 LEAST_COPIES = HABIT
 # More than this fraction of operations starting before their launch is beyond noise and broken rows.
@@ -91,14 +89,14 @@ def estimate_shift(operation_start: Int64Array, launch_start: Int64Array, late: 
     if len(operation_start) == 0:
         return NO_SHIFT
     early: npt.NDArray[np.int64] = launch_start - operation_start
-    fraction = float((early > CLOCK_NOISE_NS).mean())
+    fraction = float((early > CLOCKS_APART_NS).mean())
     if fraction > SKEWED_FRACTION:
         shift = int(np.quantile(early, ROBUST_QUANTILE, method="inverted_cdf")) + LEAST_LATENCY_NS
         return ClockShift(max(shift, 0), fraction)
     # Where every operation starts late after its launch as well, one wait that returned too early is enough.
     is_slow = len(early) >= LEAST_LAUNCHED and -int(early.max()) > MOST_LATENCY_NS
     enough = 1 if is_slow else LEAST_COPIES
-    ahead = float((late > CLOCK_NOISE_NS).mean()) if late is not None and len(late) >= enough else 0.0
+    ahead = float((late > CLOCKS_APART_NS).mean()) if late is not None and len(late) >= enough else 0.0
     if late is None or ahead <= AHEAD_FRACTION:
         return ClockShift(0, fraction, ahead)
     # Never so far that operations would start before their launch.

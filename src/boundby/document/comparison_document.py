@@ -36,8 +36,9 @@ from boundby.document.view import NO_RANGE
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, CAUSE_KEYS, SHORT_LABEL, info
 from boundby.model.expressions import expression
-from boundby.model.scale import HARDLY, LIST, NEGLIGIBLE, SMALL, TABLE
+from boundby.model.scale import GLANCE, HARDLY, LIST, NEGLIGIBLE, SMALL, TABLE
 from boundby.model.scenarios import scenario_label
+from boundby.model.statistics import MANY_SAMPLES
 from boundby.results.comparison import (
     Account,
     Comparison,
@@ -53,7 +54,7 @@ from boundby.results.comparison import (
 
 MIN_SHARE = NEGLIGIBLE  # of either run: regions and causes below it are left out of tables for people
 MAX_ROWS = TABLE
-MANY = 30  # instances that are not too few, but each much like the one before
+MANY = MANY_SAMPLES  # instances that are not too few, but each much like the one before
 NEXT_TO_NOTHING = 10  # so many times as long as before: the work lay elsewhere then
 ONE_RUN = SMALL  # two runs of one program differ by as much: a smaller change of the whole is none without a test
 ALIKE = HARDLY  # changes of less are told as "as long as before"
@@ -69,7 +70,7 @@ _UNIT = expression(r"(?:%|[num]?s|[kMGT]?B(?:/s)?|min|h|x)[,;:.]?")
 _DIGITS = expression(r"\d+(?:[.,]\d+)*")
 
 
-MOST_FINDINGS, MOST_PREDICTIONS = 12, LIST  # in texts, where none are asked for by number
+MOST_FINDINGS, MOST_PREDICTIONS = GLANCE, LIST  # in texts, where none are asked for by number
 _LEGEND = (
     "Before and After are the account's time per instance. Typical is the change of the median instance with its 95 % "
     "interval, where that change is significant."

@@ -34,7 +34,7 @@ from boundby.document.blocks import (
 from boundby.document.comparison_document import limits, told_first
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, CAUSE_INFO, CAUSE_KEYS, COLORS, JOB_CAUSES, LETTER, NOUN, SHORT_LABEL
-from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, NEGLIGIBLE, SMALL
+from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, NEGLIGIBLE, ONE_BY_ONE, RANKING, SMALL
 from boundby.results.comparison import GateResult
 from boundby.results.job_report import (
     JobComparison,
@@ -50,8 +50,7 @@ from boundby.structure import mpi_ranks
 from boundby.trace.vocabulary.last_words import UNCLEAR
 
 #: Up to so many ranks stand one by one; of more, those that stand out.
-ONE_BY_ONE = 16
-OUTLIERS = 10
+OUTLIERS = RANKING
 _PAIRS = 32
 #: Predictions that save less are not worth a line.
 _LEAST_SAVED = NEGLIGIBLE
@@ -433,7 +432,7 @@ def _map(job: JobReport) -> Drawing:
 # Two jobs compared, as a document.
 
 #: Of more ranks, those that changed most.
-MOST_RANKS = 16
+MOST_RANKS = ONE_BY_ONE
 #: Parts of less than this share of a step are not worth a line.
 _LEAST_SHARE = HARDLY
 _STATUS = {"resolved": Span("Gone:", "good"), "new": Span("New:", "bad"), "stays": Span("Stays:")}

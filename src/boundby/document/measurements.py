@@ -15,7 +15,7 @@ from boundby.claims.limits import limit
 from boundby.document.blocks import clean
 from boundby.model import units
 from boundby.model.arrays import median, quantile
-from boundby.model.scale import LIST, SLIGHT, SMALL, TABLE
+from boundby.model.scale import LABEL, LIST, SLIGHT, SMALL, TABLE
 from boundby.results.report import Counters, DeviceReport, MemoryPoint, RegionReport, Report, Work
 from boundby.trace.vocabulary.range_names import BACKWARD
 
@@ -233,7 +233,7 @@ class WorkRow(Struct, frozen=True):
 
 OPERATOR_COLUMNS = ("operator", "sizes", "calls", "time", "share", *WORK_COLUMNS[1:])
 #: Sizes of more characters lose their end: a list of hundreds of tensors is no shape to read.
-LONGEST_SIZES = 60
+LONGEST_SIZES = LABEL
 
 
 def operator_rows(report: Report) -> list[tuple[str, ...]]:

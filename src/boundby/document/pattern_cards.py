@@ -30,11 +30,11 @@ from boundby.document.blocks import (
 )
 from boundby.document.view import ShownAccount
 from boundby.model.causes import NOUN, SHORT_LABEL
-from boundby.model.scale import LIST, SLIGHT
+from boundby.model.scale import GLANCE, LIST, SLIGHT
 from boundby.results.report import Card, FirstResponse, RegionReport, Report, Sign, Verdict
 
 #: GitHub takes comments of up to 65,536 characters; what one device has here takes some 1,700.
-MOST_DEVICES = 12
+MOST_DEVICES = GLANCE
 #: A region that is all of what holds it but this, with the same verdict, has nothing of its own to tell.
 NOTHING_ELSE = SLIGHT
 _MARKS = {True: "✓", False: "✗", None: "?"}

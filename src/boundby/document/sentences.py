@@ -14,7 +14,7 @@ from msgspec import Struct
 from boundby.document.blocks import FOLD_BELOW, clean, file_name
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, CAUSE_INFO, HOST_MEANING, MEANING, NOUN, SHORT_LABEL
-from boundby.model.scale import A_FEW_LINES, HARDLY, NEARLY_ALL, NEGLIGIBLE, SMALL
+from boundby.model.scale import A_FEW_LINES, HARDLY, NEARLY_ALL, NEGLIGIBLE, RANKING, SMALL
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, scenario_label
 from boundby.results.report import (
     NO_GPU_WORK,
@@ -656,7 +656,7 @@ def words(report: Report, text: str) -> list[tuple[str, str, str]]:
 # nothing was found. Plain text, no markup.
 
 #: More would hide the best ones; the rest is counted, and shown where all were asked for.
-MOST_FINDINGS = 10
+MOST_FINDINGS = RANKING
 NOTE = "note"
 
 

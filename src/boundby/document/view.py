@@ -13,13 +13,13 @@ from boundby.document import measurements, sentences
 from boundby.document.blocks import FOLD_BELOW, Segment, clean, part_name, segments
 from boundby.model import units
 from boundby.model.causes import HOST_MEANING, LETTER
-from boundby.model.scale import A_FEW_LINES, NEGLIGIBLE, SLIGHT, TABLE
+from boundby.model.scale import A_FEW_LINES, NEGLIGIBLE, RANKING, SLIGHT, TABLE
 from boundby.results.report import Card, Check, DeviceReport, FirstResponse, RegionReport, Report, Top, Verdict
 
 MOST_RANGES = A_FEW_LINES  # of GPU numbers in a sentence
 EXTERNAL_PACE = "host_blocked.external-pace"  # the id of that response
 IN_FULL = 2  # more accounts than this are told together
-MOST_TOPS = 10  # names, over all devices
+MOST_TOPS = RANKING  # names, over all devices
 MAX_ROWS = TABLE  # one screen: beyond it, only an explicit --min-share shows more
 NO_RANGE = "(no range)"
 NOTABLE_EXPOSED = SLIGHT  # of the window, that waits cost beyond what the bar calls sync

@@ -19,7 +19,7 @@ from boundby.evidence.operators import Operators, operators_of
 from boundby.model.arrays import MISSING, group_counts, group_sums, largest, marked, pick, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import NOTHING
-from boundby.model.scale import HARDLY, MANY, MOST, NEGLIGIBLE
+from boundby.model.scale import HARDLY, MANY, MOST, NEGLIGIBLE, NEXT_TO_NOTHING
 from boundby.model.units import count, duration
 from boundby.replay import Savings
 from boundby.results.report import DeviceReport, Example, RegionReport, WhatIf
@@ -37,7 +37,7 @@ T = TypeVar("T")
 # A finding is told of the innermost region that holds this share of what it is about: above, it would be vague.
 PLACE_SHARE = MOST
 # Findings that save less of the window are not worth a reader's time; nor, where all are asked for, below the second.
-WORTH_SHARE, WORTH_SHARE_OF_ALL = NEGLIGIBLE, 0.001
+WORTH_SHARE, WORTH_SHARE_OF_ALL = NEGLIGIBLE, NEXT_TO_NOTHING
 # More examples than this are never compared: the longest are enough.
 MOST_EXAMPLES = MANY
 

@@ -17,6 +17,7 @@ from msgspec import Struct
 from boundby.model.arrays import unique
 from boundby.model.expressions import expression
 from boundby.model.intervals import IntervalSet, contains, cut
+from boundby.model.scale import LABEL
 from boundby.trace.stacks import Backtraces, StackSource, file_name, is_interpreter, is_plumbing, is_user_python
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.python import ENGINES, engine_of, is_boundby
@@ -27,7 +28,7 @@ UNKNOWN = "(unknown)"
 _PYTHON_LINE = expression(r"(?:\.py|^In \[\d+\])(?::\d+)?$")  # a file's, or a cell's of a notebook; not told: none
 _NAME = expression(r"^[\w.<>]+$")
 # Longer names are cut.
-LONGEST_SYMBOL = 60
+LONGEST_SYMBOL = LABEL
 _TEMPLATE, _ARGUMENTS = expression(r"<[^<>]*>"), expression(r"\([^()]*\)")
 
 

@@ -14,7 +14,7 @@ from boundby.model.arrays import is_any, median, pick, unique
 from boundby.model.expressions import expression
 from boundby.model.scale import HABIT, HALF, LIST
 from boundby.model.units import count, counted, duration, percent
-from boundby.replay.device_concurrency import WARP
+from boundby.replay.device_concurrency import MOST_BLOCKS, WARP
 from boundby.trace.tables import GpuFacts
 from boundby.trace.vocabulary.kernel_names import MATMULS, KernelKind
 
@@ -32,7 +32,6 @@ BLOCK_THREADS = 256  # of a block that suits most kernels
 REGISTER_UNIT = 256  # registers are given out to warps in units of this, since Kepler
 SHARED_UNIT = 128  # bytes, since Ampere (256 before)
 SYSTEM_SHARED = 1_024  # bytes of shared memory that CUDA keeps of each block, since Ampere
-MOST_BLOCKS = 32  # resident blocks of a multiprocessor: 16 on 7.5 and 8.6, 24 on 8.9, else 32
 
 _MAXIMUM = expression(r"MaxOps|MaxNanFunctor|max_kernel_impl", re.IGNORECASE)
 _EXPONENTIAL = expression(r"\bexp_kernel_cuda|ExpFunctor", re.IGNORECASE)

@@ -55,7 +55,7 @@ _RECORD_AGAIN = "boundby profile -- PROGRAM"
 _USES_THE_GPU = (CallClass.LAUNCH, CallClass.SYNC, CallClass.BLOCKING_COPY, CallClass.ALLOC)
 
 
-class _Seen(Struct, frozen=True):
+class _Clues(Struct, frozen=True):
     """What backtraces show of CUDA. ``call``: one that needs the GPU; ``inside_ns``: how long the main thread has not
     come out of the driver when the recording ends, and in how many calls of the OS it was seen there."""
 
@@ -88,7 +88,7 @@ def no_gpu_work(trace: Trace, end: ProgramEnd | None, launches_lost: int) -> NoG
     return NoGpuWork("host_only", "")
 
 
-def _shown(trace: Trace, seen: _Seen) -> NoGpuWork | None:
+def _shown(trace: Trace, seen: _Clues) -> NoGpuWork | None:
     """CUDA was not recorded, although something on record shows it at work."""
     if len(trace.api):
         return None
@@ -110,17 +110,17 @@ def _shown(trace: Trace, seen: _Seen) -> NoGpuWork | None:
     return _not_recorded(because, "Run boundby doctor and nsys status -e: they look for the cause.")
 
 
-def _look(trace: Trace) -> _Seen:
+def _look(trace: Trace) -> _Clues:
     """Only where nothing of the GPU is on record: backtraces are large."""
     if not trace.captured.backtraces or len(trace.api):
-        return _Seen()
+        return _Clues()
     stacks = trace.backtraces.load()
     frames = stacks.frames
     binaries = {int(number): file_name(stacks.names[int(number)]) for number in unique(frames.module)}
     symbols = sorted(stacks.names[int(number)] for number in unique(frames.symbol))
     call = next((s for s in symbols if _CUDA_CALL.match(s) and classify_call(s) in _USES_THE_GPU), None)
     inside_ns, times = _inside(trace, stacks, {n for n, name in binaries.items() if _DRIVER_BINARY.match(name)})
-    return _Seen(any(map(_GPU_LIBRARY.match, binaries.values())), call, inside_ns, times)
+    return _Clues(any(map(_GPU_LIBRARY.match, binaries.values())), call, inside_ns, times)
 
 
 def _inside(trace: Trace, stacks: Backtraces, driver: set[int]) -> tuple[int, int]:
@@ -181,7 +181,7 @@ def _not_recorded(because: str, remedy: str, command: str = "boundby doctor") ->
     return NoGpuWork("not_recorded", because, response=response)
 
 
-def _inside_driver(seen: _Seen, trace: Trace) -> NoGpuWork:
+def _inside_driver(seen: _Clues, trace: Trace) -> NoGpuWork:
     calls = plural(seen.times, "OS call")
     response = FirstResponse(
         "no_gpu_work.inside_driver",

@@ -13,7 +13,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from boundby.model.scale import HALF, NOTABLE, QUARTER
-from boundby.model.statistics import student_tail
+from boundby.model.statistics import CONFIDENCE, student_tail
 
 # Which parts of a program are delayed in which blocks of steps, in which order.
 #
@@ -70,7 +70,6 @@ def rounds_within(blocks: int, wanted: int) -> int:
 
 Float = NDArray[np.float64]
 
-CONFIDENCE = 0.95
 #: With fewer freedoms than this nothing can be said of the spread.
 LEAST_FREEDOM = 2
 

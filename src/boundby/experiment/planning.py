@@ -15,9 +15,10 @@ from boundby.experiment.paces import DEVICE, HOST, INPUT, Condition
 from boundby.measure import sampling
 from boundby.model.errors import UserError
 from boundby.model.expressions import expression
+from boundby.model.scale import QUARTER
 
 #: Delays as shares of a step: beyond a quarter bias rules, not noise (docs/prove.md).
-LARGE, SMALL = 0.25, 0.125
+LARGE, SMALL = QUARTER, QUARTER / 2
 #: A block counts at least so many steps, and a batch of every worker.
 LEAST_STEPS = 6
 #: A block lasts so long, if as many steps are not asked for: a shorter one is lost to a single turn of another program.

@@ -14,12 +14,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from boundby.jobs.chain import Chain
-from boundby.jobs.even import Even, least_t, stages_of
+from boundby.jobs.even import LEAST_SPREADS, Even, least_t, stages_of
 from boundby.jobs.meetings import Aligned, Matched
 from boundby.jobs.rank_summary import RankSummary, merged
 from boundby.model.arrays import BoolArray, Int64Array, factorize, ranked, sorted_distinct
 from boundby.model.causes import BUSY_CAUSES, CAUSES, Cause
-from boundby.model.scale import HABIT, HALF, LIST, MOST, NEARLY_ALL, NOTABLE, SLIGHT
+from boundby.model.scale import HABIT, HALF, LIST, MOST, NEARLY_ALL, NEXT_TO_NOTHING, NOTABLE, SLIGHT
+from boundby.model.statistics import MAD_TO_STD
 from boundby.structure.loop_detection import find_loop
 
 Float = npt.NDArray[np.float64]
@@ -28,8 +29,6 @@ Float = npt.NDArray[np.float64]
 LEAST_SHARE = 0.025
 #: Ordinary ups and downs of many ranks add up to more: chance is told of from here on.
 LEAST_RANDOM_SHARE = 0.04
-#: A difference counts from so many times the usual difference between ranks on, if it is no chance.
-LEAST_SPREADS = 4.0
 #: A step is an exception from so many times the usual deviation on, if it is this share of a step besides.
 EXCEPTION_SPREADS, EXCEPTION_SHARE = 6.0, SLIGHT
 #: Exceptions in more than this share of the steps are the rule.
@@ -47,8 +46,7 @@ _MOST_STEPS = 64
 #: Fewer steps tell no habit from an exception.
 FEW_STEPS = HABIT
 #: Who is named saves at least so much: less is shown as nothing.
-LEAST_NAMED_SHARE = 0.001
-_MAD = 1.4826
+LEAST_NAMED_SHARE = NEXT_TO_NOTHING
 #: Nobody can say how to be without these.
 _LASTING = (Cause.UNATTRIBUTED, Cause.DEVICE_WAIT)
 _IS_BUSY = np.isin(np.arange(len(CAUSES)), BUSY_CAUSES)
@@ -305,7 +303,7 @@ def _cut(summary: RankSummary, place: int, matched: Matched, ends: Int64Array) -
 
 def _spread(values: Float) -> Float:
     """The usual deviation from the median, per column."""
-    spread: Float = _MAD * np.median(np.abs(values - np.median(values, axis=0)), axis=0)
+    spread: Float = MAD_TO_STD * np.median(np.abs(values - np.median(values, axis=0)), axis=0)
     return spread
 
 
@@ -398,8 +396,8 @@ class _Search:
             rows = list(members)
             least = EXCEPTION_SHARE * self.job.step_ns
             # Of two ranks each differs from the other in the steps of both: the calmer measure tells what is usual.
-            ordinary = _MAD * np.median(np.abs(beyond[rows]), axis=(0, 1))
-            spread = np.minimum(_MAD * np.median(np.abs(excess[rows]), axis=(0, 1)), ordinary)
+            ordinary = MAD_TO_STD * np.median(np.abs(beyond[rows]), axis=(0, 1))
+            spread = np.minimum(MAD_TO_STD * np.median(np.abs(excess[rows]), axis=(0, 1)), ordinary)
             found[rows] = excess[rows] > np.maximum(EXCEPTION_SPREADS * spread, least)
             # In one step all may have one: of the size of those that they have apart.
             apart = [excess[rows][:, :, cause][found[rows][:, :, cause]] for cause in range(len(CAUSES))]

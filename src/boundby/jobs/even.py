@@ -17,6 +17,7 @@ from boundby.jobs.chain import Chain
 from boundby.jobs.meetings import MESSAGE, Aligned, Matched, is_passing, joined
 from boundby.jobs.rank_summary import RankSummary
 from boundby.model.arrays import BoolArray, Int64Array, factorize, pick, ranked
+from boundby.model.intervals import NOTHING
 from boundby.model.scale import HALF, NEARLY_ALL, NOTABLE, SMALL
 from boundby.native.passes import NONE
 
@@ -91,7 +92,7 @@ def _likeness(one: Int64Array, other: Int64Array) -> float:
 
 
 Float = npt.NDArray[np.float64]
-_ALONE = -1
+_ALONE = NOTHING
 #: Steps begin together where ranks' begins lie within this share of the most that any of them idles before.
 _TOGETHER_SHARE = NOTABLE
 
@@ -325,15 +326,15 @@ def _nth(*columns: npt.NDArray[np.generic]) -> Int64Array:
 
 
 #: A difference counts from so many standard errors of its mean on (of a normal distribution: from few values it takes
-#: more).
-LEAST_Z = 4.0
+#: more), or from so many times the usual difference between ranks.
+LEAST_SPREADS = 4.0
 
 
 def least_t(freedom: Int64Array) -> Float:
     """The number of standard errors that counts, where these rest on few values: Student's distribution (Wallace's
     approximation: within 3 % from six degrees of freedom on; from two to five up to half as much again)."""
     free = np.maximum(freedom, 1).astype(np.float64)
-    quantile: Float = np.sqrt(free * np.expm1(LEAST_Z**2 * (free - 5 / 6) / (free - 2 / 3 + 0.1 / free) ** 2))
+    quantile: Float = np.sqrt(free * np.expm1(LEAST_SPREADS**2 * (free - 5 / 6) / (free - 2 / 3 + 0.1 / free) ** 2))
     return quantile
 
 
@@ -344,5 +345,5 @@ def is_by_chance(between: Float, groups: Int64Array, within: Float, values: Int6
     ratio = np.divide(between * free, within * over, out=np.where(between > 0, np.inf, 0.0), where=within > 0)
     root = np.cbrt(np.minimum(ratio, np.finfo(np.float64).max))
     errors = (root * (1 - 2 / (9 * free)) - (1 - 2 / (9 * over))) / np.sqrt(2 / (9 * over) + root**2 * 2 / (9 * free))
-    alike: BoolArray = (groups < 2) | (values <= groups) | (errors <= LEAST_Z)
+    alike: BoolArray = (groups < 2) | (values <= groups) | (errors <= LEAST_SPREADS)
     return alike

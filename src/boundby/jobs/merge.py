@@ -221,7 +221,7 @@ def _ended(summaries: Sequence[RankSummary]) -> tuple[Ended, ...]:
     )
 
 
-class _Waits(NamedTuple):
+class _WaitsOfParts(NamedTuple):
     """Per part of all collectives: how long its rank had nothing to do but what was transferred, and but wait for
     others; how much of that is for who came last, and who that is. In the first collective of each rank nobody is
     waited for: ranks begin at different times."""
@@ -233,7 +233,7 @@ class _Waits(NamedTuple):
     last: Int64Array
 
 
-def _waits(summaries: Sequence[RankSummary], aligned: Aligned) -> _Waits:
+def _waits(summaries: Sequence[RankSummary], aligned: Aligned) -> _WaitsOfParts:
     matched = aligned.matched
     first_row = np.append(0, np.cumsum([len(one.meetings) for one in summaries])).astype(np.int64)
     shown = np.concatenate([np.empty(0, np.int64), *_exposed(summaries)])[first_row[matched.rank] + matched.row]
@@ -245,10 +245,10 @@ def _waits(summaries: Sequence[RankSummary], aligned: Aligned) -> _Waits:
     latest, late_by = matched.latest()
     last = matched.rank[latest][matched.instance]
     blamed = np.where(is_start | (matched.rank == last), 0, np.minimum(late_by[matched.instance], shown - transfer))
-    return _Waits(transfer, shown - transfer, is_start, np.maximum(blamed, 0), last)
+    return _WaitsOfParts(transfer, shown - transfer, is_start, np.maximum(blamed, 0), last)
 
 
-def _waited_in(summaries: Sequence[RankSummary], matched: Matched, waits: _Waits) -> dict[int, dict[str, int]]:
+def _waited_in(summaries: Sequence[RankSummary], matched: Matched, waits: _WaitsOfParts) -> dict[int, dict[str, int]]:
     """For each rank that others wait for: how long they do, by the call or collective that they are in."""
     found = dict[int, dict[str, int]]()
     parts = np.flatnonzero(waits.blamed_ns > 0)
@@ -328,7 +328,7 @@ def _strange(kept: Sequence[RankSummary], aligned: Aligned) -> dict[int, float]:
 
 
 def _ranks(
-    summaries: Sequence[RankSummary], aligned: Aligned, diagnosis: Diagnosis, job: Job, waited: _Waits
+    summaries: Sequence[RankSummary], aligned: Aligned, diagnosis: Diagnosis, job: Job, waited: _WaitsOfParts
 ) -> tuple[RankReport, ...]:
     matched = aligned.matched
     exposed = _exposed(summaries)
@@ -470,7 +470,7 @@ def _random(chance: Chance, job: Job, is_mpi: bool) -> Straggler:
     )
 
 
-def _pairs(matched: Matched, waits: _Waits, count: int) -> tuple[Pair, ...]:
+def _pairs(matched: Matched, waits: _WaitsOfParts, count: int) -> tuple[Pair, ...]:
     """Who waited for whom."""
     total = group_sums(matched.rank * count + waits.last, waits.blamed_ns, count * count)
     order = np.argsort(-total, kind="stable")[:_MOST_PAIRS].tolist()

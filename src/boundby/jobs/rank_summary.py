@@ -27,12 +27,12 @@ from boundby.model.arrays import (
     sorted_distinct,
 )
 from boundby.model.causes import CAUSES, Cause
-from boundby.model.intervals import CoveredTime, IntervalSet, union
+from boundby.model.intervals import NOTHING, CoveredTime, IntervalSet, union
 from boundby.structure.mpi_ranks import Unfinished
 from boundby.trace.facts import ProgramEnd
 from boundby.trace.tables import ColumnTable
 
-UNKNOWN = -1
+UNKNOWN = NOTHING
 #: A collective that begins within this time of its stream's last one's end was held up by that, not by what it needs.
 QUEUED_NS = 20_000
 

@@ -20,7 +20,7 @@ from boundby.model.units import duration, percent
 #: well below (1 to 3 %), for CPU code too.
 NOISY_SPREAD = NOTABLE
 #: The usual rule of thumb.
-FEW_SAMPLES = 30
+FEW_SAMPLES = statistics.MANY_SAMPLES
 #: Places of host syncs named in one message.
 _SITES = 4
 

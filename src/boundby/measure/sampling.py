@@ -32,14 +32,12 @@ from boundby.model.statistics import Numbers
 # differences of less than ``TOLERANCE`` do not matter, so a drift of a thousandth does not warm up for ever.
 
 #: Fewer values show nothing: every second of them would have to be alike by chance.
-MIN_STEADY = 8
+MIN_STEADY = statistics.MIN_FOR_TEST
 #: Fraction of the median below which a difference between early and late values does not matter.
 TOLERANCE = NEGLIGIBLE
 #: Values further from the median of the later half than this many of its deviations are clipped, but none within
 #: ``CLIP_LEAST`` of it: the deviation of four values can be small by chance.
 CLIP_DEVIATIONS = 6.0
-#: Median absolute deviation -> standard deviation of a normal distribution.
-_MAD_TO_STD = 1.4826
 
 
 def cut(series: Numbers) -> int:
@@ -50,7 +48,7 @@ def cut(series: Numbers) -> int:
         return 0
     late = values[number // 2 :]
     middle = float(np.median(late))
-    deviation = float(np.median(np.abs(late - middle))) * _MAD_TO_STD
+    deviation = float(np.median(np.abs(late - middle))) * statistics.MAD_TO_STD
     reach = max(CLIP_DEVIATIONS * deviation, NOTABLE * abs(middle))
     clipped = np.clip(values - middle, -reach, reach)
     left = np.arange(number, 0, -1)  # how many remain when the first d are left out

@@ -39,7 +39,7 @@ ColorSystem = Literal["standard", "256", "truecolor"]
 Line = Text | Table
 HasState = Latency | StagesResult | SweepSummary
 
-DEFAULT_WIDTH = 100
+DEFAULT_WIDTH = units.LINE
 STRONG, DIM, WARN = "bold", "dim", "bold yellow"
 DOCS = "docs/measuring.md"
 

@@ -16,6 +16,7 @@ HALF = 0.5
 MOST = 0.8
 NEARLY_ALL = 0.9  # what is left is edges: starts, ends, launches
 HARDLY = 0.005  # vanishes in rounding
+NEXT_TO_NOTHING = 0.001  # no figure shows it
 
 # Of counts.
 HABIT = 3  # once is an accident, twice may be chance
@@ -27,5 +28,9 @@ NO_LAUNCH_NS = 1_000_000
 # Of what a reader takes in: names in a sentence, rows in a list, rows in a table.
 A_FEW_LINES = 3
 LIST = 8
+RANKING = 10
+GLANCE = 12
+ONE_BY_ONE = 16
 TABLE = 40
+LABEL = 60  # characters of a name beside others
 CURVE = 240  # points

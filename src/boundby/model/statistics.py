@@ -20,6 +20,12 @@ Numbers = Sequence[float] | Float
 _CHUNK = 2_000_000
 #: With fewer samples on either side the normal approximation of Mann-Whitney's U is poor.
 MIN_FOR_TEST = 8
+#: The usual rule of thumb: from so many on, chance evens out in a mean.
+MANY_SAMPLES = 30
+#: Of an interval or a test, unless somebody asks otherwise.
+CONFIDENCE = 0.95
+#: Median absolute deviation -> standard deviation of a normal distribution.
+MAD_TO_STD = 1.4826
 
 
 def median(values: Numbers) -> float:

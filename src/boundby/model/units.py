@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 NOT_CAPTURED = "not captured"
-LONGEST_TOLD = 100  # characters of a name in a sentence: a line
+LINE = 100  # characters, where nobody says how many there are
+LONGEST_TOLD = LINE  # of a name in a sentence
+NS_PER_MS = 1_000_000
+FURTHEST_NS = 1 << 62  # no trace has an instant beyond (as Unix time 2116), and two of them differ by what 64 bits hold
+EXACT_NS = 1 << 53  # whole numbers below are exact as floating point numbers: 104 days
 
 # Each unit is used up to the value at which three digits would round to 1000 of it.
 _TIME = ((1_000, "us"), (1_000_000, "ms"), (1_000_000_000, "s"), (60_000_000_000, "min"), (3_600_000_000_000, "h"))

@@ -34,6 +34,7 @@ from boundby.model.arrays import (
 )
 from boundby.model.intervals import IntervalSet, StepFunction
 from boundby.model.library import CStruct, int64, integers, run, struct
+from boundby.model.units import EXACT_NS, FURTHEST_NS
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -636,11 +637,10 @@ def woven(
 # ``forward.c`` works it out; ``tests/native/twins.py`` says the same in Python. Times are nanoseconds, rows of nodes
 # and operations as in `boundby.replay.graph`, NONE (-1) in an index means that there is none.
 
-NEVER = -(1 << 62)
+NEVER = -FURTHEST_NS
 FIRST_KERNEL = 3  # kinds of operations from here on are kernels
 BLOCK = 32  # lanes that are looked at as one
 AT_ONCE, SOME, FEW = 16, 8, 2  # passes that run as one; some or few of them are quicker by themselves
-EXACT_NS = 1 << 53  # whole numbers below are exact as floating point numbers: 104 days
 
 T = TypeVar("T", bound=CStruct)
 

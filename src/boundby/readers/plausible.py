@@ -34,7 +34,7 @@ from boundby.model.arrays import (
 from boundby.model.expressions import expression
 from boundby.model.intervals import CoveredTime, do_nest, union
 from boundby.model.scale import A_FEW_LINES, HABIT, HALF, MANY, NEGLIGIBLE, SMALL
-from boundby.trace.facts import BROKEN_ROWS, UNBELIEVABLE, TraceWarning
+from boundby.trace.facts import BROKEN_ROWS, CLOCKS_APART_NS, UNBELIEVABLE, TraceWarning
 from boundby.trace.tables import NO_CORRELATION, CallTable, Direction, Intervals, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, is_call
 from boundby.trace.vocabulary.os import blocked_on, is_mpi
@@ -205,8 +205,6 @@ MOST_BROKEN_FRACTION = 1 / 3
 SINGLE_FRACTION = NEGLIGIBLE
 #: Where more rows than this have been left out, what is left is no more to be believed.
 UNBELIEVABLE_FRACTION = SMALL
-#: Clocks of device and host differ by so much.
-CLOCK_ERROR_NS = 20_000
 #: No device starts and ends a kernel in less (the shortest on record take 0.8 us), no CPU launches one, and no link
 #: between host and device moves more in a nanosecond (the fastest 450 bytes).
 SHORTEST_NS, MOST_BYTES_PER_NS = 300, 1_000
@@ -424,7 +422,7 @@ def _calls_of(trace: Trace, process: npt.NDArray[Any], correlation: Int64Array) 
 
 def _before_launch(trace: Trace, call: npt.NDArray[np.intp]) -> BoolArray:
     begin = pick(trace.api.start_ns, call, np.iinfo(np.int64).min)
-    return (call >= 0) & (trace.operations.start_ns < begin - CLOCK_ERROR_NS)
+    return (call >= 0) & (trace.operations.start_ns < begin - CLOCKS_APART_NS)
 
 
 def _overtaking(trace: Trace, stream: _Columns, rank: npt.NDArray[Any], call: npt.NDArray[np.intp]) -> BoolArray:
@@ -445,7 +443,7 @@ def _after_waits(trace: Trace, call: npt.NDArray[np.intp]) -> BoolArray:
     late, waits = np.zeros(len(table), bool), list(_waits(trace))
     # First against the waits for whatever device or stream: hardly an operation ends after one of them.
     every = _returned(calls, np.concatenate([wait for _, _, wait in waits]), pick(calls.end_ns, call, _NEVER))
-    suspect = table.end_ns - CLOCK_ERROR_NS > every
+    suspect = table.end_ns - CLOCKS_APART_NS > every
     for of_rows, of_waits, wait in waits if suspect.any() else ():
         rows = np.flatnonzero(suspect & _is_of_one_device(of_rows, table.device))
         _, part = factorize(*map(np.concatenate, zip([column[rows] for column in of_rows], of_waits, strict=True)))
@@ -454,7 +452,7 @@ def _after_waits(trace: Trace, call: npt.NDArray[np.intp]) -> BoolArray:
             if (at := int(np.searchsorted(known, number))) < len(known) and known[at] == number:
                 ours = rows[members[at]]
                 returned = _returned(calls, wait[own], calls.end_ns[call[ours]])
-                late[ours] |= table.end_ns[ours] - CLOCK_ERROR_NS > returned
+                late[ours] |= table.end_ns[ours] - CLOCKS_APART_NS > returned
     return late
 
 

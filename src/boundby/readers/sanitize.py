@@ -17,13 +17,14 @@ from msgspec.structs import replace
 from boundby.model.arrays import MISSING, BoolArray, Int64Array, bounds, pick, unique
 from boundby.model.errors import InputError
 from boundby.model.intervals import MOST_APART, taking_turns
+from boundby.model.units import EXACT_NS, FURTHEST_NS
 from boundby.trace.facts import BROKEN_ROWS, TraceWarning
 from boundby.trace.tables import ColumnTable, Trace
 
 Raw = dict[str, Int64Array]
 
-MOST_TIME_NS = 1 << 62  # nsys can write Unix time: this is the year 2116
-MOST_SPAN_NS = 1 << 53  # 104 days: no capture is as long, and a thousand such intervals still add up in 64 bits
+MOST_TIME_NS = FURTHEST_NS  # nsys can write Unix time
+MOST_SPAN_NS = EXACT_NS  # no capture is as long, and a thousand such intervals still add up in 64 bits
 MOST_SUM = float(1 << 62)
 MOST_BYTES = 1 << 48  # 256 TiB in one copy
 MOST_SHAPE = 1 << 31  # no dimension, register count or shared size is larger

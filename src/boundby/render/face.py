@@ -19,7 +19,7 @@ from boundby.model import units
 from boundby.model.causes import info
 from boundby.model.expressions import expression
 
-DEFAULT_WIDTH = 100
+DEFAULT_WIDTH = units.LINE
 MIN_WIDTH = 40
 DIM = "dim"
 STRONG = "bold"

@@ -9,13 +9,14 @@ from boundby.document.blocks import letters, region_name, segments
 from boundby.document.view import ShownAccount
 from boundby.model import units
 from boundby.model.causes import LETTER
+from boundby.model.scale import GLANCE
 from boundby.render import to_markdown
 from boundby.render.to_markdown import INDENT, code, command, escape, table
 from boundby.results.report import Report
 
 BAR_WIDTH = 60
 SMALL_BAR = 16
-OPEN_ROWS = 12  # a longer table of regions is folded away
+OPEN_ROWS = GLANCE  # a longer table of regions is folded away
 OPEN_FINDINGS = 5  # the best; the others are folded away
 OPEN_DEVICES = 4  # more are told in one table, and one by one in a fold
 

@@ -8,6 +8,7 @@ columns: each byte of their protobuf messages is a NumPy array with a row for ea
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import IntEnum
 from typing import IO, Any
 
 import numpy as np
@@ -241,17 +242,22 @@ class Writer(Struct, dict=True):
         self.file.write(self._proto.Trace(packet=[packet]).SerializeToString())
 
 
-VARINT, FIXED64, LENGTH = 0, 1, 2  # protobuf's wire types
+class Wire(IntEnum):
+    """Protobuf's wire types."""
+
+    VARINT = 0
+    FIXED64 = 1
+    LENGTH = 2
 
 
 def _number(message: Any, name: str, value: Int64Array | int, shown: BoolArray) -> list[Byte]:
     """A field that is a varint, of ``message``'s type."""
-    return _tag(message, name, VARINT, shown) + _varint(value, shown)
+    return _tag(message, name, Wire.VARINT, shown) + _varint(value, shown)
 
 
 def _fixed64(message: Any, name: str, value: Int64Array, shown: BoolArray) -> list[Byte]:
     data = value.astype("<u8").view(np.uint8).reshape(-1, 8)
-    return _tag(message, name, FIXED64, shown) + [(data[:, place], shown) for place in range(8)]
+    return _tag(message, name, Wire.FIXED64, shown) + [(data[:, place], shown) for place in range(8)]
 
 
 def _message(message: Any, name: str, content: Sequence[Byte], shown: BoolArray) -> list[Byte]:
@@ -259,7 +265,7 @@ def _message(message: Any, name: str, content: Sequence[Byte], shown: BoolArray)
     length = np.zeros(len(shown), np.int16)
     for _, has_it in content:
         length += has_it
-    return [*_tag(message, name, LENGTH, shown), *_varint(length.astype(np.int64), shown), *content]
+    return [*_tag(message, name, Wire.LENGTH, shown), *_varint(length.astype(np.int64), shown), *content]
 
 
 def _tag(message: Any, name: str, wire_type: int, shown: BoolArray) -> list[Byte]:

@@ -29,7 +29,6 @@ from boundby.replay.device_concurrency import find_concurrency, held_until
 from boundby.replay.engine import calibrate
 from boundby.replay.events import (
     CLOCK_ERROR_NS,
-    MOST_CLOCK_ERROR_NS,
     Edges,
     default_stream_edges,
     read_points,
@@ -39,6 +38,7 @@ from boundby.replay.graph import Contradictions, Graph
 from boundby.replay.host_nodes import HostNodes, find_host_nodes
 from boundby.replay.streams import NEVER, SWITCH_LIMIT_NS, StreamQueues, order_streams, predecessors
 from boundby.replay.wait_edges import Waits, find_waits
+from boundby.trace.facts import CLOCKS_APART_NS
 from boundby.trace.tables import Operations, Trace
 from boundby.trace.vocabulary.cuda import CallClass
 
@@ -144,7 +144,7 @@ def _reconciled(
     if not (what >= 0).any():
         return what, lag
     slack = begin - pick(done, what, NEVER)  # without anything that it comes after more than any lag
-    is_dropped = slack < -MOST_CLOCK_ERROR_NS  # when a held call begins is known about as well
+    is_dropped = slack < -CLOCKS_APART_NS  # when a held call begins is known about as well
     if is_dropped.any():
         what, slack = np.where(is_dropped, np.int32(NONE), what), np.where(is_dropped, lag, slack)
     return what, np.minimum(lag, slack)
@@ -160,7 +160,7 @@ def _reconciled_waits(links: Links, costs: Costs, start: Int64Array, end: Int64A
         begun = np.flatnonzero(links.waits_for_start[who])
         slack[begun] = start[links.wait_for[begun]]
     np.subtract(links.node_end_ns[who], slack, out=slack)
-    good = slack >= -MOST_CLOCK_ERROR_NS
+    good = slack >= -CLOCKS_APART_NS
     dropped = int(len(good) - np.count_nonzero(good))
     slack[~good] = np.iinfo(np.int64).max
     if len(first):
@@ -279,7 +279,7 @@ def _in_order(table: Operations) -> tuple[Operations, Int64Array]:
     more than the clocks err (or as kernels do that are allowed to begin early), ends it."""
     before = narrow(predecessors(table))
     overlap = pick(table.end_ns, before, NEVER) - table.start_ns
-    rows = np.flatnonzero((overlap > 0) & (overlap <= MOST_CLOCK_ERROR_NS))
+    rows = np.flatnonzero((overlap > 0) & (overlap <= CLOCKS_APART_NS))
     if len(rows) == 0:
         return table, before
     end_ns: Int64Array = table.end_ns.copy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -25,9 +26,8 @@ LEAST_HELD_NS = 20_000
 TAIL_FRACTION = 0.02
 # Kernels that end about then, of which one made room.
 ENDS_LOOKED_AT = 6
-_FREE = 0  # a kind that gets in nobody's way
 WARP = 32  # threads
-_BLOCKS_OF_ONE = 32  # blocks that a multiprocessor holds at most
+MOST_BLOCKS = 32  # blocks that a multiprocessor holds at most
 
 
 class Concurrency(NamedTuple):
@@ -65,16 +65,21 @@ def find_concurrency(trace: Trace, stream: Int64Array) -> Concurrency:
     return Concurrency(lane, first, stop, kind, kinds, excludes)
 
 
-_HTOD, _DTOH = 1, 2  # kinds from FIRST_KERNEL on are kernels, by name and shape
+class _Other(IntEnum):
+    """Kinds of what is no kernel; from FIRST_KERNEL on they are kernels, by name and shape."""
+
+    IN_NOBODYS_WAY = 0
+    HTOD = 1
+    DTOH = 2
 
 
 def _kinds(table: Operations, rows: npt.NDArray[np.intp]) -> tuple[Int32Array, int]:
-    kind = np.full(len(table), _FREE, np.int32)
+    kind = np.full(len(table), _Other.IN_NOBODYS_WAY, np.int32)
     if len(rows) == 0:
         return kind, 1
     copies = np.isin(table.kind, (OpKind.MEMCPY, OpKind.MIGRATION))
-    kind[copies & (table.direction == Direction.HTOD)] = _HTOD
-    kind[copies & (table.direction == Direction.DTOH)] = _DTOH
+    kind[copies & (table.direction == Direction.HTOD)] = _Other.HTOD
+    kind[copies & (table.direction == Direction.DTOH)] = _Other.DTOH
     computes = rows[table.kind[rows] <= OpKind.GRAPH]
     what = table.name[computes].astype(np.int64) * 2 + (table.kind[computes] == OpKind.GRAPH)
     shape = table.shape[computes].astype(np.int64) + 1
@@ -95,7 +100,7 @@ def _exclusions(trace: Trace, rows: npt.NDArray[np.intp], lane: Int32Array, kind
     excludes = np.zeros((kinds, kinds), bool)
     kernels = largest[FIRST_KERNEL:]
     excludes[FIRST_KERNEL:, FIRST_KERNEL:] = kernels[:, None] + kernels[None, :] > 1
-    excludes[_HTOD, _HTOD] = excludes[_DTOH, _DTOH] = True
+    excludes[_Other.HTOD, _Other.HTOD] = excludes[_Other.DTOH, _Other.DTOH] = True
     order = rows[np.lexsort((table.end_ns[rows], table.start_ns[rows], table.device[rows]))]
     for step in range(1, 9):  # the operations that started next after each one: few run at once
         a, b = order[:-step], order[step:]
@@ -123,7 +128,7 @@ def _shares(trace: Trace, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]
     blocks, threads = shapes.blocks[np.maximum(shape, 0)], shapes.threads[np.maximum(shape, 0)]
     told = (shape >= 0) & (blocks > 0) & (threads > 0) & (facts[:, 0] > 0) & (facts[:, 1] > 0)
     warps = -(-threads // WARP)
-    each = np.minimum(facts[:, 1] // np.maximum(warps, 1), _BLOCKS_OF_ONE)
+    each = np.minimum(facts[:, 1] // np.maximum(warps, 1), MOST_BLOCKS)
     registers = shapes.registers[np.maximum(shape, 0)] * warps * WARP
     by_registers = facts[:, 2] // np.maximum(registers, 1)
     each = np.where((registers > 0) & (facts[:, 2] > 0), np.minimum(each, by_registers), each)

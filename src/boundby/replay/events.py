@@ -29,9 +29,6 @@ from boundby.trace.tables import StreamRole, Trace
 
 # A dependency that the measured times contradict by more than a clock's error is none.
 CLOCK_ERROR_NS = 2_000
-# Clocks of device and host drift apart meanwhile: a call that is known to wait for an operation may seem to have
-# returned so long before its end (a real trace: 5.7 us after 25 s).
-MOST_CLOCK_ERROR_NS = 20_000
 # An event is taken to be of the stream that explains so many of the waits for it.
 VOTES_FRACTION = QUARTER
 # So many calls are followed between two questions for time and memory.

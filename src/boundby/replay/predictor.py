@@ -28,7 +28,7 @@ from boundby.model.arrays import (
 )
 from boundby.model.causes import REMOVABLE, Cause
 from boundby.model.intervals import clip, union
-from boundby.model.scale import A_FEW_LINES, HABIT, HARDLY, NEGLIGIBLE, NOTABLE, SMALL
+from boundby.model.scale import A_FEW_LINES, HABIT, HARDLY, NEGLIGIBLE, NEXT_TO_NOTHING, NOTABLE, SMALL
 from boundby.model.units import percent
 from boundby.native.passes import AT_ONCE, NEVER, NONE, Column, Costs, Less, Spans, Windows
 from boundby.replay.build import build_graph
@@ -66,7 +66,7 @@ LEAST_BOUND = NEGLIGIBLE
 
 
 # What is open below this share of the window is not looked at any further.
-LEAST_OPEN = 0.001
+LEAST_OPEN = NEXT_TO_NOTHING
 # On simulated programs 95 of 100 predictions lie within 2.1 % of the truth (9.5 % in the worst scenario, see
 # docs/what-if.md), but a real machine does more than the model knows: nothing is told as more certain than this.
 MODEL_ERROR = SMALL

@@ -31,7 +31,7 @@ from boundby.model.arrays import (
 )
 from boundby.model.causes import Cause
 from boundby.model.intervals import CoveredTime, contains, union
-from boundby.model.scale import HABIT, MANY
+from boundby.model.scale import HABIT, MANY, NEXT_TO_NOTHING
 from boundby.replay.graph import Graph
 from boundby.results.report import OpenDoubt, Window
 from boundby.trace.vocabulary.cuda import CallClass
@@ -45,7 +45,7 @@ LEAST_ALIKE = HABIT
 # A window is looked at in so many spans of equal length; one is held up from outside if that takes so much of it.
 SPANS, HELD_UP = 50, 0.02
 # Doubts below this share of the window are not told.
-LEAST_DOUBT = 0.001
+LEAST_DOUBT = NEXT_TO_NOTHING
 
 
 class Open(Struct, frozen=True):

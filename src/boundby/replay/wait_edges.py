@@ -33,8 +33,9 @@ from boundby.model.expressions import expression
 from boundby.model.intervals import CoveredTime
 from boundby.model.scale import HABIT, HALF, SMALL
 from boundby.native.passes import NONE
-from boundby.replay.events import CLOCK_ERROR_NS, MOST_CLOCK_ERROR_NS, Command, Edges, Events, Points
+from boundby.replay.events import CLOCK_ERROR_NS, Command, Edges, Events, Points
 from boundby.replay.streams import NEVER, USUAL_ARRIVAL_NS, StreamQueues
+from boundby.trace.facts import CLOCKS_APART_NS
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
 
@@ -190,7 +191,7 @@ def _grows(length: Int64Array, pending: Int64Array) -> bool | None:
     line; None: they do not differ enough to determine one."""
     spread = pending - pending.mean()
     square = float((spread**2).sum())
-    if np.ptp(pending) <= MOST_CLOCK_ERROR_NS or len(length) < LEAST_ALLOCATIONS:  # clocks alone may differ so
+    if np.ptp(pending) <= CLOCKS_APART_NS or len(length) < LEAST_ALLOCATIONS:  # clocks alone may differ so
         return None
     slope = float((spread * length).sum()) / square
     rest = length - length.mean() - slope * spread
@@ -240,7 +241,7 @@ def _without_stale(edges: Edges, points: Points, op_end: Int64Array, start: Int6
     if not stale.any():
         return edges
     stale &= end - start > LONG_SYNC_NS
-    stale[edges.who[op_end[edges.what] + MOST_CLOCK_ERROR_NS > start[edges.who]]] = False
+    stale[edges.who[op_end[edges.what] + CLOCKS_APART_NS > start[edges.who]]] = False
     return Edges(edges.who[~stale[edges.who]], edges.what[~stale[edges.who]])
 
 
@@ -248,7 +249,7 @@ def _plausible(edges: Edges, op_end: Int64Array, call_end: Int64Array) -> Edges:
     """Without those whose call returned before the operation ended."""
     over = op_end[edges.what]
     over -= call_end[edges.who]
-    good = over <= MOST_CLOCK_ERROR_NS
+    good = over <= CLOCKS_APART_NS
     return edges if good.all() else Edges(edges.who[good], edges.what[good])
 
 
@@ -300,7 +301,7 @@ def _copies(timeline: Timeline) -> tuple[Edges, BoolArray]:
     call = calls.of_operation[copies]
     end = calls.end_ns[call]
     waits = (calls.kind[call] == CallClass.BLOCKING_COPY) | table.is_pageable[copies]
-    waits &= end > table.start_ns[copies] - MOST_CLOCK_ERROR_NS
+    waits &= end > table.start_ns[copies] - CLOCKS_APART_NS
     until_start = waits & (end < table.end_ns[copies])
     by_start[call[until_start]] = True
     return Edges(call[waits], copies[waits].astype(np.int64)), by_start

@@ -20,7 +20,7 @@ from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.os import SIGNALS, SLEEPS, WAKE_LIMIT_NS
 
 # A wake-up takes a switch of threads at least. One that takes so many times as long as usual may have gone by way of
-# another thread.
+# another thread. A condition wait shorter than it is a hand-over of a lock and not worth following.
 LEAST_WAKE_NS, LATE_WAKE = 1_000, 1.5
 # A signal on record is followed so long: cores that sleep deeply and profilers delay waking up. Whoever signals more
 # often than in every so many of these spans seems to wake everybody.
@@ -38,8 +38,6 @@ SAME_FRACTION, NEVER_NS = QUARTER, np.iinfo(np.int64).max
 FIRST_RUN, LEAST_ROUNDS = 0.75, 4
 # So much more may have been made than was taken.
 LEFT_OVER = QUARTER
-# A condition wait shorter than this is a hand-over of a lock and not worth following.
-LEAST_WAIT_NS = 1_000
 
 # Pairs of threads of which one waits for the other for less of the window are not followed.
 LEAST_WAITED = HARDLY
@@ -86,7 +84,7 @@ def find_wakeups(timeline: Timeline) -> Wakeups:
     kind = kind_of_name[table.name]
     waits = is_in(kind, [SLEEPS.index(what) for what in _WAITS])
     sure = kind == SLEEPS.index(_HAND_OVER)
-    waits &= table.end_ns - table.start_ns >= LEAST_WAIT_NS
+    waits &= table.end_ns - table.start_ns >= LEAST_WAKE_NS
     process = trace.process_of_thread
     parts = []
     for number in unique(process[unique(timeline.calls.thread)]).tolist():

@@ -12,10 +12,11 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from boundby.model.arrays import Int64Array
+from boundby.model.intervals import NOTHING
 
 Float64Array = npt.NDArray[np.float64]
 
-NO_REGION = -1
+NO_REGION = NOTHING
 
 
 class RegionName(Struct, frozen=True):

@@ -19,6 +19,7 @@ from functools import cached_property
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from boundby.model.scale import NEARLY_ALL, NEGLIGIBLE, NEXT_TO_NOTHING, SLIGHT, SMALL
 from boundby.simulate.instructions import Program
 from boundby.simulate.machine import (
     CALLS,
@@ -144,13 +145,13 @@ def _device(run: Run, operation: Executed) -> int:
 #: That much of the host interval after a call is dispatch; the rest is the program's own work (docs/account.md).
 DISPATCH_LIMIT_NS = 100_000
 #: Two savings this close (of the window) are not told apart.
-MIXED_WITHIN = 0.03
+MIXED_WITHIN = SLIGHT
 #: No cause that saves less of the window is named.
-LEAST_SAVING = 0.01
+LEAST_SAVING = NEGLIGIBLE
 #: A device this busy without an idle cause worth IDLE_WORTH is bound by its own work, however close the host is.
-SATURATED, IDLE_WORTH = 0.90, 0.05
+SATURATED, IDLE_WORTH = NEARLY_ALL, SMALL
 #: A region is hidden if removing all of it changes less than this of the window.
-NOTHING = 0.001
+NOTHING = NEXT_TO_NOTHING
 
 
 class CostRemoval(Flag):

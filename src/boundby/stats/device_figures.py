@@ -27,6 +27,7 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.intervals import IntervalSet
+from boundby.model.scale import RANKING
 from boundby.results.report import Copies, Gaps, Top
 from boundby.stats.instances import Grouped, intervals_in, sums
 from boundby.trace.tables import Direction, MemoryKind, OpKind
@@ -239,7 +240,7 @@ def _short(device: DeviceTimeline) -> IntervalSet:
 
 # What ran or was called longest, by name: kernels and CUDA API calls of every region with its descendants.
 
-MOST_NAMES = 10  # of each region; the rest is small beside them
+MOST_NAMES = RANKING  # of each region; the rest is small beside them
 GRAPH = "graph (recorded as a whole)"  # what has no name: a graph launch at graph level
 
 

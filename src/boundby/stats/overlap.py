@@ -14,6 +14,7 @@ import numpy.typing as npt
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.model.arrays import group_sums
 from boundby.model.intervals import CoveredTime, union
+from boundby.model.units import FURTHEST_NS
 from boundby.results.report import Communication
 from boundby.stats.instances import KEPT, evenly
 from boundby.stats.program_steps import program_steps, step_of
@@ -37,7 +38,7 @@ class _Times(NamedTuple):
     exposed: Int
 
 
-class _Work(NamedTuple):
+class _Communication(NamedTuple):
     """Communication of one device within its window, in order of its rows."""
 
     rows: _Rows  # into Trace.operations
@@ -53,7 +54,7 @@ class _Work(NamedTuple):
             int(self.end_ns.max(initial=0) - self.start_ns.min(initial=0)) + 1,
         )
         total, exposed = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
-        at_once = max(_MOST // span, 1)  # groups lie one after the other on one line of time
+        at_once = max(FURTHEST_NS // span, 1)  # groups lie one after the other on one line of time
         for first in range(0, len(used), at_once):
             mine = (place >= first) & (place < first + at_once)
             offset = (place[mine] - first) * span - low
@@ -64,10 +65,6 @@ class _Work(NamedTuple):
             total += group_sums(of, end - start, groups)
             exposed += group_sums(of, end - start - hidden, groups)
         return _Times(total, exposed)
-
-
-#: So many nanoseconds fit one line of time.
-_MOST = 1 << 62
 
 
 def overlap_of(timeline: Timeline) -> Overlap:
@@ -101,14 +98,14 @@ def overlap_of(timeline: Timeline) -> Overlap:
     return Overlap(of_device, of_region)
 
 
-def _work(timeline: Timeline, device: DeviceTimeline) -> _Work:
+def _work(timeline: Timeline, device: DeviceTimeline) -> _Communication:
     table = device.operations.table
     start, end = (np.clip(time, device.low_ns, device.high_ns) for time in (table.start_ns, table.end_ns))
     runs = end > start
     chosen = np.flatnonzero(runs & table.is_communication)
     computes = runs & (table.kind <= OpKind.GRAPH) & ~table.is_communication
     rows = np.arange(len(timeline.trace.operations))[device.operations.rows][chosen]
-    return _Work(rows, start[chosen], end[chosen], CoveredTime(union(start[computes], end[computes])))
+    return _Communication(rows, start[chosen], end[chosen], CoveredTime(union(start[computes], end[computes])))
 
 
 def _with_ancestors(parent: npt.NDArray[np.integer], region: Int) -> tuple[Int, _Rows]:

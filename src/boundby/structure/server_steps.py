@@ -39,7 +39,7 @@ class ServerStep(NamedTuple):
     name: str
 
 
-class _Seen(NamedTuple):
+class _RanForLaunches(NamedTuple):
     """Of each launch, in order: what ran for it."""
 
     decodes: _Bools
@@ -98,7 +98,7 @@ def may_serve(trace: Trace) -> bool:
     return attends and not any(map(_TRAINS.search, names))
 
 
-def _seen(trace: Trace, calls: Calls, launches: npt.NDArray[np.intp]) -> _Seen | None:
+def _seen(trace: Trace, calls: Calls, launches: npt.NDArray[np.intp]) -> _RanForLaunches | None:
     """None: it trains, or nothing shows that it serves."""
     table, names = trace.operations, trace.names
     place = np.full(len(calls) + 1, -1, np.int64)
@@ -133,10 +133,10 @@ def _seen(trace: Trace, calls: Calls, launches: npt.NDArray[np.intp]) -> _Seen |
     graph[graph == np.iinfo(np.int64).max] = -1
     reads = np.zeros(len(launches), bool)
     reads[of[table.direction[rows] == Direction.DTOH]] = True
-    return _Seen(decodes, prefills, attends, is_graph, ~works, reads, graph)
+    return _RanForLaunches(decodes, prefills, attends, is_graph, ~works, reads, graph)
 
 
-def _bounds(seen: _Seen, syncs_before: Int64Array) -> list[int]:
+def _bounds(seen: _RanForLaunches, syncs_before: Int64Array) -> list[int]:
     """Where steps begin, and where the last one ends: uploads belong to what follows, all else that is no step by
     itself to the step before."""
     starts = [0, *(np.flatnonzero(np.diff(syncs_before)) + 1).tolist(), len(syncs_before)]
@@ -154,7 +154,7 @@ def _bounds(seen: _Seen, syncs_before: Int64Array) -> list[int]:
     return [*found, len(syncs_before)] if found else []
 
 
-def _kind(seen: _Seen, first: int, stop: int) -> Kind | None:
+def _kind(seen: _RanForLaunches, first: int, stop: int) -> Kind | None:
     piece = slice(first, stop)
     decodes, prefills = bool(seen.decodes[piece].any()), bool(seen.prefills[piece].any())
     if decodes or prefills:
@@ -163,7 +163,7 @@ def _kind(seen: _Seen, first: int, stop: int) -> Kind | None:
     return "decode" if graphs == 1 and not seen.attends[piece][~seen.is_graph[piece]].any() else None
 
 
-def _graph(seen: _Seen, first: int, stop: int) -> int:
+def _graph(seen: _RanForLaunches, first: int, stop: int) -> int:
     """The graph that a step launches, if it is one; -1: not told."""
     launched = seen.graph[first:stop][seen.is_graph[first:stop]]
     distinct, _ = ranked(launched)

@@ -25,6 +25,10 @@ LAUNCHING_SCRIPT = "boundby-run"
 #: ``Trace.source`` of what PyTorch's profiler wrote.
 PYTORCH = "pytorch-profiler"
 
+#: The clocks of devices and host, which profilers fit to each other, differ by no more in healthy traces, and drift
+#: apart by less (a real trace: 5.7 us after 25 s).
+CLOCKS_APART_NS = 20_000
+
 
 class TraceWarning(Struct, frozen=True):
     """Something about the trace that lowers certainty."""

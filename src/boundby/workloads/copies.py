@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from boundby.annotate import annotate_module, nvtx_range
-from boundby.workloads.registry import Setup, Step
+from boundby.workloads.registry import BATCHES, Setup, Step
 
-BATCHES, CHANNELS = 4, 8
+CHANNELS = 8
 #: Results that may be on their way at once. More would take more memory and hide nothing more.
 IN_FLIGHT = 2
 

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from boundby.annotate import annotate_module, nvtx_range
-from boundby.workloads.registry import Setup, Step
+from boundby.workloads.registry import BATCHES, Setup, Step
 
-WIDTH, POINTS, BATCHES = 256, 32, 4
+WIDTH, POINTS = 256, 32
 
 
 class Refine(nn.Module):

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+BATCHES = 4  # different ones that a workload goes through in turn
+
 
 @dataclass(frozen=True)
 class Setup:

@@ -15,9 +15,9 @@ from torch.nn import functional
 
 from boundby.annotate import annotate_module, nvtx_range
 from boundby.workloads.models import Transformer
-from boundby.workloads.registry import Setup, Step
+from boundby.workloads.registry import BATCHES, Setup, Step
 
-MELS, TOKENS, BLANK, BATCHES = 80, 32, 0, 4
+MELS, TOKENS, BLANK = 80, 32, 0
 
 
 def decode_by_frame(scores: Tensor) -> list[list[int]]:

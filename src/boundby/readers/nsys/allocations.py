@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 import numpy as np
 
 from boundby.model.arrays import Int32Array, Int64Array, factorize, is_any, translated, unique
@@ -27,8 +29,20 @@ DECLARED = (
         "less of it in the GPU's memory than programs use there: paging",
     ),
 )
-_ALLOCATION, _RELEASE = 0, 1  # ENUM_CUDA_DEV_MEM_EVENT_OPER
-_LOCAL = 0  # segmentGroup: the GPU's own memory; 1 is the host's
+
+
+class _Change(IntEnum):
+    """ENUM_CUDA_DEV_MEM_EVENT_OPER."""
+
+    ALLOCATION = 0
+    RELEASE = 1
+
+
+class _Segments(IntEnum):
+    """Of whose memory: segmentGroup."""
+
+    GPU = 0
+    HOST = 1
 
 
 def memory_points(
@@ -43,7 +57,7 @@ def memory_points(
     kind = translated(raw["memKind"], lambda code: kinds.get(code, -1), np.int8)
     kept = (device >= 0) & (kind == MemoryKind.DEVICE) & (raw["start"] != MISSING)
     kept &= (raw["bytes"] >= 0) & (raw["bytes"] < MOST_BYTES)
-    kept &= is_any(raw["memoryOperationType"], (_ALLOCATION, _RELEASE))
+    kept &= is_any(raw["memoryOperationType"], tuple(_Change))
     kept &= translated(raw["globalPid"], identities.has_process, np.bool_)
     if not kept.any() or not threads:
         return MemoryPoints.empty()
@@ -74,7 +88,7 @@ def memory_points(
 def _deltas(raw: dict[str, Int64Array], device: Int32Array, block: Int64Array) -> Int64Array:
     """Bytes of each event, negative for a release. A release whose own row tells none gives back what the allocation
     before it at that address took."""
-    is_release = raw["memoryOperationType"] == _RELEASE
+    is_release = raw["memoryOperationType"] == _Change.RELEASE
     order = np.lexsort((np.arange(len(block)), block, device))
     follows = np.append(False, (block[order][1:] == block[order][:-1]) & (device[order][1:] == device[order][:-1]))
     before = np.where(follows, np.append(0, raw["bytes"][order][:-1]), 0)
@@ -115,7 +129,7 @@ def over_budget(database: Database) -> tuple[TraceWarning, ...]:
     worst = (0, 0, 0)  # how much too much, the usage, the GPU
     for gpu, key in sorted(set(zip(usages["gpu"].tolist(), process_key(usages["globalTid"]).tolist(), strict=True))):
         of_gpu = [
-            (table["gpu"] == gpu) & (table["segmentGroup"] == _LOCAL) & (process_key(table["globalTid"]) == key)
+            (table["gpu"] == gpu) & (table["segmentGroup"] == _Segments.GPU) & (process_key(table["globalTid"]) == key)
             for table in (budgets, usages)
         ]
         allowed, used = budgets["newBudget"][of_gpu[0]], usages["newUsage"][of_gpu[1]]
@@ -170,7 +184,9 @@ _TOLD_OF = (("segmentId", "totalBytesResident"), ("globalTid", "newUsage"))
 
 def _of_gpu(table: dict[str, Int64Array], gpu: int, whose: str, what: str) -> tuple[Int64Array, Int64Array]:
     """When the bytes in a GPU's own memory changed, and how many there were then: each owner's last number counts."""
-    rows = np.flatnonzero((table["gpu"] == gpu) & (table["segmentGroup"] == _LOCAL) & (table["timestamp"] != MISSING))
+    rows = np.flatnonzero(
+        (table["gpu"] == gpu) & (table["segmentGroup"] == _Segments.GPU) & (table["timestamp"] != MISSING)
+    )
     rows = rows[(table[what][rows] >= 0) & (table[what][rows] < MOST_BYTES)]
     rows = rows[np.lexsort((table[what][rows], table["timestamp"][rows]))]
     owner = process_key(table[whose][rows]) if whose == "globalTid" else table[whose][rows]

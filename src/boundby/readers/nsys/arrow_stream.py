@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,11 +21,30 @@ from boundby.model.arrays import MISSING, BoolArray, Int32Array, Int64Array, is_
 from boundby.native.passes import distinct_texts, texts_at
 
 _CONTINUES = 0xFFFFFFFF
-_SCHEMA, _BATCH = 1, 3  # kinds of messages
-_INTEGER, _FLOAT, _TEXT, _TRUTH = 2, 3, 5, 6  # kinds of columns
-_SINGLE, _DOUBLE = 1, 2  # of decimals
 _SIZES = {8, 16, 32, 64}
-_VALID, _LAST = 0, -1  # places of a column's buffers
+
+
+class _Message(IntEnum):
+    """Kinds of messages, as Arrow numbers them."""
+
+    SCHEMA = 1
+    BATCH = 3
+
+
+class _Kind(IntEnum):
+    """Kinds of columns that are read here."""
+
+    INTEGER = 2
+    FLOAT = 3
+    TEXT = 5
+    TRUTH = 6
+
+
+class _Precision(IntEnum):
+    """Of decimals."""
+
+    SINGLE = 1
+    DOUBLE = 2
 
 
 class NotPlainError(Exception):
@@ -39,12 +59,12 @@ class _Column(NamedTuple):
 
     @property
     def is_integer(self) -> bool:
-        return self.kind in (_INTEGER, _TRUTH)
+        return self.kind in (_Kind.INTEGER, _Kind.TRUTH)
 
     @property
     def is_told(self) -> bool:
         """Whether what it holds is read here."""
-        return self.kind != _FLOAT
+        return self.kind != _Kind.FLOAT
 
 
 class _Batch(NamedTuple):
@@ -62,7 +82,7 @@ class ArrowFile:
         self._batches: list[_Batch] = []
         try:
             for kind, header, begin, end in _messages(path):
-                if kind == _SCHEMA:
+                if kind == _Message.SCHEMA:
                     self.columns = _schema(header)
                 else:
                     self._batches.append(_batch(header, begin, end, list(self.columns.values())))
@@ -74,7 +94,7 @@ class ArrowFile:
         """A column of integers, truth values or the bits of decimals, MISSING where there is none; of one value it
         takes no memory."""
         column = self.columns[name]
-        if column.kind == _TEXT:
+        if column.kind == _Kind.TEXT:
             raise NotPlainError(f"{name} holds no integers")
         place = list(self.columns).index(name)
         parts = [self._integers(batch, column, place) for batch in self._batches]
@@ -85,10 +105,10 @@ class ArrowFile:
     def _integers(self, batch: _Batch, column: _Column, place: int) -> Int64Array:
         if batch.missing[place] == batch.rows:
             return spread(MISSING, batch.rows)
-        read = self._read(batch, column, _LAST, column.type)
-        if column.kind == _TRUTH:
+        read = self._read(batch, column, -1, column.type)
+        if column.kind == _Kind.TRUTH:
             read = np.unpackbits(read, count=batch.rows, bitorder="little")
-        if column.kind == _FLOAT:
+        if column.kind == _Kind.FLOAT:
             read = read.astype(np.float64).view(np.int64)
         values = read[: batch.rows].astype(np.int64, copy=False)
         if batch.missing[place]:
@@ -98,7 +118,7 @@ class ArrowFile:
     def texts(self, name: str) -> tuple[Int32Array, list[str]]:
         """Of each row the number of its text among the distinct ones, -1 where there is none."""
         column = self.columns[name]
-        if column.kind != _TEXT:
+        if column.kind != _Kind.TEXT:
             raise NotPlainError(f"{name} holds no texts")
         place = list(self.columns).index(name)
         numbers: list[Int32Array] = []
@@ -124,7 +144,7 @@ class ArrowFile:
 
     def some(self, name: str, wanted: BoolArray) -> list[Any]:
         """What some rows hold, as Python's own integers, texts and None."""
-        if self.columns[name].kind == _TEXT:
+        if self.columns[name].kind == _Kind.TEXT:
             number, texts = self.texts(name)
             return [texts[one] if one >= 0 else None for one in number[wanted].tolist()]
         return [None if value == MISSING else value for value in self.integers(name)[wanted].tolist()]
@@ -132,14 +152,14 @@ class ArrowFile:
     def _texts(self, batch: _Batch, column: _Column) -> tuple[Int32Array, npt.NDArray[np.uint8]]:
         """Where each text begins, and the last ends, and the bytes."""
         offset = self._read(batch, column, 1, np.int32)[: batch.rows + 1]
-        written = self._read(batch, column, _LAST, np.uint8)
+        written = self._read(batch, column, -1, np.uint8)
         fits = len(offset) == batch.rows + 1 and offset[0] >= 0 and offset[-1] <= len(written)
         if not fits or (offset[1:] < offset[:-1]).any():
             raise NotPlainError("texts lie outside of their column")
         return offset, written
 
     def _is_there(self, batch: _Batch, column: _Column) -> BoolArray:
-        bits = np.unpackbits(self._read(batch, column, _VALID, np.uint8), count=batch.rows, bitorder="little")
+        bits = np.unpackbits(self._read(batch, column, 0, np.uint8), count=batch.rows, bitorder="little")
         return bits.view(np.bool_)
 
     def _read(self, batch: _Batch, column: _Column, buffer: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -167,7 +187,7 @@ def _messages(path: Path) -> Iterator[tuple[int, _Table, int, int]]:
             end = body + message.number(3, "q")
             if not body <= end <= size:
                 raise NotPlainError("cut short")
-            if message.number(1, "B") not in (_SCHEMA, _BATCH):
+            if message.number(1, "B") not in tuple(_Message):
                 raise NotPlainError("a message of another kind")
             yield message.number(1, "B"), message.table(2), body, end
             file.seek(end)
@@ -180,19 +200,19 @@ def _schema(header: _Table) -> dict[str, _Column]:
         raise NotPlainError("big-endian")
     for field in header.tables(1):
         kind, told = field.number(2, "B"), field.table(3)
-        if field.has(4) or field.tables(5) or kind not in (_INTEGER, _FLOAT, _TEXT, _TRUTH):
+        if field.has(4) or field.tables(5) or kind not in tuple(_Kind):
             raise NotPlainError("a column of another kind")
         type_: npt.DTypeLike = np.uint8
-        if kind == _INTEGER:
+        if kind == _Kind.INTEGER:
             bits = told.number(0, "i")
             if bits not in _SIZES:
                 raise NotPlainError("integers of another size")
             type_ = f"<{'i' if told.number(1, 'B') else 'u'}{bits // 8}"
-        elif kind == _FLOAT:
-            if (precision := told.number(0, "h")) not in (_SINGLE, _DOUBLE):
+        elif kind == _Kind.FLOAT:
+            if (precision := told.number(0, "h")) not in tuple(_Precision):
                 raise NotPlainError("decimals of another size")
             type_ = f"<f{2 << precision}"
-        buffers = 3 if kind == _TEXT else 2
+        buffers = 3 if kind == _Kind.TEXT else 2
         columns[field.text(0)] = _Column(kind, type_, buffers, first)
         first += buffers
     return columns
@@ -207,10 +227,12 @@ def _batch(header: _Table, begin: int, end: int, columns: list[_Column]) -> _Bat
     if rows < 0 or any(not begin <= at <= at + size <= end for at, size in places):
         raise NotPlainError("columns lie outside of their batch")
     for one, missing in zip(columns, nodes[1::2], strict=True):
-        needed = rows * np.dtype(one.type).itemsize if one.kind in (_INTEGER, _FLOAT) else (rows + 7) // 8
-        last = places[one.first + (1 if one.kind == _TEXT else one.buffers - 1)][1]
+        needed = rows * np.dtype(one.type).itemsize if one.kind in (_Kind.INTEGER, _Kind.FLOAT) else (rows + 7) // 8
+        last = places[one.first + (1 if one.kind == _Kind.TEXT else one.buffers - 1)][1]
         valid = places[one.first][1]
-        if last < (4 * (rows + 1) if one.kind == _TEXT and rows else needed) or (missing and valid < (rows + 7) // 8):
+        if last < (4 * (rows + 1) if one.kind == _Kind.TEXT and rows else needed) or (
+            missing and valid < (rows + 7) // 8
+        ):
             raise NotPlainError("a column of fewer rows")
     return _Batch(rows, nodes[1::2], places)
 

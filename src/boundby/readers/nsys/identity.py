@@ -12,7 +12,7 @@ from boundby.readers.nsys.database import MISSING, Database, Reads, as_text
 from boundby.readers.sanitize import LONGEST_NAME, bounded
 from boundby.trace.tables import ProcessRow, ThreadRow
 
-_LOW_24 = 0xFFFFFF
+LOW_24 = 0xFFFFFF
 DECLARED = (
     Reads("ThreadNames", ("nameId", "globalTid"), "names of threads"),
     Reads("PROCESSES", ("pid", "name"), "names of processes"),
@@ -22,12 +22,12 @@ DECLARED = (
 def process_key(global_tid: Int64Array) -> Int64Array:
     """The global process id inside a global thread id (both may already be one)."""
     known = global_tid[:1] if is_even(global_tid) else global_tid
-    return np.broadcast_to(np.where(known == MISSING, MISSING, known & ~_LOW_24), global_tid.shape)
+    return np.broadcast_to(np.where(known == MISSING, MISSING, known & ~LOW_24), global_tid.shape)
 
 
 def pid_of(key: int) -> int:
     """The operating system's process id inside a global process or thread id."""
-    return (key >> 24) & _LOW_24
+    return (key >> 24) & LOW_24
 
 
 class Identities(Struct, frozen=True):
@@ -54,13 +54,13 @@ class Identities(Struct, frozen=True):
         alone = 0 if len(self.process_ids) == 1 else -1
 
         def place(pid: int) -> int:
-            return alone if pid == MISSING else int(np.searchsorted(self.process_ids, pid & ~_LOW_24))
+            return alone if pid == MISSING else int(np.searchsorted(self.process_ids, pid & ~LOW_24))
 
         return translated(global_pid, place, np.int32)
 
     def has_process(self, global_pid: int) -> bool:
         """Whether the process of a global id is known."""
-        return bool((self.process_ids == (global_pid & ~_LOW_24)).any())
+        return bool((self.process_ids == (global_pid & ~LOW_24)).any())
 
     def describe(self, database: Database) -> tuple[tuple[ThreadRow, ...], tuple[ProcessRow, ...]]:
         """Thread and process records with the names the trace gives them."""
@@ -70,7 +70,7 @@ class Identities(Struct, frozen=True):
         processes = tuple(ProcessRow(pid, commands.get(pid, "")) for pid in pids)
         owner = np.searchsorted(self.process_ids, process_key(self.thread_ids))
         threads = tuple(
-            ThreadRow(pids[process], int(key) & _LOW_24, int(process), names.get(int(key), ""))
+            ThreadRow(pids[process], int(key) & LOW_24, int(process), names.get(int(key), ""))
             for key, process in zip(self.thread_ids, owner, strict=True)
         )
         return threads, processes

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array, compact, is_in, joined, replaced, spread, unique
 from boundby.model.expressions import expression
+from boundby.model.intervals import NOTHING
 from boundby.readers.nsys.database import MISSING, Database, Reads, as_text
 from boundby.readers.nsys.identity import Identities, Indexes
 from boundby.readers.nsys.pages import Since
@@ -36,7 +37,7 @@ DECLARED = (
 _RECEIVES = expression(r"recv", re.IGNORECASE)
 _RANK_THREAD = expression(r"^MPI Rank (\d+)$")
 _MEMBER = expression(r"\d+")
-_UNTOLD = -1
+_UNTOLD = NOTHING
 
 Raw = dict[str, Int64Array]
 

@@ -13,6 +13,7 @@ from boundby.model.expressions import expression
 from boundby.model.scale import LIST
 from boundby.readers.nsys import callchains, host_tables
 from boundby.readers.nsys.database import Database, Reads, as_text
+from boundby.readers.nsys.identity import LOW_24
 from boundby.trace.facts import (
     EXPORT_INCOMPLETE,
     LAUNCHING_SCRIPT,
@@ -207,7 +208,6 @@ def captured(database: Database, trace: Trace, *, has_graph_nodes: bool) -> Capt
 
 # The end of a stream tells how a program ended; a traceback and what its launcher adds take a few thousand characters.
 _TAIL_CHARACTERS = 32_768
-_PID_SHIFT, _PID_MASK = 24, 0xFFFFFF
 _ERRORS, _OUTPUT = "stderr", "stdout"
 
 
@@ -224,7 +224,7 @@ def read_written(database: Database) -> tuple[Written, ...]:
     for process, name, value in rows:
         kind = next((kind for kind in (_ERRORS, _OUTPUT) if kind in (as_text(name) or "")), None)
         if kind is not None and (text := as_text(value)):
-            pid = process >> _PID_SHIFT & _PID_MASK if isinstance(process, int) else 0
+            pid = process >> 24 & LOW_24 if isinstance(process, int) else 0
             written.append(Written(pid, kind == _ERRORS, text))
     return tuple(written)
 

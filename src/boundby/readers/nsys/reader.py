@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from boundby.model.arrays import Int64Array
 from boundby.model.errors import InputError, SelectionError
 from boundby.model.stage import Room
-from boundby.model.units import percent, size
+from boundby.model.units import NS_PER_MS, percent, size
 from boundby.readers.files import export_again
 from boundby.readers.nsys import allocations, callchains, gpu_tables, host_tables, message_tables, metadata, metrics
 from boundby.readers.nsys.columnar import ColumnFolder, open_database
@@ -56,7 +56,6 @@ _TABLES = {
 }
 #: Rows of each table that are looked at to learn when its events come.
 _SAMPLES = 1_000
-_MS = 1_000_000
 
 
 def cut_to_fit(database: Database, room: Room) -> tuple[int, TraceWarning] | None:
@@ -77,10 +76,11 @@ def cut_to_fit(database: Database, room: Room) -> tuple[int, TraceWarning] | Non
     fits = int((np.cumsum(weight[order]) <= room.most_bytes - fixed).sum())
     if fits == 0:
         raise SelectionError(f"{whole}.", f"Allow more: {for_all} reads all of it.")
-    begin = -(-int(start_ns[order[fits - 1]]) // _MS) * _MS
+    begin = -(-int(start_ns[order[fits - 1]]) // NS_PER_MS) * NS_PER_MS
     if room.from_ns is not None and room.from_ns < begin:
         raise SelectionError(
-            f"{whole}.", f"Analyse the last part, which fits: --window {begin // _MS}ms: (or allow more: {for_all})."
+            f"{whole}.",
+            f"Analyse the last part, which fits: --window {begin // NS_PER_MS}ms: (or allow more: {for_all}).",
         )
     share = float(weight[order[:fits]].sum() / weight.sum())
     text = (

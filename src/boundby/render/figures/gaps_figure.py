@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from boundby.document.blocks import clean, region_name
 from boundby.model import units
 from boundby.model.causes import CAUSES, info
+from boundby.model.scale import GLANCE
 from boundby.render.figures import style
 from boundby.results.plot_data import Gap, PlotData
 from boundby.results.report import Report
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_BARS = 12
+MOST_BARS = GLANCE
 MOST_LETTERS = 60  # of more gaps over time, letters would hide each other: then each is a marker
 WIDER = 2.0  # than the longest bar is the axis: room for what stands beside it
 

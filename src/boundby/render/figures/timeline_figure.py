@@ -11,6 +11,7 @@ from boundby.document import view
 from boundby.document.blocks import clean, part_name, shorten
 from boundby.model.arrays import Int64Array
 from boundby.model.causes import CAUSES, info
+from boundby.model.scale import GLANCE, ONE_BY_ONE
 from boundby.render.figures import style
 from boundby.results.plot_data import AccountLane, CauseBins, Float64Array, PlotData, RangeLane
 from boundby.results.report import Report
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_LANES = 4  # devices (or threads) with utilization of their own; more get a strip of causes each
-MOST_STRIPS = 16
-MOST_RANGE_ROWS = 12
+MOST_STRIPS = ONE_BY_ONE
+MOST_RANGE_ROWS = GLANCE
 MOST_EXACT = 400  # segments drawn one by one; of more, each bin shows its mixture
 TINTS = ("#d7e0ea", "#e9eef3")  # NVTX ranges, by turns: no cause has these colours
 

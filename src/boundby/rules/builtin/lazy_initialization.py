@@ -41,7 +41,7 @@ _ONCE_SHARE = MOST
 PAYS_AGAIN = NOTABLE
 
 
-class _Part(Struct, frozen=True):
+class _FirstCalls(Struct, frozen=True):
     """Some of the calls, and of the idle pieces between them in which a library sets itself up."""
 
     rows: Rows  # of ``context.calls``
@@ -74,12 +74,12 @@ def _check(context: RuleContext) -> Iterator[Match]:
             yield words(context, part, _match(context, part))
 
 
-def _part(context: RuleContext, rows: Rows, pieces: Rows) -> _Part:
+def _part(context: RuleContext, rows: Rows, pieces: Rows) -> _FirstCalls:
     calls, idle = context.calls, host_pieces(context)
     is_allocation = ~calls.is_first_load[rows] & (calls.kind[rows] != CallClass.INIT)
     threads = unique(np.concatenate((calls.thread[rows], idle.thread[pieces])))
     names = libraries_of(context, idle.intervals(pieces), idle.thread[pieces].tolist()) if len(pieces) else []
-    return _Part(
+    return _FirstCalls(
         rows=rows,
         pieces=pieces,
         calls_ns=int(context.call_ns(rows).sum()),
@@ -90,7 +90,7 @@ def _part(context: RuleContext, rows: Rows, pieces: Rows) -> _Part:
     )
 
 
-def _match(context: RuleContext, part: _Part) -> Match:
+def _match(context: RuleContext, part: _FirstCalls) -> Match:
     """What is said of all parts alike; no saving yet."""
     pieces = host_pieces(context)
     lengths = np.concatenate((context.call_ns(part.rows), (pieces.end_ns - pieces.start_ns)[part.pieces]))
@@ -111,7 +111,7 @@ def _match(context: RuleContext, part: _Part) -> Match:
     )
 
 
-def _others(context: RuleContext, part: _Part, match: Match) -> Match:
+def _others(context: RuleContext, part: _FirstCalls, match: Match) -> Match:
     """What the program itself does for the first time."""
     is_runtime = context.program.kind == ProgramKind.DIRECTIVES and not len(part.pieces)
     return replace(
@@ -130,7 +130,7 @@ _RUNTIME = (
 )
 
 
-def _in_warm_up(context: RuleContext, part: _Part, match: Match) -> Match:
+def _in_warm_up(context: RuleContext, part: _FirstCalls, match: Match) -> Match:
     """What lies in regions that are warm-up by name: the program does already what could be advised."""
     share, names = warm_share(context)
     rest = rest_window(context) or _rest(context, part)
@@ -161,7 +161,7 @@ def _init_share(context: RuleContext, region: int | None) -> float:
     return int(time[Cause.INIT]) / max(int(time.sum()), 1)
 
 
-def _by_messages(context: RuleContext, part: _Part, match: Match) -> Match:
+def _by_messages(context: RuleContext, part: _FirstCalls, match: Match) -> Match:
     """What a message-passing library does inside its own calls."""
     length, process = context.call_ns(part.rows), context.trace.process_of_thread[context.calls.thread[part.rows]]
     longest = [int(length[process == one].max()) for one in unique(process).tolist()]
@@ -191,7 +191,7 @@ def _by_messages(context: RuleContext, part: _Part, match: Match) -> Match:
     )
 
 
-def _title(context: RuleContext, part: _Part) -> str:
+def _title(context: RuleContext, part: _FirstCalls) -> str:
     summed = f", summed over {part.processes} processes" if part.processes > 1 else ""
     named = ", ".join(context.named_calls(part.rows, 2))
     one = len(part.rows) == 1
@@ -207,7 +207,7 @@ def _title(context: RuleContext, part: _Part) -> str:
     )
 
 
-def _saving(context: RuleContext, part: _Part) -> SavingNs:
+def _saving(context: RuleContext, part: _FirstCalls) -> SavingNs:
     """Without the calls' own time, and without what the host does between them: no more than both take, nor than the
     account has of initialization."""
     if not len(part.pieces):
@@ -218,7 +218,7 @@ def _saving(context: RuleContext, part: _Part) -> SavingNs:
     return 0, min(high, most_ns)
 
 
-def _evidence(context: RuleContext, part: _Part) -> dict[str, object]:
+def _evidence(context: RuleContext, part: _FirstCalls) -> dict[str, object]:
     rows, length, is_first = part.rows, context.call_ns(part.rows), context.calls.is_first_load[part.rows]
     evidence: dict[str, object] = {}
     if len(rows):
@@ -239,7 +239,7 @@ def _evidence(context: RuleContext, part: _Part) -> dict[str, object]:
     return {**evidence, "processes": part.processes}
 
 
-def _advice(context: RuleContext, part: _Part) -> tuple[str, ...]:
+def _advice(context: RuleContext, part: _FirstCalls) -> tuple[str, ...]:
     rest, later = _rest(context, part), "A longer run pays this once"
     if rest:
         later += f": measure without it (boundby analyze {rest})"
@@ -269,7 +269,7 @@ def _eager(context: RuleContext) -> str:
     return "HIP_ENABLE_DEFERRED_LOADING=0" if context.trace.is_of_amd else "CUDA_MODULE_LOADING=EAGER"
 
 
-def _rest(context: RuleContext, part: _Part) -> str:
+def _rest(context: RuleContext, part: _FirstCalls) -> str:
     """Options that leave this start out."""
     pieces, calls = host_pieces(context), context.calls
     end_ns = np.concatenate((calls.end_ns[part.rows], pieces.end_ns[part.pieces]))

@@ -7,6 +7,7 @@ from enum import IntEnum
 from functools import lru_cache
 
 from boundby.model.expressions import expression
+from boundby.model.scale import LABEL
 
 
 class KernelKind(IntEnum):
@@ -103,7 +104,7 @@ _INNER = (
     expression(r"\w*(?:dgrad|wgrad|fprop|tensorop|simt|hmma)\w*"),
     expression(r"\w*gemm\w*|\w+Agent\b"),
 )
-_MOST_LABEL = 60
+_MOST_LABEL = LABEL
 #: Names of which the answer is kept: more than a trace has, since several rooms ask for each in turn.
 _MOST_KEPT = 1 << 17
 
