@@ -145,6 +145,22 @@ def _too_new(report: Path, needed: str, nsys: Nsys, exactly: bool) -> ToolError:
     )
 
 
+def _never_began(ran: Ran, options: CaptureOptions) -> InputError | None:
+    """What was asked to be waited for before recording, where that may not have come."""
+    if options.capture_range is not None:
+        hint = "Its name must be exactly that of an NVTX range, which begins after the program has started."
+        if options.capture_range == "cudaProfilerApi":
+            hint = "It begins where the program calls torch.cuda.profiler.start() (cudaProfilerStart)."
+        problem = f"Nothing was recorded: the program never entered the capture range {options.capture_range}."
+        return InputError(problem, hint)
+    if options.delay_s and ran.duration_s:
+        return InputError(
+            f"Nothing was recorded: the program ended before the {options.delay_s:g} s of --delay were over.",
+            "Give a shorter --delay, or let the program run longer.",
+        )
+    return None
+
+
 def why_no_report(ran: Ran, options: CaptureOptions, folder: Path, nsys: Nsys) -> UserError:
     """Why nsys left no report of a run in this folder."""
     said = last_lines(ran.said)
@@ -163,17 +179,8 @@ def why_no_report(ran: Ran, options: CaptureOptions, folder: Path, nsys: Nsys) -
         return OutputError(f"{folder} is gone: something removed it while the program ran.", hint)
     if _DISK_FULL.search(ran.said.text) or shutil.disk_usage(folder).free < NO_ROOM_BYTES:
         return disk_full(f"the report in {folder}", rescue)
-    if options.capture_range is not None:
-        hint = "Its name must be exactly that of an NVTX range, which begins after the program has started."
-        if options.capture_range == "cudaProfilerApi":
-            hint = "It begins where the program calls torch.cuda.profiler.start() (cudaProfilerStart)."
-        problem = f"Nothing was recorded: the program never entered the capture range {options.capture_range}."
-        return InputError(problem, hint)
-    if options.delay_s and ran.duration_s:
-        return InputError(
-            f"Nothing was recorded: the program ended before the {options.delay_s:g} s of --delay were over.",
-            "Give a shorter --delay, or let the program run longer.",
-        )
+    if (unmet := _never_began(ran, options)) is not None:
+        return unmet
     return ToolError(f"nsys {nsys.release} ended without an error, but wrote no report. {said}", _DOCTOR)
 
 

@@ -355,11 +355,11 @@ def _supported(argument: str, support: Support) -> bool:
 def _trace(
     options: CaptureOptions, support: Support, machine: Computer, program: Sequence[str], lacks: list[Lack]
 ) -> str:
-    wanted = list(options.trace or DIAGNOSIS_TRACE)
-    if not options.trace and is_mpi(program):
-        wanted += MPI_TRACE
-    if not options.trace and len(machine.gpus) > 1 and "nccl" in support.traces:
-        wanted.append("nccl")
+    wanted = options.trace or (
+        *DIAGNOSIS_TRACE,
+        *(MPI_TRACE if is_mpi(program) else ()),
+        *(("nccl",) if len(machine.gpus) > 1 and "nccl" in support.traces else ()),
+    )
     kept = [each for each in wanted if not support.traces or each in support.traces]
     missing = [each for each in wanted if each not in kept]
     if missing and options.trace:
@@ -397,6 +397,17 @@ def why_no_scheduling(support: Support, machine: Computer, nsys: Nsys) -> str | 
     return "this nsys cannot" if support.flags and "cpuctxsw" not in support.flags else None
 
 
+def _why_no_counters(options: CaptureOptions, machine: Computer, nsys: Nsys, flag: str | None) -> str | None:
+    """Why the GPU's counters cannot be sampled by a flag of nsys; None: they can."""
+    if options.is_rank:
+        return "only one process at a time can sample them, and ranks are several"
+    if flag is None:
+        return "this nsys cannot"
+    if machine.no_counters is not None or flag in flag_names(options.nsys_args):
+        return machine.no_counters
+    return why_no_metrics(nsys, flag)
+
+
 def _gpu(options: CaptureOptions, support: Support, machine: Computer, nsys: Nsys, lacks: list[Lack]) -> list[str]:
     if not machine.gpus:
         if options.metrics:
@@ -414,14 +425,10 @@ def _gpu(options: CaptureOptions, support: Support, machine: Computer, nsys: Nsy
             )
         )
     name = next((each for each in ("gpu-metrics-devices", "gpu-metrics-device") if each in support.flags), None)
-    reason = "this nsys cannot" if name is None else machine.no_counters
-    if options.is_rank:
-        reason = "only one process at a time can sample them, and ranks are several"
-    if name is not None and reason is None and name not in flag_names(options.nsys_args):
-        reason = why_no_metrics(nsys, name)
-    if reason is not None and options.metrics:
-        raise no_metrics(reason)
+    reason = _why_no_counters(options, machine, nsys, name)
     if reason is not None:
+        if options.metrics:
+            raise no_metrics(reason)
         lacks.append(Lack("GPU metrics", reason, "will not show how well running kernels fill the GPU", "gpu_metrics"))
         return arguments
     frequency = FINE_METRICS_HZ if options.metrics else GPU_METRICS_HZ

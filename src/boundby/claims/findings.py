@@ -70,20 +70,24 @@ def _judged(context: RuleContext, rule: Rule, match: Match, limits: Wholes) -> _
     """The saving as the laws let it stand; None: it is not worth telling."""
     if match.saving_ns is None:
         return _Judged(None, match.severity or "low")
+    region = None if match.region is None else context.path(match.region)
     if (pace := external_pace(context)) is not None:
         period = duration(pace.period_ns)
         return _Judged(None, "note", f" (a shorter one saves nothing: work arrives every {period})")
     saving, beside = _within_cost(context, match, match.saving_ns), ""
     if rule.group in BEHIND_INPUT and (beside := behind_input(context) or ""):
         saving = ClaimedSaving(0, saving.high_ns)
-    claim = Claim(rule.id, rule.takes, saving, None if match.region is None else context.path(match.region))
-    closed = limits.closed(claim) if limits.by_device else saving
-    if match.severity != "note" and saving.high_ns < context.least_ns:
+    closed = limits.closed(Claim(rule.id, rule.takes, saving, region)) if limits.by_device else saving
+    if not _is_worth(context, match, saving, closed, limits):
         return None
-    if closed.high_ns < WORTH_SHARE * limits.longest_ns <= saving.high_ns:
-        return None  # all that it is a part of is not worth telling
     severity = _severity(context, match, closed, is_narrowed=closed != saving, is_told=limits.is_told)
     return _Judged(None if severity == "note" and closed == (0, 0) else closed, severity, beside)
+
+
+def _is_worth(context: RuleContext, match: Match, saving: ClaimedSaving, closed: ClaimedSaving, limits: Wholes) -> bool:
+    """Whether it is worth telling, and what it is a part of."""
+    is_told = match.severity == "note" or saving.high_ns >= context.least_ns
+    return is_told and not closed.high_ns < WORTH_SHARE * limits.longest_ns <= saving.high_ns
 
 
 def _within_cost(context: RuleContext, match: Match, saving: tuple[int, int]) -> ClaimedSaving:

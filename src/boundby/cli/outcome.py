@@ -63,6 +63,17 @@ def of_gate(result: GateResult | None) -> int:
     return Exit.GATE_FAILED if result.broken else Exit.CANNOT_TELL
 
 
+def _of_system(error: OSError) -> tuple[str, str] | None:
+    """What the system refuses that a user can mend, and the next step."""
+    if error.filename is None and error.errno in _UNWRITABLE:
+        return f"Cannot write to standard output: {error.strerror}.", "Write elsewhere with -o."
+    if error.errno in _NO_NAME:
+        return f"{error.filename!s:.80} is no file name: {error.strerror}.", "Check the path."
+    if error.errno in _AROUND and not (error.filename and error.errno == errno.ENOENT):
+        return _AROUND[error.errno]
+    return None
+
+
 def tell(error: Exception) -> int:
     """Say on stderr what went wrong and return the exit code for it."""
     if isinstance(error, MemoryError):
@@ -71,12 +82,8 @@ def tell(error: Exception) -> int:
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
     if isinstance(error, UserError):
         return _say(error.message, error.next_step, error.exit_code)
-    if isinstance(error, OSError) and error.filename is None and error.errno in _UNWRITABLE:
-        return _say(f"Cannot write to standard output: {error.strerror}.", "Write elsewhere with -o.", Exit.USER_ERROR)
-    if isinstance(error, OSError) and error.errno in _NO_NAME:
-        return _say(f"{error.filename!s:.80} is no file name: {error.strerror}.", "Check the path.", Exit.USER_ERROR)
-    if isinstance(error, OSError) and error.errno in _AROUND and not (error.filename and error.errno == errno.ENOENT):
-        return _say(*_AROUND[error.errno], Exit.USER_ERROR)
+    if isinstance(error, OSError) and (told := _of_system(error)) is not None:
+        return _say(*told, Exit.USER_ERROR)
     kind = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     hint = "Please report it, with the traceback" + ("." if debugging() else ": run again with BOUNDBY_DEBUG=1.")
     return _say(f"This is a bug in boundby ({kind}).", hint, Exit.BUG)

@@ -366,14 +366,13 @@ def _judge(
     )
     broken = [item for item in measured if (end := ends[item.subject]) and _is_told(limit, end) and not item.kept]
     untold = [item for item in measured if not item.kept and item not in broken]
-    if untold and not broken:
-        first = untold[0]
-        end = ends[first.subject]
-        why = _why_unknown(limit) if end is None else f"it is {shown(first.value, unit)} {end.why}"
-        text = f"{_named(first.subject, limit)} cannot be told: {why}."
-        measured = tuple(replace(item, kept=False) for item in measured)
-        return LimitResult(limit.text, False, unit, text, measured, limit.reason, untold=True)
-    return LimitResult(limit.text, not broken, unit, _of_worst(limit, measured, broken), measured, limit.reason)
+    if not untold or broken:
+        return LimitResult(limit.text, not broken, unit, _of_worst(limit, measured, broken), measured, limit.reason)
+    end = ends[untold[0].subject]
+    why = _why_unknown(limit) if end is None else f"it is {shown(untold[0].value, unit)} {end.why}"
+    text = f"{_named(untold[0].subject, limit)} cannot be told: {why}."
+    measured = tuple(replace(item, kept=False) for item in measured)
+    return LimitResult(limit.text, False, unit, text, measured, limit.reason, untold=True)
 
 
 def _unmeasured(limit: Limit, nothing: str) -> LimitResult:

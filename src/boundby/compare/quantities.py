@@ -427,7 +427,7 @@ def _without_calls(quantity: str, low: float, high: float) -> tuple[float, float
 def _without_work(quantity: str, value: float, records: KnownRecords) -> tuple[float, float]:
     """The least and the greatest it can be, whatever the work that is missing, inside the window or before it."""
     coverage, each = records.coverage, max(records.instances, 1)
-    lost, before_ns, total_ns = coverage.launches_lost, coverage.before_ns, max(records.total_ns, 1)
+    lost, before_ns = coverage.launches_lost, coverage.before_ns
     more_ns = coverage.unrecorded_ns + before_ns
     if not lost and not more_ns:
         return value, value
@@ -438,15 +438,23 @@ def _without_work(quantity: str, value: float, records: KnownRecords) -> tuple[f
         return value, ANY if lost else value
     if of == "sync" or (of == "api" and before_ns):  # what was waited for may be lost, and so that it was
         return 0.0 if quantity == "api.per_ms" else value, ANY
-    if quantity == "gaps.longest":
-        return 0.0, value + more_ns
-    if quantity == "cpu_utilization":
-        return (0.0, ANY) if before_ns else (value, value)
     if quantity in ("time", "time.total"):
         own_ns = before_ns if records.is_device else more_ns
         return value, value + own_ns / (1 if quantity == "time.total" else each)
+    whole: dict[str, tuple[float, float]] = {
+        "gaps.longest": (0.0, value + more_ns),
+        "cpu_utilization": (0.0, ANY) if before_ns else (value, value),
+    }
+    return whole.get(quantity) or _without_work_of_cause(of, cause, value, records)
+
+
+def _without_work_of_cause(of: str, cause: str, value: float, records: KnownRecords) -> tuple[float, float]:
+    """The same of a cause's time, or share of it."""
+    coverage, each, total_ns = records.coverage, max(records.instances, 1), max(records.total_ns, 1)
+    before_ns = coverage.before_ns
+    more_ns = coverage.unrecorded_ns + before_ns
     less_ns = more_ns if cause == "unattributed" else 0
-    is_behind = cause in _BEHIND_KERNELS and lost
+    is_behind = cause in _BEHIND_KERNELS and coverage.launches_lost
     if of == "time":
         return 0.0 if is_behind else max(value - less_ns / each, 0.0), value + more_ns / each
     if of in ("share", "gpu_utilization"):

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from boundby.correlation.correlate import Calls
 from boundby.correlation.cpu_evidence import gather_evidence
-from boundby.model.arrays import places, unique
+from boundby.model.arrays import Int64Array, places, unique
 from boundby.model.intervals import IntervalSet, contains, intersect, union
 from boundby.model.scale import NEARLY_ALL, SMALL
 from boundby.trace.tables import Trace
@@ -126,20 +126,24 @@ def _calls_at_once(first: _Caller, second: _Caller) -> bool:
     return intersect(first.in_call, second.in_call).total > AT_ONCE_FRACTION * least
 
 
+def _asleep_share(caller: _Caller, instants: Int64Array) -> float:
+    """At how many of these instants it is off the CPU; of none at all."""
+    return float((contains(caller.away, instants) >= 0).mean()) if len(instants) else 1.0
+
+
 def _sleep_in_turns(trace: Trace, group: _Caller, other: _Caller) -> bool | None:
     """True if the thread calls while all of these are off the CPU, and they while it is; None: not known."""
     theirs = other.issued_ns
     if len(theirs) < LEAST_CALLS:
         return None
-    while_group = (contains(group.away, theirs) >= 0).mean()
+    while_group = _asleep_share(group, theirs)
     if not other.is_known and group.is_known:  # it has no say in their sleep
         return True if while_group >= ASLEEP_FRACTION else None
     by_frames = trace.is_told_by_frames and group.is_known and other.is_known
     if not (trace.captured.osrt or by_frames):
         return None
     alive = (group.issued_ns >= theirs[0]) & (group.issued_ns <= theirs[-1])  # before its first call it may not exist
-    while_other = (contains(other.away, group.issued_ns[alive]) >= 0).mean() if alive.any() else 1.0
-    if min(while_group, while_other) >= ASLEEP_FRACTION:
+    if min(while_group, _asleep_share(other, group.issued_ns[alive])) >= ASLEEP_FRACTION:
         return True
     return None if by_frames else False  # not all that sleeps does so in a function that is known for it
 

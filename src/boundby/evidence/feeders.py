@@ -80,6 +80,18 @@ class FeedingWorker(Struct, frozen=True):
     is_feeder: bool = False  # of the name of one that launches: forked from it, as a loader's workers are; or a decoder
 
 
+def _who_else(trace: Trace, callers: set[int], calling: set[int]) -> dict[tuple[bool, int], list[int]]:
+    """Threads of other processes by these, others by themselves: whether it is a process, and its number."""
+    groups: dict[tuple[bool, int], list[int]] = {}
+    ranks = set(trace.process_of_thread[unique(trace.messages.thread)].tolist()) - calling
+    for thread in unique(trace.schedule.thread).tolist():
+        one = trace.threads[thread]
+        if thread not in callers and one.process not in ranks:
+            is_process = one.process not in calling
+            groups.setdefault((is_process, one.pid if is_process else one.tid), []).append(thread)
+    return groups
+
+
 def workers(context: RuleContext, inside: IntervalSet) -> list[FeedingWorker]:
     """Who computed in these intervals without making CUDA calls, the busiest first. Ranks of MPI feed nobody: they are
     peers."""
@@ -88,15 +100,8 @@ def workers(context: RuleContext, inside: IntervalSet) -> list[FeedingWorker]:
         return []
     callers = set(unique(context.calls.thread).tolist()) or {one.thread for one in context.timeline.threads[:1]}
     calling = {trace.threads[thread].process for thread in callers}
-    groups: dict[tuple[bool, int], list[int]] = {}
-    ranks = set(trace.process_of_thread[unique(trace.messages.thread)].tolist()) - calling
-    for thread in unique(trace.schedule.thread).tolist():
-        one = trace.threads[thread]
-        if thread not in callers and one.process not in ranks:
-            is_process = one.process not in calling
-            groups.setdefault((is_process, one.pid if is_process else one.tid), []).append(thread)
     found = []
-    for (is_process, number), threads in groups.items():
+    for (is_process, number), threads in _who_else(trace, callers, calling).items():
         shown = [on for thread in threads if (on := hosts.evidence(thread).on_cpu) is not None]
         if not shown:
             continue

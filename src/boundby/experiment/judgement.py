@@ -214,19 +214,24 @@ def promised_ns(report: Report | None, remedy: str, step_ns: float) -> tuple[flo
     """What a report promises for a remedy or scenario, a step: its share of the window, of this program's step."""
     if report is None:
         return None
+    share = next(_promised_shares(report, remedy), None)
+    if share is not None:
+        return round(step_ns * share[0]), round(step_ns * share[1])
+    return _blocked_ns(report, step_ns) if remedy == CACHED and not report.devices else None
+
+
+def _promised_shares(report: Report, remedy: str) -> Iterator[tuple[float, float]]:
+    """Of the window, by predictions, then by what is to be done first."""
     for what_if in report.what_if:
         if what_if.scenario == remedy and what_if.baseline_ns:
             ends = (what_if.high_ns or what_if.predicted_ns, what_if.low_ns or what_if.predicted_ns)
-            low, high = (step_ns * (1 - end / what_if.baseline_ns) for end in ends)
-            return round(low), round(high)
+            yield 1 - ends[0] / what_if.baseline_ns, 1 - ends[1] / what_if.baseline_ns
     accounts: list[DeviceReport | ThreadReport] = [*report.devices, *report.threads]
     for device in accounts:
         window = _window_ns(device)
         for response in device.first_responses:
             if response.id == remedy and response.saving_ns is not None and window:
-                low, high = (step_ns * saving / window for saving in response.saving_ns)
-                return round(low), round(high)
-    return _blocked_ns(report, step_ns) if remedy == CACHED and not report.devices else None
+                yield response.saving_ns[0] / window, response.saving_ns[1] / window
 
 
 def _blocked_ns(report: Report, step_ns: float) -> tuple[float, float] | None:

@@ -68,6 +68,12 @@ def lengths_differ(job: Job) -> bool:
     return size > 0 and float((one * other).sum()) >= NEARLY_ALL * size
 
 
+def _are_one_machines(same: Sequence[Culprit], job: Job) -> bool:
+    """Whether none of these ranks is far slower than the others, nor for its work."""
+    excess_ns = [one.excess_ns for one in same]
+    return min(excess_ns) >= HALF * max(excess_ns) and not any(_known(one, job) == "share_work" for one in same)
+
+
 def folded(culprits: Sequence[Culprit], job: Job) -> list[Culprit]:
     """``culprits`` with all ranks of one machine as that machine, where none is far slower than the others or in one
     region alone (that is its work's doing, not the machine's), and ranks that are slow alike, and of which the job
@@ -77,11 +83,7 @@ def folded(culprits: Sequence[Culprit], job: Job) -> list[Culprit]:
         of_host = {rank for rank, name in enumerate(hosts) if name == host}
         for cause in sorted({one.cause for one in left}):
             same = [one for one in left if (one.kind, one.cause) == ("rank", cause) and set(one.ranks) <= of_host]
-            is_alike = min((one.excess_ns for one in same), default=0) >= HALF * max(
-                (one.excess_ns for one in same), default=0
-            )
-            is_work = any(_known(one, job) == "share_work" for one in same)
-            if len(of_host) > 1 and len(same) == len(of_host) and is_alike and not is_work:
+            if 1 < len(of_host) == len(same) and _are_one_machines(same, job):
                 found.append(replace(_as_one(same), kind="machine"))
                 left = [one for one in left if one not in same]
     alike: dict[tuple[object, ...], list[Culprit]] = {}

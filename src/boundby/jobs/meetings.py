@@ -251,13 +251,17 @@ def align(summaries: Sequence[RankSummary]) -> Aligned:
         return settled
     pairs = _pairs(_bridged([lane.on(settled) for lane in passing]), len(summaries))
     if not pairs and not len(settled.matched):
-        pairs = [
-            _match(lanes, tuple(lane.rank for lane in lanes), len(lanes))
-            for lanes in (
-                [one for one in passing if one.name == name] for name in sorted({one.name for one in passing})
-            )
-        ]
+        by_name = [[one for one in passing if one.name == name] for name in sorted({one.name for one in passing})]
+        pairs = [_match(same, tuple(lane.rank for lane in same), len(same)) for same in by_name]
     return _settle(summaries, [*blocks, *pairs], notes) if pairs else settled
+
+
+def _why_unmatched(name: str, together: Sequence[_MeetingLane]) -> str:
+    """The group, and why what its ranks do cannot be matched."""
+    of_group = f"process group {name}" if name.isdigit() else name or "one group"
+    if len(together) == 1:
+        return f"{of_group} stand on record of {together[0].of} alone"
+    return f"{of_group} cannot be matched over its {len(together)} ranks"
 
 
 def _into(
@@ -276,11 +280,7 @@ def _into(
     for together, group in _groups(members, expected):
         block = _match(together, group, max(len(expected), len(together)))
         if not block.kind and min(len(lane.rows) for lane in together):
-            why = f"cannot be matched over its {len(together)} ranks"
-            if len(together) == 1:
-                why = f"stand on record of {together[0].of} alone"
-            of_group = f"process group {name}" if name.isdigit() else name or "one group"
-            notes.append(f"{'Messages' if passes else 'Collectives'} of {of_group} {why}.")
+            notes.append(f"{'Messages' if passes else 'Collectives'} of {_why_unmatched(name, together)}.")
         blocks.append(block)
     return True
 

@@ -77,11 +77,14 @@ def summarise(trace: Trace, name: str) -> list[RankSummary]:
         )
     if lost:
         found = [replace(one, warnings=(*one.warnings, *lost), is_damaged=True) for one in found]
-    if len(found) > 1 and trace.place.rank is not None and not trace.ranks:
-        # One rank has helpers beside it; of several that meet others, what the report tells is a node's number.
-        meeting = [one for one in found if len(one.meetings)]
-        return meeting if len(meeting) == 1 else [replace(one, rank=UNKNOWN, world_size=UNKNOWN) for one in found]
-    return found
+    is_one_place = len(found) > 1 and trace.place.rank is not None and not trace.ranks
+    return _of_one_place(found) if is_one_place else found
+
+
+def _of_one_place(found: list[RankSummary]) -> list[RankSummary]:
+    """One rank has helpers beside it; of several that meet others, what the report tells is a node's number."""
+    meeting = [one for one in found if len(one.meetings)]
+    return meeting if len(meeting) == 1 else [replace(one, rank=UNKNOWN, world_size=UNKNOWN) for one in found]
 
 
 def _ranks_of(trace: Trace, name: str) -> Iterator[tuple[str, Trace]]:

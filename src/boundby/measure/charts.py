@@ -264,22 +264,24 @@ def _throughput(figure: Any, found: Throughput) -> None:
     rate.legend(frameon=False)
 
 
+def _qualities(axes: Any, sizes: list[int], found: Devices) -> None:
+    for label, color, told in (
+        ("CPU", ORANGE, [point.cpu_quality for point in found.points]),
+        (found.gpu_name or "", BLUE, [point.gpu_quality for point in found.points]),
+    ):
+        if any(value is not None for value in told):
+            axes.plot(sizes, [np.nan if value is None else value for value in told], "o-", color=color, label=label)
+    axes.set_xscale("log", base=2)
+    axes.legend(frameon=False)
+    _plain(axes, "quality of the result", "size", found.quality or "quality")
+
+
 def _devices(figure: Any, found: Devices) -> None:
     is_judged = any(point.cpu_quality is not None for point in found.points)
     axes, quality = figure.subplots(1, 2) if is_judged else (figure.subplots(), None)
     sizes = [point.size for point in found.points]
     if quality is not None:
-        for label, color, told in (
-            ("CPU", ORANGE, [point.cpu_quality for point in found.points]),
-            (found.gpu_name or "", BLUE, [point.gpu_quality for point in found.points]),
-        ):
-            if any(value is not None for value in told):
-                quality.plot(
-                    sizes, [np.nan if value is None else value for value in told], "o-", color=color, label=label
-                )
-        quality.set_xscale("log", base=2)
-        quality.legend(frameon=False)
-        _plain(quality, "quality of the result", "size", found.quality or "quality")
+        _qualities(quality, sizes, found)
     lines: list[tuple[str, str, list[float | None]]] = [("CPU", ORANGE, [point.cpu_ns for point in found.points])]
     if found.gpu is not None:
         lines.append((f"{found.gpu_name}", BLUE, [point.gpu_ns for point in found.points]))

@@ -35,6 +35,16 @@ class SizeCase(NamedTuple):
 Cases = Callable[[int], tuple[SizeCase, SizeCase | None]]
 
 
+def _check_sizes(inputs: Sequence[Any], sizes: Sequence[int] | None, *, can_make: bool) -> None:
+    if not can_make and values.batch_size(inputs) is None:
+        raise MeasureError(
+            "No input has a first dimension that could grow.",
+            "Give inputs that begin with one, or make_inputs, a function from a size to inputs.",
+        )
+    if sizes is not None and (not sizes or min(sizes) < 1):
+        raise MeasureError("Sizes are numbers from 1 on, and there must be one.", "Such as 1 16 256.")
+
+
 def devices(
     fn: Callable[..., object] | None = None,
     *inputs: Any,
@@ -72,13 +82,7 @@ def devices(
     """
     if (fn is None) == (make is None):
         raise MeasureError("Either fn or make says what is timed.", "Give fn and inputs, or make(size, device).")
-    if make is None and make_inputs is None and values.batch_size(inputs) is None:
-        raise MeasureError(
-            "No input has a first dimension that could grow.",
-            "Give inputs that begin with one, or make_inputs, a function from a size to inputs.",
-        )
-    if sizes is not None and (not sizes or min(sizes) < 1):
-        raise MeasureError("Sizes are numbers from 1 on, and there must be one.", "Such as 1 16 256.")
+    _check_sizes(inputs, sizes, can_make=make is not None or make_inputs is not None)
     other = _gpu(gpu)
     title = name or title_of(make if fn is None else fn)
     sweep = _Sweep(title, mode, other, rtol, atol, round(budget_s * 1e9), quality, fixed=sizes is not None)
@@ -214,34 +218,42 @@ class _Sweep:
                 self.stopped_by = "the time budget was used up"
                 return
 
-    def _point(self, cases: Cases, size: int) -> SizePoint:
+    def _cases(self, cases: Cases, size: int) -> tuple[SizeCase, SizeCase | None]:
         try:
-            on_cpu, on_gpu = cases(size)
+            return cases(size)
         except UserError:
             raise
         except Exception as error:
             raise failure(self.title, error) from error
+
+    def _results(
+        self, on_cpu: SizeCase, on_gpu: SizeCase | None
+    ) -> tuple[list[float | None], tuple[bool | None, float | None]]:
+        """How good both results are; or whether they are equal, and how far apart."""
+        try:
+            results = [None if case is None else case.fn(*case.inputs) for case in (on_cpu, on_gpu)]
+            if self.quality is None:
+                same = values.largest_difference(results[0], results[1], self.rtol, self.atol) if on_gpu else None
+                return [None, None], same or (None, None)
+            is_there = (True, on_gpu is not None)
+            return [
+                float(self.quality(result)) if there else None for result, there in zip(results, is_there, strict=True)
+            ], (None, None)
+        except Exception as error:
+            raise failure(self.title, error) from error
+
+    def _point(self, cases: Cases, size: int) -> SizePoint:
+        on_cpu, on_gpu = self._cases(cases, size)
         gpu, timed = self.gpu, {"cpu_ns": self._time(*on_cpu, self.cpu)}
         if gpu is not None and on_gpu is not None:
             timed["gpu_ns"] = self._time(*on_gpu, gpu)
             if on_gpu.inputs:
                 timed["gpu_with_copies_ns"] = self._with_copies(on_gpu, gpu)
-        try:
-            results = [None if case is None else case.fn(*case.inputs) for case in (on_cpu, on_gpu)]
-            judged = [
-                None if self.quality is None or case is None else float(self.quality(result))
-                for case, result in zip((on_cpu, on_gpu), results, strict=True)
-            ]
-            compared = None
-            if on_gpu is not None and self.quality is None:
-                compared = values.largest_difference(results[0], results[1], self.rtol, self.atol)
-        except Exception as error:
-            raise failure(self.title, error) from error
+        judged, (equal, apart) = self._results(on_cpu, on_gpu)
         if gpu is not None:
             gpu.release_memory()
         ns = {name: latency.median_ns for name, latency in timed.items()}
         intervals = {name: latency.interval for name, latency in timed.items()}
-        equal, apart = compared or (None, None)
         return SizePoint(
             size,
             ns["cpu_ns"],

@@ -24,6 +24,7 @@ from boundby.measure.results import (
     Mistake,
     Result,
     SizeChange,
+    SizePoint,
     SizesComparison,
     StageChange,
     StagesComparison,
@@ -412,6 +413,34 @@ def _throughput(found: Throughput) -> Iterator[Line]:
         yield Text(f"GPU after: {_state(found.after)}", DIM)
 
 
+def _sizes_on_cpu(found: Devices) -> Any:
+    table = grid(">SIZE", ">CPU", *((f">{found.quality.upper()}",) if found.quality else ()))
+    for point in found.points:
+        judged = () if point.cpu_quality is None else (f"{point.cpu_quality:.4g}",)
+        table.add_row(f"{point.size:,}", duration(point.cpu_ns), *judged)
+    return table
+
+
+def _sizes(found: Devices, *, is_copied: bool) -> Any:
+    beside = (">WITH COPIES",) if is_copied else ()
+    results = found.quality.upper() if found.quality else "RESULTS"
+    table = grid(">SIZE", ">CPU", ">GPU", *beside, ">GPU GAIN", *beside, results)
+    for point in found.points:
+        times = [point.gpu_ns, *((point.gpu_with_copies_ns,) if is_copied else ())]
+        gains = [f"{point.cpu_ns / ns:.2f}x" if ns else "" for ns in times]
+        table.add_row(f"{point.size:,}", duration(point.cpu_ns), *map(duration, times), *gains, _same(point))
+    return table
+
+
+def _same(point: SizePoint) -> str:
+    """Whether both results are equal, or how good each is."""
+    if point.cpu_quality is not None and point.gpu_quality is not None:
+        return f"CPU {point.cpu_quality:.4g}, GPU {point.gpu_quality:.4g}"
+    if point.equal is None:
+        return "not compared"
+    return "equal" if point.equal else f"differ by {point.largest_difference or 0:.3g}"
+
+
 def _devices(found: Devices) -> Iterator[Line]:
     yield _head(found.name, _pays(found))
     yield Text(f"CPU: {found.cpu_name}" + (f"; GPU: {found.gpu_name} ({found.gpu})" if found.gpu else ""), DIM)
@@ -419,39 +448,10 @@ def _devices(found: Devices) -> Iterator[Line]:
         yield Text("There is no GPU here, or the program does not use torch: these are the CPU's times alone.", DIM)
     yield Text()
     if found.gpu is None:
-        table = grid(">SIZE", ">CPU", *((f">{found.quality.upper()}",) if found.quality else ()))
-        for point in found.points:
-            judged = () if point.cpu_quality is None else (f"{point.cpu_quality:.4g}",)
-            table.add_row(f"{point.size:,}", duration(point.cpu_ns), *judged)
-        yield table
+        yield _sizes_on_cpu(found)
         return
     is_copied = _is_copied(found)
-    table = grid(
-        ">SIZE",
-        ">CPU",
-        ">GPU",
-        *((">WITH COPIES",) if is_copied else ()),
-        ">GPU GAIN",
-        *((">WITH COPIES",) if is_copied else ()),
-        found.quality.upper() if found.quality else "RESULTS",
-    )
-    for point in found.points:
-        gpu, copies = point.gpu_ns, point.gpu_with_copies_ns
-        same = {True: "equal", False: f"differ by {point.largest_difference or 0:.3g}", None: "not compared"}[
-            point.equal
-        ]
-        if point.cpu_quality is not None and point.gpu_quality is not None:
-            same = f"CPU {point.cpu_quality:.4g}, GPU {point.gpu_quality:.4g}"
-        table.add_row(
-            f"{point.size:,}",
-            duration(point.cpu_ns),
-            duration(gpu),
-            *((duration(copies),) if is_copied else ()),
-            f"{point.cpu_ns / gpu:.2f}x" if gpu else "",
-            *((f"{point.cpu_ns / copies:.2f}x" if copies else "",) if is_copied else ()),
-            same,
-        )
-    yield table
+    yield _sizes(found, is_copied=is_copied)
     if not is_copied:
         yield Text(
             "Copies are not timed: what is timed has no inputs. Return it and them, fn, (x,), to see their cost.", DIM

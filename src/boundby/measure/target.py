@@ -270,18 +270,37 @@ class Options(Struct, frozen=True):
     budget_s: float = 5.0
 
     def __post_init__(self) -> None:
-        if self.spelt_method not in (*METHODS, WALL, None):
-            raise MeasureError(f"There is no method {self.method!r}.", f"Choose one of {', '.join(METHODS)}.")
-        if not 0 < self.confidence < 1:
-            raise MeasureError(f"{self.confidence} is not a confidence.", "Give a number between 0 and 1, as 0.95.")
-        if not (self.precision > 0 and 0 < self.budget_s < float("inf")):
-            raise MeasureError("Precision and budget must be more than 0.", "Such as 0.01 and 5 seconds.")
-        if min(self.min_samples, self.max_samples, self.calls_per_sample or 1) < 1 or self.calls_per_sample == 0:
-            raise MeasureError("Numbers of samples and calls must be 1 or more.", "Such as 30.")
-        if self.warmup is not True and self.warmup < 0:
-            raise MeasureError("Warm-up cannot be fewer than 0 calls.", "Give a number of calls, or True.")
-        if self.graph and self.fresh_inputs:
-            raise MeasureError("A graph replays on the inputs it was captured with.", "Leave out fresh inputs.")
+        methods, calls = ", ".join(METHODS), 1 if self.calls_per_sample is None else self.calls_per_sample
+        for is_right, problem, hint in (
+            (
+                self.spelt_method in (*METHODS, WALL, None),
+                f"There is no method {self.method!r}.",
+                f"Choose one of {methods}.",
+            ),
+            (
+                0 < self.confidence < 1,
+                f"{self.confidence} is not a confidence.",
+                "Give a number between 0 and 1, as 0.95.",
+            ),
+            (
+                self.precision > 0 and 0 < self.budget_s < float("inf"),
+                "Precision and budget must be more than 0.",
+                "Such as 0.01 and 5 seconds.",
+            ),
+            (
+                min(self.min_samples, self.max_samples, calls) >= 1,
+                "Numbers of samples and calls must be 1 or more.",
+                "Such as 30.",
+            ),
+            (self.warmup >= 0, "Warm-up cannot be fewer than 0 calls.", "Give a number of calls, or True."),
+            (
+                not (self.graph and self.fresh_inputs),
+                "A graph replays on the inputs it was captured with.",
+                "Leave out fresh inputs.",
+            ),
+        ):
+            if not is_right:
+                raise MeasureError(problem, hint)
 
     @property
     def spelt_method(self) -> str | None:

@@ -6,6 +6,7 @@ nothing here imports torch.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 from collections.abc import Callable, Iterator, Mapping
@@ -115,18 +116,17 @@ def _reach(function: object, depth: int = 3) -> Iterator[Any]:
     if callable(inner):
         yield from _reach(inner, depth - 1)
     code = getattr(function, "__code__", None) or getattr(getattr(function, "__func__", None), "__code__", None)
-    if code is None:
-        return
+    if code is not None:
+        names = getattr(function, "__globals__", {})
+        for held in (*_enclosed(function), *(names[name] for name in code.co_names if name in names)):
+            yield from _held(held, depth)
+
+
+def _enclosed(function: object) -> Iterator[Any]:
+    """What a closure holds."""
     for cell in getattr(function, "__closure__", None) or ():
-        try:
-            held = cell.cell_contents
-        except ValueError:  # not assigned yet
-            continue
-        yield from _held(held, depth)
-    names = getattr(function, "__globals__", {})
-    for name in code.co_names:
-        if name in names:
-            yield from _held(names[name], depth)
+        with contextlib.suppress(ValueError):  # not assigned yet
+            yield cell.cell_contents
 
 
 def _held(value: Any, depth: int) -> Iterator[Any]:

@@ -47,6 +47,23 @@ def watched() -> Iterator[list[str]]:
         yield sites
 
 
+def _are_here(here: Any, args: Any, named: Any) -> bool:
+    """Whether all that is given would be on the host."""
+    given = [leaf for leaf in leaves((args, named)) if is_tensor(leaf)]
+    return all(tensor in here for tensor in given) and (bool(given) or named.get("device") is None)
+
+
+def _placed(here: Any, name: str, result: Any, *, is_here: bool) -> Any:
+    """The result, noted as on the host where it would be."""
+    if name == "cpu" and not is_here:
+        result = result.view_as(result)  # the same tensor would be both here and there
+    if name == "cpu" or (is_here and name not in ("to", "cuda")):
+        here.update((leaf, True) for leaf in leaves(result) if is_tensor(leaf))
+    elif is_here and is_tensor(result):
+        here.pop(result, None)
+    return result
+
+
 def _modes(torch: Any, sites: list[str]) -> Iterator[Any]:
     dispatch: Any = importlib.import_module("torch.utils._python_dispatch")
     overrides: Any = importlib.import_module("torch.overrides")
@@ -68,9 +85,8 @@ def _modes(torch: Any, sites: list[str]) -> Iterator[Any]:
     class WatchedCalls(overrides.TorchFunctionMode):  # type: ignore[misc]
         def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
             named = kwargs or {}
-            given = [leaf for leaf in leaves((args, named)) if is_tensor(leaf)]
             name = getattr(func, "__name__", "")
-            is_here = all(tensor in here for tensor in given) and (bool(given) or named.get("device") is None)
+            is_here = _are_here(here, args, named)
             before, quiet[0] = quiet[0], is_here
             try:
                 if name in _READS or (name == _CHECKED_HERE and _classes(args, named) < 0):
@@ -79,13 +95,7 @@ def _modes(torch: Any, sites: list[str]) -> Iterator[Any]:
                 result = func(*args, **named)
             finally:
                 quiet[0] = before
-            if name == "cpu" and not is_here:
-                result = result.view_as(result)  # the same tensor would be both here and there
-            if name == "cpu" or (is_here and name not in ("to", "cuda")):
-                here.update((leaf, True) for leaf in leaves(result) if is_tensor(leaf))
-            elif is_here and is_tensor(result):
-                here.pop(result, None)
-            return result
+            return _placed(here, name, result, is_here=is_here)
 
     yield WatchedOperators()
     yield WatchedCalls()

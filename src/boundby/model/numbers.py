@@ -65,15 +65,17 @@ def _constants(tree: ast.Module, comments: Mapping[int, str], module: str) -> It
         before, value = node.end_lineno or node.lineno, node.value
         if value is None or not is_number(value):
             continue
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        for target in targets:
-            names = target.elts if isinstance(target, ast.Tuple) else [target]
-            values = (
-                value.elts if isinstance(value, ast.Tuple) and len(value.elts) == len(names) else [value] * len(names)
-            )
-            for name, one in zip(names, values, strict=True):
-                word = ast.unparse(name)
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            for word, one in _named(target, value):
                 yield Number(module, node.lineno, word, ast.unparse(one), _unit(word, one), said)
+
+
+def _named(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    """Each name with its number, where several stand on one line."""
+    names = target.elts if isinstance(target, ast.Tuple) else [target]
+    is_each = isinstance(value, ast.Tuple) and len(value.elts) == len(names)
+    values = value.elts if isinstance(value, ast.Tuple) and is_each else [value] * len(names)
+    yield from zip(map(ast.unparse, names), values, strict=True)
 
 
 def _thresholds(tree: ast.Module, module: str) -> Iterator[Number]:

@@ -217,6 +217,12 @@ def written(member: Member) -> tuple[Member, ...]:
     return tuple(inner[name] for name in flat.only or inner)
 
 
+def _plain_float(value: float, *, keep_infinite: bool) -> Any:
+    if math.isfinite(value):
+        return value
+    return {"number": str(value)} if keep_infinite else None
+
+
 def to_plain(value: Any, *, keep_infinite: bool = False) -> Any:
     """Only what JSON has. Evidence can hold anything a rule found handy, and text anything a trace holds.
 
@@ -227,9 +233,7 @@ def to_plain(value: Any, *, keep_infinite: bool = False) -> Any:
     if isinstance(value, str):
         return valid(value)
     if isinstance(value, float):
-        if math.isfinite(value):
-            return value
-        return {"number": str(value)} if keep_infinite else None
+        return _plain_float(value, keep_infinite=keep_infinite)
     if isinstance(value, Struct):
         return {key: to_plain(order(get(value)), keep_infinite=keep_infinite) for key, get, order in _keys(type(value))}
     if isinstance(value, Mapping):

@@ -12,7 +12,7 @@ import heapq
 import itertools
 from bisect import bisect, bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Flag, auto
 from functools import cached_property
 
@@ -80,6 +80,12 @@ def _step_path(run: Run) -> Path:
     return min(found, key=len, default=())
 
 
+def _instances(script: ScriptThread, done: int, path: Path) -> Iterator[tuple[int, int]]:
+    """Where a thread enters and leaves a range, in what it has done."""
+    own = [at for at in range(done) if script.steps[at].path == path and script.steps[at].do in (Do.PUSH, Do.POP)]
+    return zip(own[::2], own[1::2], strict=False)
+
+
 def _steps(run: Run, operations: Iterable[Executed]) -> list[tuple[int, int]]:
     """When the first and the last of the program's steps that launched any of these operations begin and end on the
     host."""
@@ -92,9 +98,7 @@ def _steps(run: Run, operations: Iterable[Executed]) -> list[tuple[int, int]]:
     for thread, script in enumerate(threads):
         launched = sorted(one.step for one in within if one.thread == thread)
         lent = sorted(run.start_ns[one.thread][one.step] for one in within if one.thread != thread)
-        done = range(len(run.end_ns[thread]))
-        own = [at for at in done if script.steps[at].path == path and script.steps[at].do in (Do.PUSH, Do.POP)]
-        for push, pop in zip(own[::2], own[1::2], strict=False):
+        for push, pop in _instances(script, len(run.end_ns[thread]), path):
             begin, end = run.start_ns[thread][push], run.end_ns[thread][pop]
             if bisect(launched, push) < bisect(launched, pop) or bisect_left(lent, begin) < bisect(lent, end):
                 found.append((begin, end))
@@ -456,9 +460,7 @@ def _own(script: Script, run: Run) -> Script:
         lender = annotated[0]
         times, paths = _open_paths(threads[lender], run.start_ns[lender], run.end_ns[lender])
         taken = {step.text: step.path for step in threads[lender].steps if step.do == Do.AWAIT}
-        for at in members:
-            if at == lender or threads[at].daemon:
-                continue
+        for at in (at for at in members if at != lender and not threads[at].daemon):
             given = [taken[step.text] for step in threads[at].steps if step.do == Do.SIGNAL and step.text in taken]
             makes_for = given[0] if given and _makes_input(threads[at]) else None
             threads[at] = _borrow(threads[at], run.start_ns[at], run.end_ns[at], times, paths, makes_for)

@@ -286,19 +286,26 @@ def _faults(found: Instruction) -> Iterator[str]:
     for name in ("ns", "bytes", "load_ns", "n", "stream", "device", "spread"):
         if getattr(found, name, 0) < 0:
             yield f"{name} is negative"
-    if isinstance(found, Launch | GraphLaunch) and not 0 <= found.share <= 1:
+    match found:
+        case Launch() | GraphLaunch():
+            yield from _faults_of_launch(found)
+        case Copy():
+            if found.direction not in ("HtoD", "DtoH", "DtoD") or found.memory not in get_args(Memory):
+                yield "no such direction or memory"
+            if (found.direction == "DtoD") != (found.memory == "device"):
+                yield "a DtoD copy is between device memory, any other has host memory on one side"
+        case Sync():
+            if found.what not in ("device", "stream", "event"):
+                yield "what is device, stream or event"
+            if (found.what == "event") != bool(found.event):
+                yield "an event is named for what='event' only"
+
+
+def _faults_of_launch(found: Launch | GraphLaunch) -> Iterator[str]:
+    if not 0 <= found.share <= 1:
         yield "share must lie between 0 and 1"
-    if isinstance(found, Launch) and found.comm != ("nccl" in found.kernel.lower()):
+    if isinstance(found, GraphLaunch):
+        if not found.nodes:
+            yield "a graph needs a node"
+    elif found.comm != ("nccl" in found.kernel.lower()):
         yield "a communication kernel, and no other, has nccl in its name"
-    if isinstance(found, GraphLaunch) and not found.nodes:
-        yield "a graph needs a node"
-    if isinstance(found, Copy):
-        if found.direction not in ("HtoD", "DtoH", "DtoD") or found.memory not in get_args(Memory):
-            yield "no such direction or memory"
-        if (found.direction == "DtoD") != (found.memory == "device"):
-            yield "a DtoD copy is between device memory, any other has host memory on one side"
-    if isinstance(found, Sync):
-        if found.what not in ("device", "stream", "event"):
-            yield "what is device, stream or event"
-        if (found.what == "event") != bool(found.event):
-            yield "an event is named for what='event' only"

@@ -145,6 +145,16 @@ def _works(timeline: Timeline, calls: WorkedCalls | None) -> list[Work | None]:
     return [calls.work(summed[region], int(covered[region]), int(kernels[region])) for region in range(len(tree))]
 
 
+def _inputs_of_text(text: str) -> tuple[str, str, str] | None:
+    match = _SIZES.search(text)
+    return (match[1], "", "") if match else None
+
+
+def _inputs_of(trace: Trace, arguments: int) -> tuple[str, str, str] | None:
+    one = trace.arguments[arguments] if arguments >= 0 else None
+    return (one.sizes, one.types, one.values) if one else None
+
+
 def _work_of_ranges(trace: Trace) -> tuple[list[operator_work.LeastWork], Int]:
     """Distinct works, and which of them each range has to do; NOTHING (-1): that is not told."""
     ranges = trace.ranges
@@ -159,12 +169,7 @@ def _work_of_ranges(trace: Trace) -> tuple[list[operator_work.LeastWork], Int]:
     number_of = np.full(len(distinct), NOTHING, np.int64)
     for place, (name, arguments) in enumerate(distinct.tolist()):
         text = trace.names[name] if name >= 0 else ""
-        if by_text:
-            match = _SIZES.search(text)
-            inputs = (match[1], "", "") if match else None
-        else:
-            one = trace.arguments[arguments] if arguments >= 0 else None
-            inputs = (one.sizes, one.types, one.values) if one else None
+        inputs = _inputs_of_text(text) if by_text else _inputs_of(trace, arguments)
         if inputs and (work := operator_work.work_of(fold_name(text), *inputs)) is not None:
             number_of[place] = len(told)
             told.append(work)

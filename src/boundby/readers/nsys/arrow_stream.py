@@ -193,6 +193,20 @@ def _messages(path: Path) -> Iterator[tuple[int, _Table, int, int]]:
             file.seek(end)
 
 
+def _type(kind: int, told: _Table) -> npt.DTypeLike:
+    """Of a column's numbers."""
+    if kind == _Kind.INTEGER:
+        bits = told.number(0, "i")
+        if bits not in _SIZES:
+            raise NotPlainError("integers of another size")
+        return f"<{'i' if told.number(1, 'B') else 'u'}{bits // 8}"
+    if kind == _Kind.FLOAT:
+        if (precision := told.number(0, "h")) not in tuple(_Precision):
+            raise NotPlainError("decimals of another size")
+        return f"<f{2 << precision}"
+    return np.uint8
+
+
 def _schema(header: _Table) -> dict[str, _Column]:
     columns: dict[str, _Column] = {}
     first = 0
@@ -202,20 +216,17 @@ def _schema(header: _Table) -> dict[str, _Column]:
         kind, told = field.number(2, "B"), field.table(3)
         if field.has(4) or field.tables(5) or kind not in tuple(_Kind):
             raise NotPlainError("a column of another kind")
-        type_: npt.DTypeLike = np.uint8
-        if kind == _Kind.INTEGER:
-            bits = told.number(0, "i")
-            if bits not in _SIZES:
-                raise NotPlainError("integers of another size")
-            type_ = f"<{'i' if told.number(1, 'B') else 'u'}{bits // 8}"
-        elif kind == _Kind.FLOAT:
-            if (precision := told.number(0, "h")) not in tuple(_Precision):
-                raise NotPlainError("decimals of another size")
-            type_ = f"<f{2 << precision}"
         buffers = 3 if kind == _Kind.TEXT else 2
-        columns[field.text(0)] = _Column(kind, type_, buffers, first)
+        columns[field.text(0)] = _Column(kind, _type(kind, told), buffers, first)
         first += buffers
     return columns
+
+
+def _needed(column: _Column, rows: int) -> int:
+    """Bytes of so many rows of numbers; of texts, of where each ends."""
+    if column.kind == _Kind.TEXT and rows:
+        return 4 * (rows + 1)
+    return rows * np.dtype(column.type).itemsize if column.kind in (_Kind.INTEGER, _Kind.FLOAT) else (rows + 7) // 8
 
 
 def _batch(header: _Table, begin: int, end: int, columns: list[_Column]) -> _Batch:
@@ -227,12 +238,8 @@ def _batch(header: _Table, begin: int, end: int, columns: list[_Column]) -> _Bat
     if rows < 0 or any(not begin <= at <= at + size <= end for at, size in places):
         raise NotPlainError("columns lie outside of their batch")
     for one, missing in zip(columns, nodes[1::2], strict=True):
-        needed = rows * np.dtype(one.type).itemsize if one.kind in (_Kind.INTEGER, _Kind.FLOAT) else (rows + 7) // 8
-        last = places[one.first + (1 if one.kind == _Kind.TEXT else one.buffers - 1)][1]
-        valid = places[one.first][1]
-        if last < (4 * (rows + 1) if one.kind == _Kind.TEXT and rows else needed) or (
-            missing and valid < (rows + 7) // 8
-        ):
+        valid, last = places[one.first][1], places[one.first + 1][1]
+        if last < _needed(one, rows) or (missing and valid < (rows + 7) // 8):
             raise NotPlainError("a column of fewer rows")
     return _Batch(rows, nodes[1::2], places)
 

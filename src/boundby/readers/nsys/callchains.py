@@ -148,11 +148,17 @@ def _python_marks(database: Database) -> Iterator[tuple[int, int, str]]:
             yield start, tid, payload
 
 
+def _was_launched(database: Database) -> bool:
+    """Whether ``boundby profile`` recorded it, with marks."""
+    if not database.has("META_DATA_CAPTURE", "value") or not database.has("NVTX_EVENTS", "globalTid"):
+        return False
+    query = f"SELECT 1 FROM META_DATA_CAPTURE WHERE value LIKE '%/{LAUNCHING_SCRIPT}' LIMIT 1"
+    return bool(list(database.rows(query)))
+
+
 def _line_marks(database: Database) -> Iterator[tuple[int, int, str]]:
     """The same of what ``boundby profile`` marked in a program that it recorded: the thread stands in the JSON."""
-    if not database.has("META_DATA_CAPTURE", "value") or not database.has("NVTX_EVENTS", "globalTid"):
-        return
-    if not list(database.rows(f"SELECT 1 FROM META_DATA_CAPTURE WHERE value LIKE '%/{LAUNCHING_SCRIPT}' LIMIT 1")):
+    if not _was_launched(database):
         return  # looking through all marks takes time
     inline, by_id = (database.optional("NVTX_EVENTS", column) for column in ("text", "textId"))
     rows = database.rows(

@@ -237,21 +237,21 @@ class PageReader:
 
     def _leaves(self, root: int) -> Int64Array | None:
         """The numbers of a table's leaf pages, in order; None where the tree is not a tree."""
-        pages = np.array([root], np.int64)
+        pages: Int64Array | None = np.array([root], np.int64)
         for _ in range(_DEEPEST):
-            if len(pages) == 0 or pages.min() < 2 or pages.max() > self._pages:
+            if pages is None or len(pages) == 0 or pages.min() < 2 or pages.max() > self._pages:
                 return None
             first = self._page(int(pages[0]))
-            if first is None or first[0] not in (_LEAF, _INTERIOR):
-                return None
-            if first[0] == _LEAF:
+            if first is not None and first[0] == _LEAF:
                 return pages if len(unique(pages)) == len(pages) else None
-            below = [self._children(int(page)) for page in pages]
-            known = [children for children in below if children is not None]
-            if len(known) < len(below) or sum(map(len, known)) > self._pages:
-                return None
-            pages = np.concatenate(known)
+            pages = self._below(pages) if first is not None and first[0] == _INTERIOR else None
         return None
+
+    def _below(self, pages: Int64Array) -> Int64Array | None:
+        """The pages that these interior ones name; None where one of them is none, or there are too many."""
+        below = [self._children(int(page)) for page in pages]
+        known = [children for children in below if children is not None]
+        return None if len(known) < len(below) or sum(map(len, known)) > self._pages else np.concatenate(known)
 
     def _page(self, number: int) -> npt.NDArray[np.uint8] | None:
         self._file.seek((number - 1) * self._page_size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from boundby.evidence.context import RuleContext
 from boundby.evidence.feeders import has_loader, started_processes
@@ -95,6 +95,18 @@ def _remedy(context: RuleContext, place: Place) -> str:
     return "cpu.overlap"
 
 
+def _starting_advice(context: RuleContext, started: Sequence[int]) -> str:
+    """What to do about processes that start, and are waited for."""
+    begin = "Processes start here (pids" if len(started) > 1 else "A process starts here (pid"
+    what = f"{begin} {', '.join(str(pid) for pid in started[:3])}), and what the program does next waits for it"
+    if context.program.is_torch and has_loader(context):
+        return (
+            "DataLoader(..., persistent_workers=True) keeps workers from epoch to epoch; iter(loader), called early, "
+            f"starts the first ones beside the GPU. {what}"
+        )
+    return f"{what}: start it once, before the steps"
+
+
 def _advice(context: RuleContext, place: Place) -> tuple[str, ...]:
     started = started_processes(context, host_pieces(context).intervals(place.rows))
     first: tuple[str, ...] = ()
@@ -103,14 +115,7 @@ def _advice(context: RuleContext, place: Place) -> tuple[str, ...]:
     if is_early(context, place) and not started:
         return early_advice(context, place, files, is_known=is_known)
     if started and is_asleep:
-        pids = f"pid{'s' if len(started) > 1 else ''} {', '.join(str(pid) for pid in started[:3])}"
-        what = f"{'Processes start' if len(started) > 1 else 'A process starts'} here ({pids})"
-        first = (
-            "DataLoader(..., persistent_workers=True) keeps workers from epoch to epoch; iter(loader), called early, "
-            f"starts the first ones beside the GPU. {what}, and what the program does next waits for it"
-            if context.program.is_torch and has_loader(context)
-            else f"{what}, and what the program does next waits for it: start it once, before the steps",
-        )
+        first = (_starting_advice(context, started),)
     if not (first or is_known or files):
         first = (unseen_advice(context),)
     elif not first and _remedy(context, place) == "cpu.vectorise":

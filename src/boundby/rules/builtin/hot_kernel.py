@@ -39,6 +39,18 @@ _TUNED = (
 )
 
 
+def _is_others(context: RuleContext, hot: KernelSet) -> bool:
+    """Whether other rules speak of most of it."""
+    others = (
+        small_grid_rows(context),
+        small_block_rows(context),
+        elementwise_chains(context).rows,
+        attention(context).between,
+    )
+    of_others = hot.rows[np.isin(hot.rows, np.concatenate(others))]
+    return int(device_work(context).duration_ns[of_others].sum()) > hot.total_ns // 2
+
+
 def _check(context: RuleContext) -> Iterator[Match]:
     work = device_work(context)
     kernels = KernelSet(context, np.flatnonzero(work.is_kernel))
@@ -58,14 +70,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     too_short = hot.exposed_ns < QUARTER * context.window_ns
     if too_short or (not has_source and np.isin(work.kind[hot.rows], _TUNED).all()):
         return
-    others = (
-        small_grid_rows(context),
-        small_block_rows(context),
-        elementwise_chains(context).rows,
-        attention(context).between,
-    )
-    of_others = hot.rows[np.isin(hot.rows, np.concatenate(others))]
-    if int(work.duration_ns[of_others].sum()) > hot.total_ns // 2:
+    if _is_others(context, hot):
         return  # another rule says what is wrong with it
     # The surer end: what the trace leaves open may hide another kernel that ends as late.
     halved = context.saving_by_speed(hot.rows, 2.0, 2.0)

@@ -36,6 +36,15 @@ class _Covering(Struct, frozen=True):
     covered_ns: int
 
 
+def _in_one_call(context: RuleContext, call: int, in_cuda_ns: int) -> tuple[str, Example]:
+    """How much of the time in CUDA calls one takes."""
+    name, took = context.call_name(call), int(context.call_ns(call))
+    of_calls = f"{duration(took)} of it"
+    if took < MOST * in_cuda_ns:
+        of_calls = f"{duration(in_cuda_ns)} of it in CUDA calls, {duration(took)}"
+    return f": {of_calls} in one {name}", Example(int(context.calls.start_ns[call]), took, name)
+
+
 def _check(context: RuleContext) -> Iterator[Match]:
     trace, calls, operations = context.trace, context.calls, context.operations
     if not len(operations):
@@ -65,14 +74,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
     named = [item for item in covering if item.covered_ns >= _MOST * startup]
     if in_cuda >= _MOST * startup:
         worst = int(rows[np.lexsort((rows, calls.start_ns[rows] - ends))][0])
-        name, took = context.call_name(worst), int(context.call_ns(worst))
-        of_calls = (
-            f"{duration(took)} of it"
-            if took >= MOST * in_cuda
-            else f"{duration(in_cuda)} of it in CUDA calls, {duration(took)}"
-        )
-        what = f": {of_calls} in one {name}"
-        examples = (Example(int(calls.start_ns[worst]), took, name),)
+        what, example = _in_one_call(context, worst, in_cuda)
+        examples = (example,)
     elif named:
         what = ": " + ", ".join(f"{duration(item.covered_ns)} of it in {item.name}" for item in named)
         examples = tuple(Example(item.start_ns, item.covered_ns, item.name) for item in named)

@@ -73,10 +73,12 @@ def last_words(errors: str, output: str = "", exit_code: int | None = None) -> L
         marks = [mark for mark in _marks(lines) if exit_code is not None or not _runs_on(lines[mark.last + 1 :])]
         if marks:
             return _told(_that_count(marks, exit_code), lines)
-    if exit_code is None:
-        return None
-    lines = _clean_lines(errors) or _clean_lines(output)
-    said = lines[-1:]  # sys.exit("text") writes just that
+    return None if exit_code is None else _told_by_code(exit_code, _clean_lines(errors) or _clean_lines(output))
+
+
+def _told_by_code(exit_code: int, lines: Sequence[str]) -> LastWords:
+    """Where no line that is known says why."""
+    said = list(lines[-1:])  # sys.exit("text") writes just that
     is_asked = exit_code in (_BY_SIGNAL + SIGINT, _BY_SIGNAL + SIGTERM)
     words = _short(said[0]) if said and not _is_going(said[0]) else ""
     kept = tuple(map(masked, said)) if words else ()

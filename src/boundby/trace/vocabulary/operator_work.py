@@ -187,9 +187,10 @@ _ELEMENTWISE = expression(
     r"|logical_\w+|threshold_backward|gelu_backward|silu_backward|sigmoid_backward|tanh_backward|native_dropout"
     r"|reciprocal|square|erf|floor|remainder)_?$"
 )
-_READS = expression(
-    r"^aten::(?:sum|mean|max|min|amax|amin|prod|argmax|_softmax|_log_softmax|native_layer_norm|native_group_norm|var_mean"
-    r"|cudnn_batch_norm|native_batch_norm|_fused_rms_norm)$"
+_REDUCES = expression(r"^aten::(?:sum|mean|max|min|amax|amin|prod|argmax)$")
+_READS = expression(  # and write as much
+    r"^aten::(?:_softmax|_log_softmax|native_layer_norm|native_group_norm|var_mean|cudnn_batch_norm|native_batch_norm"
+    r"|_fused_rms_norm)$"
 )
 _FOREACH = expression(r"^aten::_foreach_\w+_$|^aten::_fused_(?:adam|adamw|sgd)_+$")
 _TRITON = expression(r"^triton_(?:poi|red|per|for)_fused")
@@ -208,14 +209,9 @@ def work_of(name: str, sizes: str, types: str, values: str) -> LeastWork | None:
         return None
     flops, moved = found
     place = next((place for place, tensors in enumerate(call.sizes) if tensors and tensors[0]), 0)
-    if not 0 <= flops < _MOST_WORK:
-        return None
-    if name in _MATMULS:
-        each = call.bytes_at(place)
-        moved_bytes = None if each is None else moved * each
-    else:
-        moved_bytes = moved
-    if moved_bytes is not None and not 0 <= moved_bytes < _MOST_WORK:
+    each = call.bytes_at(place) if name in _MATMULS else 1
+    moved_bytes = None if each is None else moved * each
+    if not 0 <= flops < _MOST_WORK or not 0 <= (moved_bytes or 0) < _MOST_WORK:
         return None
     kind = call.types[place] if place < len(call.types) else ""
     precision = "fp8" if "Float8" in kind else _PRECISION_OF.get(kind, "")
@@ -241,19 +237,15 @@ def _light_work(name: str, call: _Call) -> tuple[int, int] | None:
     largest, each = max(tensors, key=lambda one: one[0])
     moved = sum(count * (size or 4) for count, size in tensors)
     if _ELEMENTWISE.match(name):
-        in_place = name.endswith("_")
-        return largest, moved if in_place and len(tensors) > 1 else moved + largest * (each or 0)
-    if name == "aten::copy_":  # the first is written, the second read
-        return 0, moved
+        is_in_place = name.endswith("_") and len(tensors) > 1
+        return largest, moved if is_in_place else moved + largest * (each or 0)
     if name in ("aten::fill_", "aten::zero_"):
         return 0, tensors[0][0] * (tensors[0][1] or 0)
-    if _FOREACH.match(name):
-        return largest, moved
-    if _READS.match(name):
-        return largest, moved if re.match(r"^aten::(?:sum|mean|max|min|a\w+|prod)$", name) else 2 * moved
-    if _TRITON.match(name):
+    if name == "aten::copy_" or _TRITON.match(name):  # of a copy the first is written, the second read
         return 0, moved
-    return None
+    if _FOREACH.match(name) or _REDUCES.match(name):
+        return largest, moved
+    return (largest, 2 * moved) if _READS.match(name) else None
 
 
 def _read(sizes: str, types: str, values: str) -> _Call:
