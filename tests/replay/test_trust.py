@@ -105,3 +105,25 @@ def test_which_work_comes_first_is_left_open() -> None:
     assert min(other, predictor.measured_ns[0]) <= found.high_ns
     assert OpenRange(100).reaching("order", 100, 101).confidence == "high"
     assert OpenRange(100).reaching("order", 100, 101, steps=1).confidence == "medium"
+
+
+def test_migrations_make_a_replay_unreliable_by_their_time() -> None:
+    """By what they take, what the device idles before them, and kernels that may wait for them: not by their number."""
+
+    def steps(migrations: int, first: int) -> str | None:
+        program = Program()
+        for step in range(20):
+            base = step * 300
+            launch(program, base, base + 8, base + 200)
+            program.api((base + 6) * US, (base + 206) * US, "cudaStreamSynchronize")
+            for number in range(migrations if step % 20 == 0 else 0):
+                program.migration((base + first + 2 * number) * US, (base + first + 2 * number + 1) * US)
+        return predictor_of(program).unreliable
+
+    assert steps(10, first=220) is None
+    assert steps(10, first=50) is None  # one kernel of twenty
+    program = Program()
+    launch(program, 0, 8, 6_000)
+    program.migration(3_000 * US, 3_001 * US)
+    launch(program, 6_010, 6_020, 6_030)
+    assert "page migrations" in (predictor_of(program).unreliable or "")

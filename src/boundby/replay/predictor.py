@@ -27,7 +27,7 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.causes import REMOVABLE, Cause
-from boundby.model.intervals import clip, union
+from boundby.model.intervals import CoveredTime, clip, union
 from boundby.model.scale import A_FEW_LINES, HABIT, HARDLY, NEGLIGIBLE, NEXT_TO_NOTHING, NOTABLE, SMALL
 from boundby.model.units import percent
 from boundby.native.passes import AT_ONCE, NEVER, NONE, Column, Costs, Less, Spans, Windows
@@ -714,6 +714,21 @@ class Predictor:
             bounds.append(best if length and most > 0 and most >= LEAST_BOUND * length else None)
         return bounds
 
+    def _faulted_ns(self, device: DeviceTimeline, moved: BoolArray) -> int:
+        """For how long a device migrates pages that no call asked for, idles before it does, and runs kernels that may
+        wait for them."""
+        links, rows = self.graph.links, np.flatnonzero(moved & (self.graph.device == device.index))
+        end = links.start_ns + self.graph.costs.duration_ns
+        pages = union(links.start_ns[rows], end[rows])
+        kernels = np.flatnonzero((self.graph.device == device.index) & (self.graph.op_kind <= OpKind.GRAPH))
+        waits = kernels[CoveredTime(pages).within(links.start_ns[kernels], end[kernels]) > 0]
+        idle_ns = gap_before(device, links.start_ns[rows])
+        spans = union(
+            np.concatenate((links.start_ns[rows] - idle_ns, links.start_ns[waits])),
+            np.concatenate((end[rows], end[waits])),
+        )
+        return clip(spans, device.low_ns, device.high_ns).total
+
     @property
     def unreliable(self) -> str | None:
         """Why predictions on this trace are not to be trusted; None: they are, as far as has been replayed."""
@@ -760,11 +775,12 @@ class Predictor:
             return "CUDA API calls were not captured"
         lost, operations = graph.links.launch < 0, max(graph.links.operations, 1)
         moved = lost & (self.timeline.trace.operations.kind == OpKind.MIGRATION)
-        unlaunched, faulted = (np.count_nonzero(rows) / operations for rows in (lost & ~moved, moved))
-        if unlaunched > NOTABLE:
+        if (unlaunched := np.count_nonzero(lost & ~moved) / operations) > NOTABLE:
             return f"{percent(unlaunched)} of the operations have no known launching call"
-        if faulted > NOTABLE:
-            return f"{percent(faulted)} of the operations are page migrations, and what waits for each is not on record"
+        for device, length_ns in zip(self.devices, self.measured_ns, strict=True):
+            if (faulted := self._faulted_ns(device, moved) / max(length_ns, 1)) > NOTABLE:
+                part = percent(min(faulted, 1.0))
+                return f"{part} of the time is page migrations, and what waits for each is not on record"
         by_ns = graph.contradictions.by_ns
         rows = np.flatnonzero(by_ns)
         for number, (device, length_ns) in enumerate(zip(self.devices, self.measured_ns, strict=True)):
