@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 
 import boundby
+from boundby.document import report_document
 from boundby.model.causes import BOUNDS
 from boundby.render import terminal
 from boundby.render.face import ColorSystem, Face
@@ -217,3 +218,9 @@ def test_what_to_do_first_stands_above_what_it_leaves() -> None:
     words = ("Why: ", "First: ", "Without ")
     told = [word for line in terminal.render(report).splitlines() for word in words if line.startswith(word)]
     assert tuple(told[:3]) == words
+
+
+def test_columns_of_which_nothing_is_known_are_left_out() -> None:
+    table = report_document._table(("operator", "sizes", "calls"), [("aten::mm", "", "2"), ("aten::add", "", "3")])
+    assert [column.head for column in table.columns] == ["operator", "calls"]
+    assert [column.cell(table.rows[1]) for column in table.columns] == ["aten::add", "3"]

@@ -135,12 +135,14 @@ def _folded(title: str, *blocks: object, id: str) -> Iterator[Section]:
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Names, then figures."""
+    """Names, then figures; without columns of which nothing is known."""
+    kept = tuple(rows)
 
     def column(place: int, head: str) -> Column:
         return Column(head, lambda row: row[place], right=place > 0)
 
-    return Table(tuple(column(place, head) for place, head in enumerate(heads)), tuple(rows))
+    told = (place for place in range(len(heads)) if not place or any(row[place] for row in kept))
+    return Table(tuple(column(place, heads[place]) for place in told), kept)
 
 
 def _depth(row: Sequence[str]) -> int:
