@@ -31,6 +31,7 @@ from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.render import markdown, page, terminal
 from boundby.replay.uncertainty import summed
 from boundby.results.report import DeviceReport, Report, WhatIf
+from boundby.rules import remedies
 from boundby.rules.builtin import builtin
 
 #: Two figures closer than this part of the window are the same for a reader.
@@ -86,12 +87,21 @@ def _parts(report: Report) -> Iterator[str]:
     for device in report.devices:
         for response in device.first_responses:
             of_rule = causes_of_rule.get(response.command.removeprefix("boundby explain "), frozenset())
-            causes = of_rule or _OF_SEVERAL.get(response.id) or frozenset((response.id.partition(".")[0],))
+            causes = of_rule or _OF_SEVERAL.get(response.id) or _of_scenario(response.id)
             yield from _part(report, f"response {response.id}", (response.saving_ns or (0, 0))[1], causes)
     saving_of = {region.path: region.verdict.saving_ns or 0 for region in report.regions}
     for path, saving in saving_of.items():
         if window and path and saving > max((d.window_ns for d in report.devices), default=0):
             yield f"region {'/'.join(path)}: saves {saving / window:.0%} of the window"
+
+
+def _of_scenario(response: str) -> frozenset[str]:
+    """What a response takes away by the scenario of its remedy; else it is of the kind of its verdict."""
+    remedy = remedies.by_key().get(response)
+    parts = remedy.scenario.split("+") if remedy is not None and remedy.scenario else []
+    if parts and all(part in SCENARIOS for part in parts):
+        return frozenset(cause for part in parts for cause in SCENARIOS[part].causes)
+    return frozenset((response.partition(".")[0],))
 
 
 def _shares(report: Report) -> Iterator[str]:
