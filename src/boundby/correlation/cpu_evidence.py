@@ -62,6 +62,26 @@ class CpuEvidence(Struct, frozen=True, dict=True):
         return any_of(parts)
 
 
+def _scheduled(trace: Trace, thread: int, switches: Schedule) -> tuple[IntervalSet, IntervalSet, bool]:
+    """When a thread is on a CPU and when off it, and whether some of its switches are missing."""
+    time, is_in = switches.start_ns, switches.is_in
+    last = max(trace.span_ns[1], int(time[-1]))
+    # A thread last seen leaving the CPU may have ended: it is not known to sleep after that.
+    until = np.append(time[1:], last if is_in[-1] else time[-1])
+    was_in = np.array([] if is_in[0] else [_on_since(trace, thread, int(time[0]))], np.int64)
+    on = union(np.append(was_in, time[is_in]), np.append(time[: len(was_in)], until[is_in]))
+    repeated = np.count_nonzero(is_in[1:] == is_in[:-1])
+    return on, union(time[~is_in], until[~is_in]), bool(repeated > max(MOST_REPEATED * (len(is_in) - 1), 1))
+
+
+def _preempted(on: IntervalSet | None, rest: IntervalSet) -> IntervalSet:
+    """Of what a thread is off the CPU outside of OS calls, that in which it waits for a core."""
+    short = rest.end - rest.start <= LONGEST_PREEMPTED_NS
+    preempted = IntervalSet(rest.start[short], rest.end[short])
+    is_seldom = on is not None and MANY * on.total < preempted.total and on.total <= SLICE_NS * len(on.start)
+    return EMPTY if is_seldom else preempted
+
+
 def gather_evidence(trace: Trace, thread: int) -> CpuEvidence:
     """What the capture knows of one thread."""
     on = off = in_call = None
@@ -71,24 +91,13 @@ def gather_evidence(trace: Trace, thread: int) -> CpuEvidence:
     awaiting = trace.in_messages(thread, WAITING)
     switches = trace.schedule.of_thread(thread)
     if len(switches):
-        time, is_in = switches.start_ns, switches.is_in
-        last = max(trace.span_ns[1], int(time[-1]))
-        # A thread last seen leaving the CPU may have ended: it is not known to sleep after that.
-        until = np.append(time[1:], last if is_in[-1] else time[-1])
-        was_in = np.array([] if is_in[0] else [_on_since(trace, thread, int(time[0]))], np.int64)
-        on = union(np.append(was_in, time[is_in]), np.append(time[: len(was_in)], until[is_in]))
-        off = union(time[~is_in], until[~is_in])
-        is_thinned = bool(np.count_nonzero(is_in[1:] == is_in[:-1]) > max(MOST_REPEATED * (len(is_in) - 1), 1))
+        on, off, is_thinned = _scheduled(trace, thread, switches)
     if trace.captured.osrt:
         calls = trace.os_calls.of_thread(thread)
         blocks = sleep_kinds(trace, thread) >= 0
         in_call = union(calls.start_ns[blocks], calls.end_ns[blocks])
         if off is not None and len(calls):  # whoever makes OS calls that are seen sleeps in one
-            rest = subtract(off, union(calls.start_ns, calls.end_ns))
-            short = rest.end - rest.start <= LONGEST_PREEMPTED_NS
-            preempted = IntervalSet(rest.start[short], rest.end[short])
-            if on is not None and MANY * on.total < preempted.total and on.total <= SLICE_NS * len(on.start):
-                preempted = EMPTY
+            preempted = _preempted(on, subtract(off, union(calls.start_ns, calls.end_ns)))
         if on is not None and not is_thinned:
             is_thinned = _contradicts(trace, thread, on, switches)
     if len(awaiting.start) and len(preempted.start):

@@ -328,6 +328,16 @@ def diagnose(summaries: Sequence[RankSummary], aligned: Aligned) -> tuple[Diagno
     return _Search(job).diagnosis(), job
 
 
+def _without_chance(culprits: list[Culprit], chance: list[Chance]) -> tuple[list[Culprit], list[Chance]]:
+    """Where ranks take turns in something, that it befell one more often is chance, too."""
+    turns = []
+    for turn in chance:
+        same = [one for one in culprits if one.kind == "exceptions" and one.cause == turn.cause]
+        culprits = [one for one in culprits if one not in same]
+        turns.append(replace(turn, saving_ns=turn.saving_ns + sum(one.saving_ns for one in same)))
+    return culprits, turns
+
+
 class _Search:
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -417,6 +427,24 @@ class _Search:
         own = np.median(time, axis=1, keepdims=True)
         self.usual[rows] = np.where(odd, np.where(calm > 0, others, own), self.usual[rows])
 
+    def _turns(self, known: frozenset[tuple[int, str]], left_ns: float) -> tuple[Chance | None, list[Culprit]]:
+        """What ranks take turns in, and whom that hid; None: nothing that matters."""
+        before, least = self.factor, LEAST_RANDOM_SHARE * left_ns
+        turns = self._random()
+        for is_even in (False, True):  # worth nothing by itself, it may hide a rank, and that hides it
+            if turns is None or turns.saving_ns >= least:
+                return turns, []
+            self.factor = before
+            turns = self._random(is_even=is_even)
+            found = [*self._ranks(known), *self._stages()]
+            together_ns = left_ns - self._length()
+            if turns is not None and found and together_ns >= least:
+                each_ns = round(together_ns / (1 + len(found)))
+                hidden = [replace(one, saving_ns=min(each_ns, one.excess_ns * len(one.ranks))) for one in found]
+                return replace(turns, saving_ns=each_ns), hidden
+        self.factor = before
+        return None, []
+
     def diagnosis(self) -> Diagnosis:
         job = self.job
         culprits: list[Culprit] = []
@@ -437,22 +465,8 @@ class _Search:
                 continue
             if len(chance) == _MOST_CHANCES or job.steps == 1:  # in one step nobody takes turns
                 break
-            before, least = self.factor, LEAST_RANDOM_SHARE * left_ns
-            turns = self._random()
-            for is_even in (False, True):  # worth nothing by itself, it may hide a rank, and that hides it
-                if turns is None or turns.saving_ns >= least:
-                    break
-                self.factor = before
-                turns = self._random(is_even=is_even)
-                found = [*self._ranks(known), *self._stages()]
-                together_ns = left_ns - self._length()
-                if turns is not None and found and together_ns >= least:
-                    each_ns = round(together_ns / (1 + len(found)))
-                    turns = replace(turns, saving_ns=each_ns)
-                    culprits += [replace(one, saving_ns=min(each_ns, one.excess_ns * len(one.ranks))) for one in found]
-                    break
-            else:
-                turns, self.factor = None, before
+            turns, hidden = self._turns(known, left_ns)
+            culprits += hidden
             if turns is None:
                 break
             chance.append(turns)
@@ -464,11 +478,7 @@ class _Search:
             turns = self._random()
             if turns is not None and turns.saving_ns >= LEAST_RANDOM_SHARE * self._length():
                 chance.append(turns)
-        # Where ranks take turns in this, that it befell one more often is chance, too.
-        for place, turn in enumerate(chance):
-            same = [one for one in culprits if one.kind == "exceptions" and one.cause == turn.cause]
-            culprits = [one for one in culprits if one not in same]
-            chance[place] = replace(turn, saving_ns=turn.saving_ns + sum(one.saving_ns for one in same))
+        culprits, chance = _without_chance(culprits, chance)
         least_ns = LEAST_NAMED_SHARE * job.length_ns
         culprits.sort(key=lambda one: (-one.saving_ns, one.ranks))
         return Diagnosis(

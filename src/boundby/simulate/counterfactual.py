@@ -385,8 +385,10 @@ def _strip(step: Step, removal: CostRemoval) -> Step:
         return step._replace(host_ns=step.host_ns - gone) if gone else step
     if step.do == Do.SLEEP:
         return step._replace(host_ns=0) if CostRemoval.SLEEPS in removal else step
-    if step.do not in CALLS:
-        return step
+    return _strip_call(step, removal) if step.do in CALLS else step
+
+
+def _strip_call(step: Step, removal: CostRemoval) -> Step:
     if CostRemoval.INIT in removal and step.init_ns:
         step = step._replace(init_ns=0)
     if CostRemoval.WAITS in removal and step.wait != Wait.NONE and step.call != PAGE_FAULT:

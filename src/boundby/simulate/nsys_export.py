@@ -894,15 +894,14 @@ class _Exporter:
         elif spec.kind == StepKind.SET:
             export.memset(call, start, end, bytes=spec.bytes, device=device, stream=stream)
         elif spec.kind == StepKind.COPY:
-            source = spec.memory if spec.direction == "HtoD" else "device"
-            target = spec.memory if spec.direction == "DtoH" else "device"
+            faults = step.call == PAGE_FAULT
             export.memcpy(
                 *(call, start, end),
                 bytes=spec.bytes,
-                kind=f"UVM_{spec.direction}" if step.call == PAGE_FAULT else spec.direction,
-                cause=_AT_A_FAULT if step.call == PAGE_FAULT else None,
-                source=source,
-                target=target,
+                kind=f"UVM_{spec.direction}" if faults else spec.direction,
+                cause=_AT_A_FAULT if faults else None,
+                source={"HtoD": spec.memory}.get(spec.direction, "device"),
+                target={"DtoH": spec.memory}.get(spec.direction, "device"),
                 device=device,
                 stream=stream,
             )

@@ -10,7 +10,7 @@ import json
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from boundby.model import door
 from boundby.model.errors import InputError
@@ -45,6 +45,29 @@ def read(path: Path, *, name: str | None, source: str, progress: Progress, room:
     return event_tables.build(events, shown, str(name or path))
 
 
+def _unpacked(file: BinaryIO, packed: bytes, shown: Path) -> Iterator[tuple[bytes, int]]:
+    """The text of a compressed file, of which this is the first piece."""
+    unpacked, unpacker = 0, zlib.decompressobj(GZIP_WINDOW)
+    while packed:
+        text = unpacker.decompress(packed, _PIECE)
+        unpacked += len(text)
+        if unpacked > MOST_UNPACKED and unpacked > _MOST_RATIO * file.tell():
+            raise InputError(
+                f"{shown} unpacks to more than {_MOST_RATIO} times its size, which no trace does.", _COPY_AGAIN
+            )
+        if text:
+            yield text, file.tell()
+        packed = unpacker.unconsumed_tail
+        if unpacker.eof:  # another member may follow
+            packed = unpacker.unused_data or file.read(_PIECE)
+            if not packed.startswith(GZIP):
+                return
+            unpacker = zlib.decompressobj(GZIP_WINDOW)
+        packed = packed or file.read(_PIECE)
+    if not unpacker.eof:
+        raise InputError(f"{shown} is cut short: the compressed data end in the middle.", _COPY_AGAIN)
+
+
 def _pieces(path: Path, shown: Path) -> Iterator[tuple[bytes, int]]:
     """The text in pieces, and how many bytes of the file have been read by then."""
     try:
@@ -56,25 +79,7 @@ def _pieces(path: Path, shown: Path) -> Iterator[tuple[bytes, int]]:
                     yield first, file.tell()
                     first = file.read(_PIECE)
                 return
-            unpacked, unpacker, packed = 0, zlib.decompressobj(GZIP_WINDOW), first
-            while packed:
-                text = unpacker.decompress(packed, _PIECE)
-                unpacked += len(text)
-                if unpacked > MOST_UNPACKED and unpacked > _MOST_RATIO * file.tell():
-                    raise InputError(
-                        f"{shown} unpacks to more than {_MOST_RATIO} times its size, which no trace does.", _COPY_AGAIN
-                    )
-                if text:
-                    yield text, file.tell()
-                packed = unpacker.unconsumed_tail
-                if unpacker.eof:  # another member may follow
-                    packed = unpacker.unused_data or file.read(_PIECE)
-                    if not packed.startswith(GZIP):
-                        return
-                    unpacker = zlib.decompressobj(GZIP_WINDOW)
-                packed = packed or file.read(_PIECE)
-            if not unpacker.eof:
-                raise InputError(f"{shown} is cut short: the compressed data end in the middle.", _COPY_AGAIN)
+            yield from _unpacked(file, first, shown)
     except zlib.error:
         raise InputError(f"{shown} is damaged: its compressed data cannot be unpacked.", _COPY_AGAIN) from None
     except OSError as error:

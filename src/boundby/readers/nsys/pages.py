@@ -116,50 +116,17 @@ class PageReader:
         takes the distinct ones. Columns of one value throughout are not written out, where all rows are wanted."""
         shape = self._shape(table)
         read = [*wanted, *([only[0]] if only and only[0] not in wanted else ())]
-        names = [column.lower() for column in read]
-        if shape is None or len(read) > MOST_OUTPUTS or not set(names) <= set(shape.names):
+        places = None if shape is None else self._places(shape, read, has_texts=texts is not None)
+        leaves = None if shape is None else self._leaves(shape.root)
+        if shape is None or places is None or leaves is None:
             return None
-        places = [shape.names.index(name) for name in names]
-        if any(not shape.is_number[place] for place in places[texts is not None :]):
-            return None
-        leaves = self._leaves(shape.root)
-        if leaves is None or (texts is not None and not self._is_utf8):
-            return None
-        output = np.full(len(shape.names), NONE, np.int32)
-        output[places] = np.arange(len(places))
         at_once, most_rows = max(1, _BATCH_BYTES // self._page_size), self._page_size // 2
         buffer = np.empty(at_once * self._page_size, np.int8)
-        state = np.zeros(len(At), np.int64)
-        slots = empty_slots(1 if texts is None else _FIRST_SLOTS)
         columns = _room_for(_FIRST_ROWS, len(places))
-        may_be_alike = np.array([name not in _INSTANTS for name in names]) & (texts is None)
+        may_be_alike = np.array([column.lower() not in _INSTANTS for column in read]) & (texts is None)
         alike = may_be_alike & (np.array(places) != shape.rowid_column) & (only is None)
-        ask = Leaves(
-            pages=buffer,
-            count=0,
-            page_size=self._page_size,
-            usable=self._usable,
-            output=output,
-            columns=len(shape.names),
-            outputs=len(places),
-            rowid_column=shape.rowid_column,
-            text_column=NONE if texts is None else places[0],
-            has_default=np.array(shape.has_default, np.bool_),
-            is_decimal=np.array(shape.is_decimal, np.bool_),
-            values=_addresses(columns),
-            is_even=alike,
-            first=np.zeros(len(places), np.int64),
-            capacity=_FIRST_ROWS,
-            deferred_row=np.empty(MOST_ROWS_OF_PAGE, np.int64),
-            deferred_rowid=np.empty(MOST_ROWS_OF_PAGE, np.int64),
-            deferred_room=MOST_ROWS_OF_PAGE,
-            slots=slots,
-            slots_size=len(slots),
-            text_end=np.empty(len(slots), np.int64),
-            texts=np.empty(0 if texts is None else _FIRST_TEXT_BYTES, np.int8),
-            texts_size=0 if texts is None else _FIRST_TEXT_BYTES,
-            state=state,
-        )
+        ask = self._question(shape, places, columns, alike, buffer, has_texts=texts is not None)
+        state = ask.state
         many = 0
         for first in range(0, len(leaves), at_once):
             some = leaves[first : first + at_once]
@@ -176,14 +143,9 @@ class PageReader:
                 if ask.count != len(some):  # as for the last ones
                     ask = replace(ask, count=len(some))
                 found = ask.read()
-                if found is Found.NO_TEXT_ROOM:
-                    ask = _with_more_room(ask)
-                elif found is Found.NO_ROOM:  # for a column that was even so far
-                    room = _room_for(ask.capacity, len(columns))
-                    columns = [column if len(column) else new for column, new in zip(columns, room, strict=True)]
-                    ask = replace(ask, values=_addresses(columns))
-                elif found is Found.NOT_PLAIN:
+                if found is Found.NOT_PLAIN:
                     return None
+                ask, columns = _with_room(found, ask, columns)
                 many += int(state[At.DEFERRED])
                 patched = None if many > _MOST_DEFERRED else self._patch(table, read, ask, columns)
                 if patched is None:
@@ -192,26 +154,60 @@ class PageReader:
                 state[At.DEFERRED] = 0
                 if only is not None:
                     new = [column[begin : state[At.ROWS]] for column in columns]
-                    asked = new[read.index(only[0])]
-                    if isinstance(only, Since):
-                        kept = (asked >= only.least) | (asked == MISSING)
-                    else:
-                        kept = is_any(asked, only[1])
-                    state[At.ROWS] = begin + np.count_nonzero(kept)
-                    for column in new if state[At.ROWS] < begin + len(kept) else ():
-                        column[: state[At.ROWS] - begin] = column[kept]
+                    state[At.ROWS] = begin + _keep(only, new, new[read.index(only[0])])
         if texts is not None:
-            ends = ask.text_end[: state[At.TEXTS]].tolist()
-            whole = ask.texts[: ends[-1] if ends else 0].tobytes()
-            texts += [whole[low:high] for low, high in zip([0, *ends], ends, strict=False)]
-        rows, first = int(state[At.ROWS]), ask.first.tolist()
-        for place in np.flatnonzero(may_be_alike & ~alike).tolist():
-            if is_even(columns[place][:rows]):
-                alike[place], first[place] = True, int(columns[place][0])
-        return [
-            spread(value, rows) if even and rows else column[:rows]
-            for column, even, value in zip(columns, alike.tolist(), first, strict=True)
-        ]
+            texts += _texts_of(ask)
+        return _spread_out(columns, alike, may_be_alike, ask.first.tolist(), int(state[At.ROWS]))
+
+    def _places(self, shape: _Shape, read: Sequence[str], *, has_texts: bool) -> list[int] | None:
+        """Where these columns stand in the table, the first one perhaps of texts; None: ask SQLite."""
+        names = [column.lower() for column in read]
+        if len(read) > MOST_OUTPUTS or not set(names) <= set(shape.names) or (has_texts and not self._is_utf8):
+            return None
+        places = [shape.names.index(name) for name in names]
+        return places if all(shape.is_number[place] for place in places[has_texts:]) else None
+
+    def _question(
+        self,
+        shape: _Shape,
+        places: list[int],
+        columns: list[Int64Array],
+        alike: BoolArray,
+        buffer: npt.NDArray[np.int8],
+        *,
+        has_texts: bool,
+    ) -> Leaves:
+        """What is asked of the leaves, with room for the first rows."""
+        output = np.full(len(shape.names), NONE, np.int32)
+        output[places] = np.arange(len(places))
+        slots = empty_slots(_FIRST_SLOTS if has_texts else 1)
+        text_bytes = _FIRST_TEXT_BYTES if has_texts else 0
+        return Leaves(
+            pages=buffer,
+            count=0,
+            page_size=self._page_size,
+            usable=self._usable,
+            output=output,
+            columns=len(shape.names),
+            outputs=len(places),
+            rowid_column=shape.rowid_column,
+            text_column=places[0] if has_texts else NONE,
+            has_default=np.array(shape.has_default, np.bool_),
+            is_decimal=np.array(shape.is_decimal, np.bool_),
+            values=_addresses(columns),
+            is_even=alike,
+            first=np.zeros(len(places), np.int64),
+            capacity=_FIRST_ROWS,
+            deferred_row=np.empty(MOST_ROWS_OF_PAGE, np.int64),
+            deferred_rowid=np.empty(MOST_ROWS_OF_PAGE, np.int64),
+            deferred_room=MOST_ROWS_OF_PAGE,
+            slots=slots,
+            slots_size=len(slots),
+            text_end=np.empty(len(slots), np.int64),
+            texts=np.empty(text_bytes, np.int8),
+            texts_size=text_bytes,
+            state=np.zeros(len(At), np.int64),
+        )
 
     def _shape(self, table: str) -> _Shape | None:
         """None for a view, a virtual table, one without row numbers and one with generated columns."""
@@ -356,6 +352,46 @@ def _add_text(ask: Leaves, text: bytes) -> tuple[Leaves, int]:
     ask.text_end[known] = used + len(text)
     ask.state[At.TEXTS] = known + 1
     return ask, known
+
+
+def _with_room(found: Found, ask: Leaves, columns: list[Int64Array]) -> tuple[Leaves, list[Int64Array]]:
+    """The question and its columns, with the room that was lacking."""
+    if found is Found.NO_TEXT_ROOM:
+        return _with_more_room(ask), columns
+    if found is Found.NO_ROOM:  # for a column that was even so far
+        room = _room_for(ask.capacity, len(columns))
+        columns = [column if len(column) else new for column, new in zip(columns, room, strict=True)]
+        return replace(ask, values=_addresses(columns)), columns
+    return ask, columns
+
+
+def _keep(only: Only, new: list[Int64Array], asked: Int64Array) -> int:
+    """Move the rows that are wanted to the front of these columns; how many they are."""
+    kept = (asked >= only.least) | (asked == MISSING) if isinstance(only, Since) else is_any(asked, only[1])
+    count = int(np.count_nonzero(kept))
+    for column in new if count < len(kept) else ():
+        column[:count] = column[kept]
+    return count
+
+
+def _texts_of(ask: Leaves) -> list[bytes]:
+    """The distinct texts."""
+    ends = ask.text_end[: ask.state[At.TEXTS]].tolist()
+    whole = ask.texts[: ends[-1] if ends else 0].tobytes()
+    return [whole[low:high] for low, high in zip([0, *ends], ends, strict=False)]
+
+
+def _spread_out(
+    columns: list[Int64Array], is_alike: BoolArray, may_be_alike: BoolArray, first: list[int], rows: int
+) -> list[Int64Array]:
+    """The columns; of those of one value throughout, that value."""
+    for place in np.flatnonzero(may_be_alike & ~is_alike).tolist():
+        if is_even(columns[place][:rows]):
+            is_alike[place], first[place] = True, int(columns[place][0])
+    return [
+        spread(value, rows) if even and rows else column[:rows]
+        for column, even, value in zip(columns, is_alike.tolist(), first, strict=True)
+    ]
 
 
 def _with_more_room(ask: Leaves) -> Leaves:

@@ -52,9 +52,8 @@ def timeline(report: Report, plot_data: PlotData, look: style.Look) -> Figure:
     full, strips = (lanes, []) if len(lanes) <= MOST_LANES else ([], lanes[:MOST_STRIPS])
     ranges = _ranges(plot_data)
     causes = [cause.key for cause in CAUSES if any(lane.bins.cause_ns[:, cause].any() for lane in lanes)]
-    heights = [look.line_in * lines for _ in full for lines in (2.6, 2.0)]
-    heights += [look.line_in * 1.3 * len(strips)] if strips else []
-    heights += [look.line_in * 1.15 * len(ranges)] if ranges else []
+    lines = [*(2.6, 2.0) * len(full), 1.3 * len(strips), 1.15 * len(ranges)]
+    heights = [look.line_in * count for count in lines if count]
     height = sum(heights) + look.line_in * (2.8 + style.legend_lines(causes, look)) + 0.1 * len(heights)
     accounts = view.accounts(report)
     title = str(accounts[0].headline) if len(accounts) == 1 else "Timeline"

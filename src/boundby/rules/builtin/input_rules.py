@@ -195,6 +195,20 @@ def _workers_beside(context: RuleContext, place: Place) -> list[FeedingWorker]:
     return workers(context, host_pieces(context).intervals(place.rows))
 
 
+def _of_workers(others: list[FeedingWorker]) -> dict[str, object]:
+    """Who computes beside the thread that waits, and how busily, as evidence."""
+    processes = [one.busy for one in others if one.is_process]
+    busy = sum(one.busy for one in others) / len(others) if others else 0.0
+    told: dict[str, object] = {
+        "worker_processes": len(processes),
+        "other_threads_running": len(others) - len(processes),
+        "their_cpu_utilization_fraction": round(busy, 3),
+    }
+    if processes:
+        told["worker_processes_cpu_utilization_fraction"] = round(sum(processes) / len(processes), 3)
+    return told
+
+
 def _host_input(context: RuleContext) -> Iterator[Match]:
     """The GPU idles while the program waits for its next batch."""
     pieces, captured = host_pieces(context), context.trace.captured
@@ -208,12 +222,7 @@ def _host_input(context: RuleContext) -> Iterator[Match]:
         if len(asleep):
             evidence["slept_on_ns"] = slept_on(context, asleep)
         if captured.cpu_scheduling:
-            evidence["worker_processes"] = sum(one.is_process for one in others)
-            evidence["other_threads_running"] = sum(not one.is_process for one in others)
-            busy = sum(one.busy for one in others) / len(others) if others else 0.0
-            evidence["their_cpu_utilization_fraction"] = round(busy, 3)
-            if processes := [one.busy for one in others if one.is_process]:
-                evidence["worker_processes_cpu_utilization_fraction"] = round(sum(processes) / len(processes), 3)
+            evidence |= _of_workers(others)
         read = files_read(context, pieces.intervals(place.rows))
         meanwhile = "" if read is None else f"; the program {read} meanwhile"
         if read is not None:

@@ -167,6 +167,42 @@ _WITH_RANKS = (
 )
 
 
+def _communicates(context: RuleContext, region: int) -> bool:
+    """Whether collectives are launched there that no server captures itself."""
+    exchanged = context.timeline.launch_region[np.flatnonzero(context.operations.is_communication)]
+    return not context.program.is_server and bool(context.tree.subtree(region)[exchanged].any())
+
+
+def _capture_advice(context: RuleContext, pace: str) -> tuple[str, ...]:
+    """How a program of this kind puts what repeats into graphs."""
+    return context.program.pick(
+        (
+            f"Capture what repeats once and launch it as one graph: cudaStreamBeginCapture around it, "
+            f"cudaGraphInstantiate, then cudaGraphLaunch in the loop (now {pace})",
+            "Nothing inside may wait for the GPU, and addresses must stay the same",
+        ),
+        vllm=(
+            f"vLLM captures its steps in CUDA graphs unless it is started with --enforce-eager (now {pace})",
+            "Steps of more tokens than its largest captured size run without one: cudagraph_capture_sizes in "
+            "--compilation-config",
+        ),
+        sglang=(
+            f"SGLang captures decoding steps in CUDA graphs unless started with --disable-cuda-graph (now "
+            f"{pace}); batches beyond --cuda-graph-max-bs run without",
+        ),
+        torch=(
+            f'model = torch.compile(model, mode="reduce-overhead"): captures what repeats in CUDA graphs (now {pace})',
+            "torch.cuda.make_graphed_callables(model, (sample,)) for a model without data-dependent control "
+            "flow; shapes must stay the same, nothing inside may wait for the GPU",
+        ),
+        jax=(f"jax.jit around the whole step compiles what repeats into few kernels and graphs (now {pace})",),
+        directives=(
+            f"Join parallel loops into one region, and queue what is left without waits (OpenACC async, OpenMP "
+            f"nowait): each region is a launch (now {pace})",
+        ),
+    )
+
+
 def _graphs(context: RuleContext) -> Iterator[Match]:
     if context.time_ns(Cause.CUDA_API) < context.least_ns:
         return
@@ -185,10 +221,7 @@ def _graphs(context: RuleContext) -> Iterator[Match]:
     pace = f"kernels of {duration(round(repeating.median_ns))}"
     if repeating.between_ns is not None:
         pace += f", {duration(repeating.between_ns)} of host time each"
-    small = repeating.small_share or 0.0
-    exchanged = context.timeline.launch_region[np.flatnonzero(context.operations.is_communication)]
-    # A server captures its collectives itself.
-    communicates = not context.program.is_server and bool(context.tree.subtree(repeating.region)[exchanged].any())
+    small, communicates = repeating.small_share or 0.0, _communicates(context, repeating.region)
     more = context.program.pick("more work in each", torch="a larger batch", jax="a larger batch")
     batch = (
         f"{percent(small)} of these kernels have fewer blocks than the GPU has multiprocessors: "
@@ -206,33 +239,7 @@ def _graphs(context: RuleContext) -> Iterator[Match]:
         },
         (low, high),
         (
-            *context.program.pick(
-                (
-                    f"Capture what repeats once and launch it as one graph: cudaStreamBeginCapture around it, "
-                    f"cudaGraphInstantiate, then cudaGraphLaunch in the loop (now {pace})",
-                    "Nothing inside may wait for the GPU, and addresses must stay the same",
-                ),
-                vllm=(
-                    f"vLLM captures its steps in CUDA graphs unless it is started with --enforce-eager (now {pace})",
-                    "Steps of more tokens than its largest captured size run without one: cudagraph_capture_sizes in "
-                    "--compilation-config",
-                ),
-                sglang=(
-                    f"SGLang captures decoding steps in CUDA graphs unless started with --disable-cuda-graph (now "
-                    f"{pace}); batches beyond --cuda-graph-max-bs run without",
-                ),
-                torch=(
-                    f'model = torch.compile(model, mode="reduce-overhead"): captures what repeats in CUDA graphs (now '
-                    f"{pace})",
-                    "torch.cuda.make_graphed_callables(model, (sample,)) for a model without data-dependent control "
-                    "flow; shapes must stay the same, nothing inside may wait for the GPU",
-                ),
-                jax=(f"jax.jit around the whole step compiles what repeats into few kernels and graphs (now {pace})",),
-                directives=(
-                    f"Join parallel loops into one region, and queue what is left without waits (OpenACC async, OpenMP "
-                    f"nowait): each region is a launch (now {pace})",
-                ),
-            ),
+            *_capture_advice(context, pace),
             *(context.program.pick((), torch=_WITH_RANKS) if communicates else ()),
             *(batch if small >= HALF else ()),
         ),
