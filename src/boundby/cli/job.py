@@ -133,12 +133,9 @@ def add_pages(
     for place, rank in enumerate(found.ranks):
         name = rank.name.partition(" process ")[0]
         path = path_of.get(name)
-        own = None if path is None else _page_of(path)
-        if own is not None and own.is_file() and ranks_of[name] == 1:
-            links.append(os.path.relpath(own, page.parent))
-            continue
-        links.append(None)
-        if path is not None and place in chosen:
+        own = _page_of(path) if path is not None and ranks_of[name] == 1 else None
+        links.append(os.path.relpath(own, page.parent) if own is not None and own.is_file() else None)
+        if links[-1] is None and path is not None and place in chosen:
             wanted[rank.name] = folder / (f"report_{place}.html" if rank.rank is None else f"rank_{rank.rank}.html")
     if wanted:
         folder.mkdir(exist_ok=True)

@@ -353,6 +353,14 @@ class _Writer:
         stream, event = self.streams.get(found.stream, found.stream), _in_turn(found.event, turn)
         return Step(do, path, host, call, arrive_ns=arrive, stream=stream, device=found.device, text=event)
 
+    def copy_call(self, found: Copy, wait: Wait) -> tuple[str, int]:
+        """The call that copies, and how long it takes the host."""
+        if found.memory == "managed":
+            return PAGE_FAULT, 0
+        is_staged = not found.blocking and (found.memory, found.direction, wait) == ("pageable", "HtoD", Wait.NONE)
+        staging = round(found.bytes / self.machine.staging_bytes_per_ns) if is_staged else 0
+        return "cudaMemcpy" if found.blocking else "cudaMemcpyAsync", self.machine.copy_call_ns + staging
+
     def launch(self, found: Launch | GraphLaunch | Copy | Memset, path: Path) -> Step:
         machine = self.machine
         wait, init, is_back = Wait.NONE, 0, 0
@@ -366,13 +374,9 @@ class _Writer:
         elif isinstance(found, Memset):
             call, cost = "cudaMemsetAsync", machine.memset_call_ns
         else:
-            call, cost = "cudaMemcpy" if found.blocking else "cudaMemcpyAsync", machine.copy_call_ns
-            if found.memory == "managed":
-                call, cost = PAGE_FAULT, 0
             wait = self.copy_wait(found)
+            call, cost = self.copy_call(found, wait)
             is_back = machine.sync_return_ns if wait == Wait.OWN_END and call else 0
-            if not found.blocking and found.memory == "pageable" and found.direction == "HtoD" and wait == Wait.NONE:
-                cost += round(found.bytes / machine.staging_bytes_per_ns)
         host = self.host(cost)
         return Step(
             Do.LAUNCH,

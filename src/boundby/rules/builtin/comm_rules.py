@@ -59,6 +59,15 @@ def _of_a_step(context: RuleContext, count: int) -> int | None:
     return count // max(steps, 1)
 
 
+def _waiting(waits_ns: int) -> str:
+    return f"; at least {duration(waits_ns)} of that is waiting for other ranks, which no overlap saves"
+
+
+def _in_each_step(context: RuleContext, rows: Rows, of_a_step: int) -> str:
+    usual = median(context.operations.end_ns[rows] - context.operations.start_ns[rows])
+    return f", in {count(of_a_step)} collectives of {duration(usual)} (median) in each step"
+
+
 def _exposed(context: RuleContext) -> Iterator[Match]:
     rows = np.flatnonzero(context.operations.is_communication & device_work(context).in_window)
     collectives = KernelSet(context, rows)
@@ -68,16 +77,17 @@ def _exposed(context: RuleContext) -> Iterator[Match]:
         return  # little, or waiting for a late device: comm-straggler says so
     waits = int(waited_by_size_ns(context)[rows].sum())
     hidden = max(1 - exposed / max(collectives.total_ns, 1), 0.0)
-    uneven, title = _largest_split(context, rows), _hidden(context, collectives)
-    if is_uneven := uneven is not None and uneven >= 1 + HALF:
-        title += f"; the largest part that a rank exchanges is {uneven:.1f} times the mean"
-    of_a_step = _of_a_step(context, len(collectives))
-    if waits >= context.least_ns:
-        title += f"; at least {duration(waits)} of that is waiting for other ranks, which no overlap saves"
+    uneven, of_a_step = _largest_split(context, rows), _of_a_step(context, len(collectives))
+    is_uneven = uneven is not None and uneven >= 1 + HALF
     is_many = of_a_step is not None and of_a_step >= 5 * MANY
-    if is_many:
-        usual = median(context.operations.end_ns[rows] - context.operations.start_ns[rows])
-        title += f", in {count(of_a_step)} collectives of {duration(usual)} (median) in each step"
+    title = "".join(
+        (
+            _hidden(context, collectives),
+            f"; the largest part that a rank exchanges is {uneven:.1f} times the mean" if is_uneven else "",
+            _waiting(waits) if waits >= context.least_ns else "",
+            _in_each_step(context, rows, of_a_step or 0) if is_many else "",
+        )
+    )
     is_waiting = waits > HALF * exposed
     remedy = "gpu_comm.overlap-exchange" if is_exchange(context) else "gpu_comm.overlap-comm"
     yield collectives.match(
