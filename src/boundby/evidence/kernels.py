@@ -24,7 +24,7 @@ MOST_BETWEEN = 10
 # A softmax written out takes a maximum, exponentials and a sum, a kernel or two apart.
 WRITTEN_OUT = HABIT
 # An update of one parameter by Adam takes at most so many elementwise kernels on either side of its addcdiv.
-UPDATE_REACH = 10
+UPDATE_REACH = MOST_BETWEEN
 # Fewer elementwise kernels in a row are no chain: two may well be unrelated.
 SHORTEST_CHAIN = HABIT
 

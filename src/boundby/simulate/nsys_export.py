@@ -11,6 +11,7 @@ import sqlite3
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
+from enum import IntEnum
 from itertools import takewhile
 from pathlib import Path
 
@@ -284,7 +285,16 @@ def _write_table(
 # Times are nanoseconds on the trace's own clock. An export can be written many times, in any schema.
 
 _MACHINE = 1 << 56  # the bits of a global id above the pid are never zero in real exports
-_DRIVER, _RUNTIME = 1, 0  # eventClass
+
+
+class _EventClass(IntEnum):
+    """What a call's row is of."""
+
+    RUNTIME = 0
+    DRIVER = 1
+    GRAPH_NODE = 77  # TRACE_PROCESS_EVENT_CUDA_GRAPH_NODE_CREATION
+
+
 _STREAM_WAIT = 3  # place in SYNC_CODES
 _SYNC_CALL = re.compile(r"(Event|Stream|Device|Ctx)Synchronize")
 
@@ -373,7 +383,7 @@ class Export:
             "CUPTI_ACTIVITY_KIND_RUNTIME",
             start=start,
             end=end,
-            eventClass=(_DRIVER if driver else _RUNTIME) if event_class is None else event_class,
+            eventClass=(_EventClass.DRIVER if driver else _EventClass.RUNTIME) if event_class is None else event_class,
             globalTid=thread.global_tid,
             correlationId=number,
             nameId=Name(name),
@@ -484,7 +494,7 @@ class Export:
             "CUDA_GRAPH_EVENTS",
             start=time,
             end=time,
-            eventClass=_NODE_MADE,
+            eventClass=_EventClass.GRAPH_NODE,
             globalTid=thread.global_tid,
             nameId=Name("Graph Creation" if launched is None else "GraphExec Creation"),
             graphId=graph,
@@ -498,7 +508,7 @@ class Export:
             "CUDA_GRAPH_NODE_EVENTS",
             start=time,
             end=time,
-            eventClass=_NODE_MADE,
+            eventClass=_EventClass.GRAPH_NODE,
             globalTid=thread.global_tid,
             nameId=Name("Graph Node Creation"),
             graphNodeId=node,
@@ -712,7 +722,6 @@ FIRST_PID = 1000
 _RECORDS, _SYNCS = "CUPTI_ACTIVITY_KIND_CUDA_EVENT", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 # As nsys numbers them: the default stream, those that programs make; each GPU of a process has numbers of its own.
 DEFAULT_STREAM, FIRST_STREAM, STREAMS_OF_GPU = 7, 13, 1_000
-_NODE_MADE = 77  # TRACE_PROCESS_EVENT_CUDA_GRAPH_NODE_CREATION
 _NODE_NS = 1_000  # how long a captured node takes the host
 _AT_A_FAULT = 2  # CUpti_ActivityUnifiedMemoryMigrationCause
 #: nsys leaves shorter OS calls out.
