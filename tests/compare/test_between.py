@@ -271,7 +271,7 @@ def test_what_costs_the_same_and_would_save_more_is_no_worse() -> None:
     before, after = (replace(base, findings=(one,)) for one in (was, replace(was, saving_ns=(30, 300))))
     [item] = compare(before, after).findings
     assert (item.trend, item.is_cost_alike) == (None, True)
-    assert finding_figures(item).endswith("it costs about as much as before")
+    assert finding_figures(item).endswith("it takes about as long as before")
 
 
 def test_programs_that_share_nothing_did_not_change() -> None:
@@ -330,7 +330,7 @@ def test_the_credit_is_what_the_cause_has_less_and_is_shared(
     assert {item.measured_ns for item in found} == {20_000_000}
     assert {item.cause_ns for item in found} == {6_000_000 if cause else None}
     assert finding_figures(found[1]) == (
-        f"would have saved 10.0-100 us, and now less than 1 % of the window; {credit} (of 2 findings together)"
+        f"would have saved 10.0-100 us, now less than 1 % of the window; {credit} (of 2 findings together)"
     )
 
 

@@ -124,7 +124,7 @@ def test_an_error_that_may_have_been_caught_is_told_above_the_verdict(tmp_path: 
     assert found.threads[0].verdict.bound == "cpu"
     for text in (screen.render(found), terminal.render(found), markdown.render(found)):
         assert "PRINTED AN ERROR: RuntimeError: shapes do not fit (sweep.py:8)" in text
-        assert "may have ended by it, or caught it and gone on" in " ".join(text.split())
+        assert "may have ended because of it, or caught it and gone on" in " ".join(text.split())
         assert "FAILED" not in text
 
 

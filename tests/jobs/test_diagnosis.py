@@ -367,7 +367,9 @@ def test_what_helps_is_told_with_what_that_gains(job: Job, remedy: str) -> None:
     (one,) = found.stragglers
     assert one.remedy == remedy
     share = units.percent(one.saving_ns / found.length_ns, 1)
-    assert told(found, one).endswith(f" Without that, the job is {units.duration(one.saving_ns)} ({share}) shorter.")
+    assert told(found, one).endswith(
+        f" Without this cause, the job is {units.duration(one.saving_ns)} ({share}) shorter."
+    )
 
 
 def test_the_nodes_of_graphs_are_matched_as_collectives_outside_them_are() -> None:

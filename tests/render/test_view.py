@@ -114,7 +114,7 @@ def test_what_is_not_sure_is_told_as_a_range() -> None:
 def test_the_account_alone_predicts_nothing() -> None:
     api = replace(reports.verdict("cuda_api", 210), decided_by="account")
     assert sentences.outlook(api, 1_000_000_000) == (
-        "The GPU idles for up to 210 ms (21 %) because of launch overhead; what can be saved of that is not known."
+        "The GPU idles for up to 210 ms (21 %) because of launch overhead; a change may save less."
     )
     compute = replace(
         reports.verdict("gpu_compute", None), decided_by="account", saving_range_ns=(0, 920_000_000), runner_up="sync"

@@ -43,7 +43,7 @@ def test_it_is_told_when_the_program_changes(slow_steps: int, tmp_path: Path) ->
     kernels = analysis.trace.operations
     first = int(kernels.start_ns[np.flatnonzero(kernels.end_ns - kernels.start_ns > 200 * US)[0]])
     assert abs(after.window.start_ns - first) <= 0.01 * device.window_ns
-    assert phases(device).startswith(f"The program changes at {after.window.start_ns / 1e9:.3f} s")
+    assert phases(device).startswith(f"The bound changes at {after.window.start_ns / 1e9:.3f} s")
 
 
 def test_no_time_is_told_where_work_changes_bit_by_bit(tmp_path: Path) -> None:
@@ -57,4 +57,4 @@ def test_no_time_is_told_where_work_changes_bit_by_bit(tmp_path: Path) -> None:
     [device] = analysis.devices
     parts = (Phase(Window(0, 500), "cpu", "high", 1), Phase(Window(500, 1000), "gpu_compute", "high", 1))
     told = phases(replace(device, phases=parts))
-    assert told.startswith("The program changes: bound by host code in its first half (until 0.000 s")
+    assert told.startswith("The bound changes: bound by host code in the first half (until 0.000 s")

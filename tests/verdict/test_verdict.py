@@ -99,7 +99,7 @@ def test_two_rankings_leave_the_verdict_less_sure() -> None:
     assert judge(case).confidence == "high"
     verdict = judge(changed(case, predicted=predicted(1000 * MS, alone)))
     assert (verdict.bound, verdict.confidence) == ("gpu_compute", "medium")
-    assert "removing copies would save more" in verdict.reasons[0].lower()
+    assert "removing copies alone would save more" in verdict.reasons[0].lower()
 
 
 def test_of_two_alike_what_is_left_open_lowers_the_confidence() -> None:
@@ -119,7 +119,7 @@ def test_a_saturated_device_says_how_close_the_host_is() -> None:
     case = case_of(time=account(gpu_compute=970, device_wait=30), active_ns=930_000_000)
     assert decide(case).host_limit_fraction == pytest.approx(0.07)
     replayed = changed(case, replayed={"gpu_compute": 70 * MS, "sync": 0})
-    assert "with an infinitely fast GPU it would still take 93 % of the time" in judge(replayed).because
+    assert "with an infinitely fast GPU the program would still take 93 % of the time" in judge(replayed).because
     assert "the host works 93 % of the time meanwhile" in judge(case).because
 
 

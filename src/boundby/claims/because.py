@@ -93,9 +93,10 @@ def _host_limit(case: BoundCase, decision: Decision) -> str:
     if limit < IDLE_WORTH:
         why = "other work hides it" if is_covered(case, decision) else "what is left takes as long"
         return f"; removing {NOUN[decision.bound]} alone saves hardly anything: {why}"
+    whole = "this part" if case.is_part else "the program"
     if left <= LEAST_TOLD:
-        return "; with an infinitely fast GPU it would take less than 1 % of the time"
-    return f"; with an infinitely fast GPU it would still take {rest} of the time"
+        return f"; with an infinitely fast GPU {whole} would take less than 1 % of the time"
+    return f"; with an infinitely fast GPU {whole} would still take {rest} of the time"
 
 
 def _drain(case: BoundCase, count: float, number: str) -> str:
@@ -125,7 +126,8 @@ def _sync(case: BoundCase, decision: Decision) -> str:
 def _cuda_api(case: BoundCase, _: Decision) -> str:
     rate = f" with {case.api.per_ms:.3g} CUDA calls per ms" if case.api.per_ms else ""
     inside_ns = max(case.api.in_window[1] - case.sync.blocked_ns, 0)  # the rest is what a program does between calls
-    inside = "" if case.is_part else f" ({percent(min(inside_ns / case.window_ns, 1.0))} of the time is inside them)"
+    share = percent(min(inside_ns / case.window_ns, 1.0))
+    inside = "" if case.is_part else f" (the calls themselves take {share} of the time)"
     idle = (
         f"the GPU idles {percent(case.share(Cause.CUDA_API))} of the time while the host launches or prepares launches"
     )

@@ -239,7 +239,7 @@ def _doubts_of_bound(case: BoundCase, decision: Decision, *, is_saturated: bool)
         if host_together_ns(case, decision) is not None:
             yield uncertainty("together", steps=1)
         if (other := _more_alone(case, decision)) is not None:
-            sentence = f"while the host's waits stay, removing {NOUN[other]} would save more"
+            sentence = f"removing {NOUN[other]} alone would save more, as long as the host waits as it does now"
             yield uncertainty("waits-stay", steps=1, sentence=sentence)
 
 

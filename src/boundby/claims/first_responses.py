@@ -465,7 +465,7 @@ def _capture_again(context: RuleContext, lacking: Sequence[str], how: str, optio
         yield FirstResponse(
             "unknown.capture",
             "Capture what this trace lacks, and analyse again",
-            because=f"it lacks {', '.join(lacking)}",
+            because=f"it was recorded without {', '.join(lacking)}",
             needs=f"another run {how}",
             caution="the run cannot be repeated",
             command=f"boundby profile {options}-- {program}",

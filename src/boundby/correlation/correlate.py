@@ -72,7 +72,7 @@ class ClockShift(Struct, frozen=True):
     def because(self) -> str:
         """What shows that the clock is off."""
         if self.shift_ns < 0:
-            return f"{percent(self.late_fraction)} of the copies that hold their call end after it returned"
+            return f"{percent(self.late_fraction)} of the copies whose call waits for them end after that call returned"
         return f"{percent(self.early_fraction)} of its operations start before their launch"
 
 

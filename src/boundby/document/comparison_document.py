@@ -72,7 +72,7 @@ _DIGITS = expression(r"\d+(?:[.,]\d+)*")
 
 MOST_FINDINGS, MOST_PREDICTIONS = GLANCE, LIST  # in texts, where none are asked for by number
 _LEGEND = (
-    "Before and After are the account's time per instance. Typical is the change of the median instance with its 95 % "
+    "Before and After are mean times per instance. Typical is the change of the median instance with its 95 % "
     "interval, where that change is significant."
 )
 _ROLES: dict[str, Role] = {
@@ -226,14 +226,14 @@ def _speed(fraction: float | None) -> str:
 
 
 def verdict(device: DeviceChange) -> str:
-    """``It was copy bound and is compute bound.``"""
+    """``It was copy bound and is now compute bound.``"""
     one, other = device.before, device.after
     if one is None or other is None:
         return ""
     old, new = (BOUND_LABEL.get(item.verdict.bound, clean(item.verdict.bound)) for item in (one, other))
     if bound_word(one.verdict) == bound_word(other.verdict):
         return f"It was {new} and still is."
-    return f"It was {old} and is {new}."
+    return f"It was {old} and is now {new}."
 
 
 _STATUS = {
@@ -250,7 +250,7 @@ def significance_summary(comparison: Comparison) -> str:
     both = [item for item in comparison.regions if item.path and item.before is not None and item.after is not None]
     if not both:
         return (
-            "No region is in both reports: one run is compared with one other run, and the change may be chance. "
+            "No region is in both reports, so one run is compared with one other run: the change may be chance. "
             "Annotate the program, or record several runs of each."
         )
     counts = Counter(item.significance.status for item in both)
@@ -526,10 +526,10 @@ def finding_figures(item: FindingChange) -> str:
     """What it was, what was promised and what came of it, in one phrase."""
     old, new = item.saving_before_ns, item.saving_after_ns
     if item.status == "remains":
-        alike = "it costs about as much as before" if item.is_cost_alike else ""
+        alike = "it takes about as long as before" if item.is_cost_alike else ""
         return "; ".join(filter(None, (_was(item), _still_saves(old, new), alike)))
     if item.status == "resolved":
-        promised = f"would have saved {saves_range(old)}, and now less than 1 % of the window" if old else ""
+        promised = f"would have saved {saves_range(old)}, now less than 1 % of the window" if old else ""
         return "; ".join(filter(None, (promised, _credit(item))))
     saving = new or old
     return f"would save {saves_range(saving)}" if saving else ""

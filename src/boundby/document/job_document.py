@@ -219,7 +219,7 @@ def told(job: JobReport, one: Straggler) -> str:
         "exceptions": f"{subject} {'are each' if many else 'is'} held up {often}, by {excess} of {what}.",
     }
     remedy = REMEDIES[one.remedy].format(its=their, it=them)
-    return f"{sentences.get(one.kind, slower)} {remedy}. Without that, the job is {gain}."
+    return f"{sentences.get(one.kind, slower)} {remedy}. Without this cause, the job is {gain}."
 
 
 def nobody(job: JobReport) -> str:

@@ -146,7 +146,7 @@ def own_lines(end: ProgramEnd) -> tuple[str, ...]:
     return () if end.ended == INTERRUPTED else tuple(clean(line) for line in end.lines if end.words not in line)
 
 
-MAY_HAVE_CAUGHT = "No exit status is on record: the program may have ended by it, or caught it and gone on."
+MAY_HAVE_CAUGHT = "No exit status is on record: the program may have ended because of it, or caught it and gone on."
 _ENDED = {INTERRUPTED: (" was ", "INTERRUPTED"), UNCLEAR: (" ", "PRINTED AN ERROR")}
 
 
@@ -240,7 +240,7 @@ def _by_account(verdict: Verdict, main: str, window_ns: int) -> str:
         if cause is not None and ns
     ]
     if parts:
-        return f"The GPU idles for up to {' and for up to '.join(parts)}; what can be saved of that is not known."
+        return f"The GPU idles for up to {' and for up to '.join(parts)}; a change may save less."
     if verdict.saving_range_ns is None or not verdict.saving_range_ns[1]:
         return ""
     most = units.percent(verdict.saving_range_ns[1] / window_ns)
@@ -349,7 +349,7 @@ def next_best(verdict: Verdict, window_ns: int, left: Left | None = None) -> str
     what, saved = NOUN[other], saves.told(window_ns)
     if is_after:
         return f"After the syncs are gone, removing {what} would save another {saved}."
-    return f"Next best: removing {what} would save {saved}."
+    return f"Removing {what} instead would save {saved}."
 
 
 def change(saving_ns: int, window_ns: int) -> str:
@@ -425,7 +425,7 @@ def confidence(verdict: Verdict) -> str:
 
 
 def phases(device: DeviceReport) -> str:
-    """``The program changes at 12.4 s: bound by host code before, compute bound after.``; empty where it does not."""
+    """``The bound changes at 12.4 s: bound by host code before, compute bound after.``; empty where it does not."""
     if len(device.phases) < 2:
         return ""
     first, second = device.phases[0], device.phases[-1]
@@ -437,8 +437,8 @@ def phases(device: DeviceReport) -> str:
         parts = "both halves" if is_half else "both parts"
         return f"The program is not of one piece: {one} in {parts} (until {at}, and after it), but not over the whole."
     if is_half:  # it may change anywhere in them
-        return f"The program changes: {one} in its first half (until {at}), {other} in its second."
-    return f"The program changes at {at}: {one} before, {other} after."
+        return f"The bound changes: {one} in the first half (until {at}), {other} in the second."
+    return f"The bound changes at {at}: {one} before, {other} after."
 
 
 def steady(device: DeviceReport, width: int | None = None) -> str:
@@ -549,7 +549,7 @@ def window(report: Report) -> str:
     else:
         text += f"{'' if text.endswith(',') else ','} the whole {whole}"
     if chosen == "gpu" and _lacks_records(longest):
-        text += ", what is not on record included"
+        text += ", time not on record included"
     return "; ".join((text, ", ".join(told))) if told else text
 
 
@@ -709,7 +709,7 @@ def nothing_found(report: Report) -> str:
     if notes:
         return f"No finding{where} worth {least} of the time ({rules} looked); {units.plural(notes, 'note')}."
     if not report.devices:
-        return f"No finding{where}: {rules} looked at the host's threads; most look for what keeps a GPU waiting."
+        return f"No finding{where}: {rules} looked at the host's threads; the others look for what keeps a GPU waiting."
     if where:
         return f"No finding{where}; {rules} looked at the whole program."
     return f"No finding: {rules} looked; no change they know would save {least} of the time."

@@ -90,11 +90,11 @@ class ShownAccount(Struct, frozen=True):
 
     @property
     def exposed(self) -> str:
-        """``37 % idle because of syncs``: where waits cost more than the account's sync time shows; else empty."""
+        """``of these, 37 % idle because of syncs``: where waits cost more than the account's sync time; else empty."""
         waits_ns = self.exposed_by_waits_ns or 0
         if not self.whole_ns or waits_ns - self.time.get("sync", 0) < NOTABLE_EXPOSED * self.whole_ns:
             return ""
-        return f"{units.percent(waits_ns / self.whole_ns)} idle because of syncs"
+        return f"of these, {units.percent(waits_ns / self.whole_ns)} idle because of syncs"
 
     @property
     def told(self) -> tuple[str, ...]:

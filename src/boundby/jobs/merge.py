@@ -642,7 +642,7 @@ def _doubts_of_clocks(aligned: Aligned, summaries: Sequence[RankSummary]) -> Ite
     if unset and len(aligned.matched):
         yield f"the clock of {unset[0]} rests on its file alone"
     if any(clock.residual_ns > _POOR_CLOCK_NS for clock in aligned.clocks):
-        yield "the ends of collectives lie further apart than the clocks explain"
+        yield "the ranks' ends of the same collective differ by more than their clocks explain"
     alone, parts = sum(len(one.meetings) for one in summaries), len(aligned.matched.rank)
     if alone and parts < alone / 2:
         yield f"only {units.percent(parts / alone)} of the ranks' collectives could be matched"
@@ -663,7 +663,7 @@ def _notes(
         notes.append(f"Ranks without a report here: {', '.join(map(str, missing[:8]))}{more}.")
     alone, waited = _alone(summaries, aligned)
     if alone > _LEAST_EXCESS_SHARE * max(waited, 1):
-        lacking = f"{units.percent(alone / waited)} of the time in collectives is in some that only one report holds"
+        lacking = f"{units.percent(alone / waited)} of the time in collectives is in those that only one report holds"
         notes.append(f"{lacking}: predictions leave that time as it was.")
     if all(one.rank == UNKNOWN for one in summaries):
         notes.append("The reports do not say which ranks they are of, so they are listed by name.")

@@ -84,7 +84,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     begins = "GPU work" if high == first else "step"
     match = Match(
         region=None,
-        title=f"the first {begins} starts {duration(startup)} after the trace, {percent(share)} of the run{what}",
+        title=f"the first {begins} starts {duration(startup)} into the trace, {percent(share)} of the run{what}",
         evidence=evidence,
         saving_ns=None,
         advice=_advice(context, in_cuda, startup, named[0] if named else None),
