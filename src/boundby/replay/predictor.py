@@ -780,8 +780,7 @@ class Predictor:
         for device, length_ns in zip(self.devices, self.measured_ns, strict=True):
             if (faulted := self._faulted_ns(device, moved) / max(length_ns, 1)) > NOTABLE:
                 part = percent(min(faulted, 1.0))
-                moving = f"page migrations and kernels that may wait for them take {part} of the time"
-                return f"{moving}: what waits for each is not on record"
+                return f"{part} of the time may depend on page migrations, and what waits for each is not on record"
         by_ns = graph.contradictions.by_ns
         rows = np.flatnonzero(by_ns)
         for number, (device, length_ns) in enumerate(zip(self.devices, self.measured_ns, strict=True)):
