@@ -29,7 +29,7 @@ def counter_sentences(device: DeviceReport) -> tuple[str, ...]:
     found = device.counters
     if found is None or found.busy is None:
         return ()
-    mixed = "" if found.busy.is_unmixed else " (the samples hold idle time, too)"
+    mixed = "" if found.busy.is_unmixed else " (each sample covers some idle time, too)"
     return tuple(filter(None, (limit(found.busy), f"Counters while busy{mixed}: {usual_counters(found.busy)}.")))
 
 

@@ -215,7 +215,8 @@ def outlook(verdict: Verdict, window_ns: int, left: Left | None = None) -> str:
     if left is not None and not left and verdict.without_ns is None and verdict.saving_range_ns is not None:
         # No prediction can be trusted: it hangs on delays that nothing explains.
         low, high = (units.percent(ns / window_ns) for ns in verdict.saving_range_ns)
-        return f"Removing {NOUN[main]} would save between {low} and {high} of the time."
+        told = f"at least {low}" if high == units.percent(1.0) else f"between {low} and {high}"
+        return f"Removing {NOUN[main]} would save {told} of the time."
     left = left or {}
     return (
         f"Without {NOUN[main]} {_taking(saved, window_ns, verdict, left.get(main))}{_then(verdict, window_ns, left)}."
@@ -313,7 +314,7 @@ def of_other_bound(verdict: Verdict, responses: Sequence[FirstResponse], window_
 def saves_of(response: FirstResponse, window_ns: int) -> str:
     """``saves 1.10-1.30 s, 20-24 %``, of a search ``worth`` it; empty without a number."""
     told = saving(response.saving_ns, window_ns)
-    return f"{'worth' if response.is_search else 'saves'} {told}" if told else ""
+    return f"{'could save' if response.is_search else 'saves'} {told}" if told else ""
 
 
 def saving(saving_ns: tuple[int, int] | None, window_ns: int) -> str:

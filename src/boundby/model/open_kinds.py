@@ -53,7 +53,9 @@ KINDS = {
     "close": OpenKind("another cause is close behind", _COMPARE),
     "turned": OpenKind("what is not on record could make another cause the bigger one", _BOTH),
     "together": OpenKind("the host's causes together would save more", _COMPARE),
-    "waits-stay": OpenKind("while the host's waits stay, removing another cause would save more", _COMPARE),
+    "waits-stay": OpenKind(
+        "removing another cause would save more, as long as the host waits as it does now", _COMPARE
+    ),
     "unlike-account": OpenKind("what the account shows and what the replay saves differ", _BOTH),
     "unreplayed": OpenKind("the trace cannot be replayed reliably", _EVENTS),
     "bad-times": OpenKind("the times of many rows contradict others: no time in this report is sure", _AGAIN),
