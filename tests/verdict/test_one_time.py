@@ -45,7 +45,7 @@ def test_uploads_then_a_warm_up_then_steps(tmp_path: Path) -> None:
     assert lengths["initialization"] == pytest.approx(30 * MS, rel=0.01)
     shown = " ".join(screen.render(report, width=100).split())
     assert sentences.steady(found, 100) in shown
-    assert "Steady: 2.31 ms a step, compute bound. Once:" in shown
+    assert "Steady: 2.31 ms a step, compute bound. One-time work:" in shown
 
 
 def test_what_the_first_step_loads_comes_once(tmp_path: Path) -> None:

@@ -443,8 +443,9 @@ def phases(device: DeviceReport) -> str:
 
 
 def steady(device: DeviceReport, width: int | None = None) -> str:
-    """``Steady: 26.1 ms a step, compute bound. Once: 5.88 s (uploads 4.46 s, host code 1.04 s).``; empty where the
-    window holds no one-time part that counts, or nothing that repeats. ``width``: names as few parts as fit in it."""
+    """``Steady: 26.1 ms a step, compute bound. One-time work: 5.88 s (uploads 4.46 s, host code 1.04 s).``; empty where
+    the window holds no one-time part that counts, or nothing that repeats. ``width``: names as few parts as fit in
+    it."""
     if device.steady is None:
         return ""
     bound = "" if device.steady.bound in ("unknown", "hidden") else f", {bound_phrase(device.steady.bound)}"
@@ -456,7 +457,7 @@ def steady(device: DeviceReport, width: int | None = None) -> str:
     after = (
         f" before them and {units.duration(after_ns)} after them" if after_ns >= WORTH_A_NAME * device.window_ns else ""
     )
-    once = f"Steady: {pace}{bound}. Once: {units.duration(once_ns)}"
+    once = f"Steady: {pace}{bound}. One-time work: {units.duration(once_ns)}"
     told = [f"{once} ({', '.join(named[:most])}){after}." for most in range(len(named), 0, -1)]
     told += [f"{once} ({named[0]})."] if named else [f"{once}."]
     return next((text for text in told if width is None or len(text) <= width), told[-1])
