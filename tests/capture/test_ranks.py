@@ -29,9 +29,11 @@ for rank in 0 1; do
 done
 wait
 """
-#: Two processes that meet at a socket, of which the second comes late: so long after the first is there.
+#: Two processes that meet at a socket, of which the second comes late: so long after the first is there. One whose
+#: other never comes (its nsys failed) ends itself.
 MEETS = """\
-import os, sys, time, nvtx
+import os, signal, sys, time, nvtx
+signal.alarm(120)
 from multiprocessing.connection import Client, Listener
 rank, place = int(os.environ["SLURM_PROCID"]), sys.argv[1]
 if rank == 0:
@@ -55,7 +57,8 @@ for number in range(6):
             other.recv()
 """
 REDUCES = """\
-import pathlib, sys, time, nvtx, torch, torch.distributed as dist
+import pathlib, signal, sys, time, nvtx, torch, torch.distributed as dist
+signal.alarm(120)
 dist.init_process_group("gloo")
 for number in range(6):
     with nvtx.annotate(f"step {number}"):

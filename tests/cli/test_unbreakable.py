@@ -47,8 +47,9 @@ def test_out_of_memory_is_one_sentence_and_no_broken_limit(capfd: pytest.Capture
 def test_a_width_that_is_none(
     columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("COLUMNS", columns)
-    assert main([str(SAMPLE), "--quiet"]) == 0
+    with monkeypatch.context() as patch:  # pytest -v reads it as well
+        patch.setenv("COLUMNS", columns)
+        assert main([str(SAMPLE), "--quiet"]) == 0
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 200
 
 
