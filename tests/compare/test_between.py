@@ -387,12 +387,31 @@ def test_windows_of_one_length_that_hold_unlike_work_are_not_called_as_fast() ->
     def parts(times: int) -> TreePart:
         return tree(pairs.made_of(replace(pairs.region("op", 2.0), instances=times)))
 
-    assert between._unlike_work(match(parts(20), parts(20))) is None
-    told = between._unlike_work(match(parts(20), parts(18)))
+    assert between._unlike_work(match(parts(20), parts(20))) == []
+    told = between._how_unlike(between._unlike_work(match(parts(20), parts(18))))
     assert told == "both windows are equally long but hold different work: op ran 20 times before and 18 times after"
 
 
-def test_a_real_excerpt_of_fixed_length_is_not_called_as_fast() -> None:
+def test_excerpts_that_hold_unlike_mixtures_of_work_have_no_unit() -> None:
+    def parts(*times: int) -> TreePart:
+        regions = [replace(pairs.region(name, 2.0), instances=one) for name, one in zip("abc", times, strict=True)]
+        return tree(pairs.made_of(*regions))
+
+    def unit(before: TreePart, after: TreePart) -> str | None:
+        matches = match(before, after)
+        found = between._unit_of(matches, between._unlike_work(matches))
+        return found[1].label if found else None
+
+    assert unit(parts(20, 40, 10), parts(18, 36, 9)) == "a"
+    assert unit(parts(20, 41, 10), parts(18, 36, 9)) == "a"  # what the windows' edges cut off
+    assert unit(parts(20, 40, 10), parts(18, 48, 15)) is None
+
+
+def test_a_real_excerpt_of_fixed_length_is_compared_by_what_repeats() -> None:
     names = [f"pair_fixed_window_{when}.sqlite" for when in ("before", "after")]
     found = compare(*(analysis_of(name).report for name in names))
-    assert all("hold different work" in str(item.why_not) for item in found.devices)
+    assert found.steps == ("FlashAttnFunc",)
+    assert [(item.before.instances, item.after.instances) for item in found.devices if item.before and item.after] == [
+        (33.5, 30.0)
+    ] * 2
+    assert all(0.10 < (item.change or 0) < 0.125 for item in found.devices)

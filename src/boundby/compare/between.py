@@ -18,7 +18,7 @@ from boundby.compare.matching import RegionMatch, TreePart, finding_changes, mat
 from boundby.model import stage
 from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS
 from boundby.model.errors import SelectionError
-from boundby.model.scale import HALF, HARDLY, NEGLIGIBLE, QUARTER, SLIGHT
+from boundby.model.scale import HALF, HARDLY, MOST, NEGLIGIBLE, QUARTER, SLIGHT
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.model.statistics import CONFIDENCE, Float, mann_whitney, median_ratio_interval, ranks, student_tail
 from boundby.model.units import plural
@@ -307,7 +307,7 @@ def _steps(steps: tuple[TreePart, TreePart] | None) -> Iterator[Doubt]:
     if steps is None or steps[0].instances == steps[1].instances:
         return
     name = "/".join(steps[1].path)
-    text = f"{name} ran {steps[0].instances} times before, {steps[1].instances} after: times are set side by side each."
+    text = f"{name} ran {steps[0].instances} times before, {steps[1].instances} after: times are compared per {name}."
     yield Doubt("steps", text)
 
 
@@ -429,8 +429,13 @@ def compare(before: Report, after: Report, *, steps: str | None = None) -> Compa
     """
     matches = match(tree(before), tree(after))
     pair = _step_pair(matches, steps)
+    unlike = _unlike_work(matches) if _runs(pair) == (1, 1) else []
+    if unlike and all(
+        one and other and _is_as_long(one, other) for one, other in _pairs(before.devices, after.devices)
+    ):
+        pair = _unit_of(matches, unlike) or pair
     regions = _regions(matches)
-    devices = _device_changes(before, after, pair, _unlike_work(matches))
+    devices = _device_changes(before, after, pair, _how_unlike(unlike))
     matched = any(item.path and item.before is not None and item.after is not None for item in regions)
     return Comparison(
         before=_side(before),
@@ -485,8 +490,10 @@ def _device_changes(
 ) -> list[DeviceChange]:
     """Devices by id where both have the same ones, else in order; without GPU work the threads together. ``unlike``:
     why windows of one length cannot be compared."""
-    runs = _runs(steps)
+    runs: tuple[float, float] = _runs(steps)
     is_per_step = runs != (1, 1)
+    if steps is not None and is_per_step:
+        runs = _of_each_device(runs[0], steps[0], before), _of_each_device(runs[1], steps[1], after)
     if not before.devices and not after.devices:
         hosts = _host(before, runs[0]), _host(after, runs[1])
         return [DeviceChange(*hosts, is_per_step)] if any(hosts) else []
@@ -508,23 +515,53 @@ def _device_changes(
 def _why_not(one: DeviceReport, other: DeviceReport, unlike: str | None) -> str | None:
     """Why two windows of a device cannot be compared."""
     missing = _missing([one.coverage], [other.coverage], min(one.window_ns, other.window_ns))
-    is_as_long = abs(other.window_ns - one.window_ns) < LEAST_CHANGE * one.window_ns
-    return missing or (unlike if is_as_long else None)
+    return missing or (unlike if _is_as_long(one, other) else None)
 
 
-def _unlike_work(matches: Sequence[RegionMatch]) -> str | None:
-    """Where most of what repeats in both ran unlike often: windows of one length are then excerpts, cut off after a
-    time, and their length says nothing of how long the work takes."""
-    repeated = [
+def _is_as_long(one: DeviceReport, other: DeviceReport) -> bool:
+    return abs(other.window_ns - one.window_ns) < LEAST_CHANGE * one.window_ns
+
+
+def _repeated(matches: Sequence[RegionMatch]) -> list[tuple[TreePart, TreePart]]:
+    """The outermost regions that ran more than once in both."""
+    return [
         (one, other)
         for item in matches
         if (one := item.before) is not None and (other := item.after) is not None
         if len(other.path) == 1 and min(one.instances, other.instances) > 1
     ]
+
+
+def _unlike_work(matches: Sequence[RegionMatch]) -> list[tuple[TreePart, TreePart]]:
+    """What repeats in both and ran unlike often, the most time first, where that is most of what repeats: windows of
+    one length are then excerpts, cut off after a time, and their length says nothing of how long the work takes."""
+    repeated = _repeated(matches)
     unlike = [pair for pair in repeated if pair[0].instances != pair[1].instances]
     if sum(other.total_ns for _, other in unlike) <= HALF * sum(other.total_ns for _, other in repeated):
+        return []
+    return sorted(unlike, key=lambda pair: (-pair[1].total_ns, pair[1].path))
+
+
+def _unit_of(
+    matches: Sequence[RegionMatch], unlike: Sequence[tuple[TreePart, TreePart]]
+) -> tuple[TreePart, TreePart] | None:
+    """What two excerpts can be compared by: the region that takes most, if nearly all that repeats ran so much more or
+    less often as it did, but for one unit at the windows' edges. The same work was then done at another rate."""
+    one, other = unlike[0]
+    rate = other.instances / one.instances
+    repeated = _repeated(matches)
+    alike = sum(
+        later.total_ns
+        for earlier, later in repeated
+        if abs(later.instances - rate * earlier.instances) <= earlier.instances / one.instances
+    )
+    return (one, other) if alike >= MOST * sum(later.total_ns for _, later in repeated) else None
+
+
+def _how_unlike(unlike: Sequence[tuple[TreePart, TreePart]]) -> str | None:
+    if not unlike:
         return None
-    one, other = max(unlike, key=lambda pair: (pair[1].total_ns, pair[1].path))
+    one, other = unlike[0]
     often = f"{other.label} ran {one.instances:,} times before and {other.instances:,} times after"
     return f"both windows are equally long but hold different work: {often}"
 
@@ -534,6 +571,12 @@ def _runs(steps: tuple[TreePart, TreePart] | None) -> tuple[int, int]:
     if steps is not None and steps[0].instances != steps[1].instances and min(part.instances for part in steps):
         return steps[0].instances, steps[1].instances
     return 1, 1
+
+
+def _of_each_device(runs: float, step: TreePart, report: Report) -> float:
+    """How many of all steps are one device's: where each device has threads of its own, each takes its share."""
+    threads = max((member.threads for member in step.members), default=1)
+    return runs / len(report.devices) if threads >= len(report.devices) > 1 else runs
 
 
 def _outside(before: Report, after: Report, runs: tuple[int, int]) -> RegionChange | None:
@@ -573,7 +616,7 @@ def _pairs(
     return [(before[i] if i < len(before) else None, after[i] if i < len(after) else None) for i in range(longest)]
 
 
-def _device(device: DeviceReport, runs: int) -> Account:
+def _device(device: DeviceReport, runs: float) -> Account:
     return Account(
         name=f"GPU {device.id}",
         instances=runs,
@@ -584,7 +627,7 @@ def _device(device: DeviceReport, runs: int) -> Account:
     )
 
 
-def _host(report: Report, runs: int) -> Account | None:
+def _host(report: Report, runs: float) -> Account | None:
     if not report.threads:
         return None
     longest: ThreadReport = max(report.threads, key=lambda thread: thread.total_ns)

@@ -34,7 +34,7 @@ from boundby.document.blocks import (
 from boundby.document.sentences import NOTE, bound_word, each_time, gpus, saves_range
 from boundby.document.view import NO_RANGE
 from boundby.model import units
-from boundby.model.causes import BOUND_LABEL, CAUSE_KEYS, SHORT_LABEL, info
+from boundby.model.causes import BOUND_LABEL, CAUSE_KEYS, NOUN, SHORT_LABEL, info
 from boundby.model.expressions import expression
 from boundby.model.scale import GLANCE, HARDLY, LIST, NEGLIGIBLE, SMALL, TABLE
 from boundby.model.scenarios import scenario_label
@@ -184,7 +184,7 @@ def headline(device: DeviceChange, comparison: Comparison) -> str:
         found = one or other
         when = "earlier" if other is None else "later"
         return f"{clean(found.name) if found else ''} worked only in the {when} run."
-    per = " a step" if device.is_per_step else ""
+    per = f" per {clean(comparison.steps[-1])}" if device.is_per_step and comparison.steps else ""
     times = f"{units.duration(other.each_ns)} instead of {units.duration(one.each_ns)}{per} ({change(device.change)})"
     if units.duration(one.each_ns) == units.duration(other.each_ns):
         times = f"{units.duration(other.each_ns)}{per}"
@@ -226,14 +226,16 @@ def _speed(fraction: float | None) -> str:
 
 
 def verdict(device: DeviceChange) -> str:
-    """``It was copy bound and is now compute bound.``"""
+    """``Copy changed most: -25.9 s. It was copy bound and is now compute bound.``"""
     one, other = device.before, device.after
     if one is None or other is None:
         return ""
+    largest = _changed_most(one, other) if device.why_not is None else None
+    most = "" if largest is None else f"{_noun(largest.cause).capitalize()} changed most: {largest.delta}. "
     old, new = (BOUND_LABEL.get(item.verdict.bound, clean(item.verdict.bound)) for item in (one, other))
     if bound_word(one.verdict) == bound_word(other.verdict):
-        return f"It was {new} and still is."
-    return f"It was {old} and is now {new}."
+        return f"{most}It was {new} and still is."
+    return f"{most}It was {old} and is now {new}."
 
 
 _STATUS = {
@@ -298,12 +300,12 @@ def _tested(found: Significance) -> str:
 def _each(account: Account | None) -> str:
     if account is None or not (account.total_ns or account.host_ns):
         return ""
-    return each_time(account.total_ns, account.host_ns, account.instances)
+    return each_time(account.total_ns, account.host_ns, int(account.instances))
 
 
 def _instances(item: RegionChange) -> str:
     """``100``, or ``100→50``."""
-    counts = [units.count(account.instances) for account in (item.before, item.after) if account is not None]
+    counts = [units.count(int(account.instances)) for account in (item.before, item.after) if account is not None]
     return "→".join(dict.fromkeys(counts))
 
 
@@ -388,16 +390,24 @@ def bars(one: Account | None, other: Account | None) -> list[Bar]:
     ]
 
 
-def _mostly(item: RegionChange) -> str:
-    """The cause that changed most: ``sync -11.2 ms``; empty where no cause changed by much."""
-    one, other = item.before, item.after
+def _changed_most(one: Account | None, other: Account | None) -> CauseRow | None:
+    """The cause that changed most; None where none changed by much."""
     if one is None or other is None:
-        return ""
-    changed = causes(one, other, least=0.0)
-    largest = max(changed, key=lambda cause: abs(cause.delta_ns), default=None)
-    if largest is None or abs(largest.delta_ns) < MIN_SHARE * max(one.each_ns, other.each_ns):
-        return ""
-    return f"{SHORT_LABEL[largest.cause]} {largest.delta}"
+        return None
+    largest = max(causes(one, other, least=0.0), key=lambda cause: abs(cause.delta_ns), default=None)
+    is_little = largest is None or abs(largest.delta_ns) < MIN_SHARE * max(one.each_ns, other.each_ns)
+    return None if is_little else largest
+
+
+def _noun(cause: str) -> str:
+    """``copy time``"""
+    return NOUN.get(cause, SHORT_LABEL[cause])
+
+
+def _mostly(item: RegionChange) -> str:
+    """``sync -11.2 ms``"""
+    largest = _changed_most(item.before, item.after)
+    return "" if largest is None else f"{SHORT_LABEL[largest.cause]} {largest.delta}"
 
 
 def signed(ns: float) -> str:

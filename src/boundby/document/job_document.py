@@ -309,6 +309,7 @@ def _time(head: str, ns: Callable[[_Line], float], **more: Any) -> Column:
     return Column(head, lambda line: units.duration(ns(line)), right=True, key=ns, **more)
 
 
+_OTHERS_WAIT = _time("others wait", lambda line: line.rank.caused_wait_ns)
 _RANKS = (
     Column("rank", lambda line: Span(line.name, "code", link=line.link or ""), key=lambda line: line.at),
     Column("report", lambda line: line.rank.name, key=lambda line: line.rank.name, where="page"),
@@ -323,7 +324,7 @@ _RANKS = (
         goes=1,
         key=lambda line: _share(line.rank, line.rank.wait_ns),
     ),
-    _time("others wait", lambda line: line.rank.caused_wait_ns),
+    _OTHERS_WAIT,
     Column("time", lambda line: line.bar(), goes=2),
     Column("came last", lambda line: str(line.rank.last), right=True, key=lambda line: line.rank.last, where="page"),
     _time("clock", lambda line: line.rank.clock.offset_ns, where="page"),
@@ -344,6 +345,9 @@ def document(job: JobReport, look: JobLook = STANDING_OUT, links: Sequence[str |
         _Line(at, name_of(job, at), rank, links[at] if at < len(links) else None) for at, rank in enumerate(job.ranks)
     ]
     chosen, rest = shown(job, look)
+    # In a pipeline a rank that comes last has often waited itself, for the stage beside it.
+    is_pipeline = any(rank.stage for rank in job.ranks)
+    columns = tuple(column for column in _RANKS if not (is_pipeline and column is _OTHERS_WAIT))
     title = "Ranks" if len(chosen) == len(lines) else "Ranks that stand out"
     if look.sort != "rank" and len(chosen) < len(lines):
         title = f"{len(chosen)} of {len(lines)} ranks"
@@ -385,8 +389,8 @@ def document(job: JobReport, look: JobLook = STANDING_OUT, links: Sequence[str |
             ),
             *section(
                 title,
-                Only("text", (Table(_RANKS, tuple(lines[at] for at in chosen)),)),
-                Only("page", (Table(_RANKS, tuple(lines)),)),
+                Only("text", (Table(columns, tuple(lines[at] for at in chosen)),)),
+                Only("page", (Table(columns, tuple(lines)),)),
                 Legend(every_cause),
                 Only("text", (Paragraph(rest),)) if rest else None,
                 id="ranks",

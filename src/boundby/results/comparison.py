@@ -113,7 +113,7 @@ class Account(Struct, frozen=True, kw_only=True):
 
     name: Annotated[str, "Device, or the region's last name."]  # "GPU 0", "Host"
     path: Annotated[Path, "Path of a region."] = ()
-    instances: Annotated[int, "How often it ran; of a device, how many steps (1 where they are the same)."]
+    instances: Annotated[float, "How often it ran; of a device, how many steps it took (1 where they are the same)."]
     total_ns: Annotated[int, "The account's time of all instances."]
     time: Annotated[Times, "Nanoseconds of every cause, of all instances."]
     host_ns: Annotated[int, "Host time of all instances."] = 0
