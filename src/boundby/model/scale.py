@@ -27,10 +27,18 @@ NO_LAUNCH_NS = 1_000_000
 
 # Of what a reader takes in: names in a sentence, rows in a list, rows in a table.
 A_FEW_LINES = 3
+HANDFUL = 5  # the best of a list, where the rest is folded away
 LIST = 8
 RANKING = 10
 GLANCE = 12
 ONE_BY_ONE = 16
 TABLE = 40
-LABEL = 60  # characters of a name beside others
+PAGE_ROWS = 300  # of a table of the page, which is searched and scrolled
 CURVE = 240  # points
+DRAWN = 20_000  # things drawn one by one in a page: some 20 characters each
+
+# Of what stands beside other things, in cells or characters.
+NARROW = 16  # the least in which a name, a bar or prose is read
+COLUMN = 40  # a column of names or reasons
+LABEL = 60  # a name beside others; a bar that tells hundredths
+TWO_LINES = 200  # a sentence or a path that is the trace's own

@@ -31,7 +31,7 @@ from boundby.model.arrays import (
 from boundby.model.causes import CAUSES, Cause
 from boundby.model.intervals import NOTHING, CoveredTime, IntervalSet, depths, first_free_lanes, union
 from boundby.model.library import int64, integers, run
-from boundby.model.scale import LIST
+from boundby.model.scale import DRAWN, LIST, PAGE_ROWS, RANKING, TABLE
 from boundby.plot_data.work_tables import RegionIndex
 from boundby.results.plot_data import AccountLane, CauseBins, CauseSegments, RangeLane, WorkLane
 from boundby.stats.host import launching_thread
@@ -40,11 +40,9 @@ from boundby.trace.vocabulary.cuda import plain_name
 from boundby.trace.vocabulary.kernel_names import kernel_label
 
 # Stretches kept exactly, in all lanes together: some 20 characters each in a page.
-MOST_SEGMENTS = 60_000
+MOST_SEGMENTS = DRAWN
 # Bins in all lanes together where there are more stretches than that.
-FINE_BINS = 12_000
-# Utilization by samples is averaged over this many sampling periods: fewer would show the sampling itself.
-SAMPLES_PER_BIN = 10
+FINE_BINS = DRAWN
 
 SWITCHES, SAMPLES = "context switches", "CPU samples"
 
@@ -144,7 +142,7 @@ def _cpu(timeline: Timeline, thread: int, edges: Int64Array) -> _Cpu:
         return _NOT_CAPTURED
     width = np.diff(edges)
     count = np.diff(np.searchsorted(samples.start_ns[low:high], edges))
-    together = max(int(np.ceil(SAMPLES_PER_BIN * period / max(int(width.max()), 1))), 1)
+    together = max(int(np.ceil(RANKING * period / max(int(width.max()), 1))), 1)
     group = np.arange(len(width)) // together
     ran = np.minimum(np.bincount(group, count) * period / np.maximum(np.bincount(group, width), 1), 1.0)
     return np.rint(ran[group] * width).astype(np.int64), width, SAMPLES
@@ -158,11 +156,7 @@ def _within(intervals: IntervalSet, edges: Int64Array) -> Int64Array:
 # NVTX ranges as lanes: one per thread and nesting depth, neighbours too short to be drawn apart merged.
 
 # Ranges kept apart, in all lanes together: some 25 characters each in a page.
-MOST_RANGES = 16_000
-# Lanes beyond these, those that cover least, are left out: a page of them is not read.
-MOST_LANES = 48
-# Start/end ranges of a process that overlap go to lanes of their own, up to this many.
-MOST_OVERLAPS = 8
+MOST_RANGES = DRAWN
 
 Rows = npt.NDArray[np.intp]
 
@@ -182,9 +176,9 @@ def range_lanes(timeline: Timeline, low: int, high: int, index: RegionIndex) -> 
     pushed = shown[~ranges.is_start_end[shown]]
     lanes = [*_nested(timeline, pushed), *_overlapping(trace, shown[ranges.is_start_end[shown]])]
     kept = lanes
-    if len(lanes) > MOST_LANES:
+    if len(lanes) > TABLE:
         covered = [int((ranges.end_ns - ranges.start_ns)[lane.rows].sum()) for lane in lanes]
-        best = sorted(range(len(lanes)), key=lambda number: (-covered[number], number))[:MOST_LANES]
+        best = sorted(range(len(lanes)), key=lambda number: (-covered[number], number))[:TABLE]
         kept = [lanes[number] for number in sorted(best)]
     resolution = _resolution(trace, kept, high - low)
     return tuple(_drawn(timeline, lane, resolution, index) for lane in kept), len(lanes) - len(kept)
@@ -229,7 +223,7 @@ def _overlapping(trace: Trace, rows: Rows) -> list[_Lane]:
     for number in unique(process).tolist():
         mine = rows[process == number]
         mine = mine[np.lexsort((mine, trace.ranges.start_ns[mine]))]
-        level = first_free_lanes(trace.ranges.start_ns[mine], trace.ranges.end_ns[mine], MOST_OVERLAPS)
+        level = first_free_lanes(trace.ranges.start_ns[mine], trace.ranges.end_ns[mine], LIST)
         lanes += [_Lane(number, NOTHING, depth, mine[level == depth]) for depth in unique(level).tolist()]
     return lanes
 
@@ -300,11 +294,11 @@ def grouped(
 # What each stream ran and which CUDA calls each thread made, as lanes; neighbours too short to draw merged.
 
 # Operations and calls kept apart, in all lanes together: some 20 characters each in a page.
-MOST_WORK = 24_000
+MOST_WORK = DRAWN
 # Lanes beyond these, those with the least time, are left out: a page of them is not read.
 MOST_STREAMS, MOST_CALLING = 16, LIST
 # Labels beyond these, those with the least time, are told as OTHER.
-MOST_LABELS = 600
+MOST_LABELS = PAGE_ROWS
 OTHER = "(one of many short ones)"
 NAMELESS_CALL, NAMELESS_KERNEL = "a call without a name", "a kernel without a name"
 

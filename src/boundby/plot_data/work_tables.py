@@ -29,7 +29,7 @@ from boundby.model.arrays import (
 )
 from boundby.model.causes import BUSY_CAUSES, CAUSES, Cause
 from boundby.model.intervals import NOTHING, expand
-from boundby.model.scale import TABLE
+from boundby.model.scale import DRAWN, PAGE_ROWS, TABLE, TWO_LINES
 from boundby.results.plot_data import NO_REGION, CopyRow, Gap, InstanceSeries, KernelRow, RegionName, Spread, SyncRow
 from boundby.stats.host import calls_of
 from boundby.stats.instances import lengths_of, projected, quantiles
@@ -38,9 +38,6 @@ from boundby.trace.tables import Direction, MemoryKind, OpKind, Trace
 from boundby.trace.vocabulary.cuda import plain_name
 
 # Regions that a plot data names, numbered in the order in which they are first asked for.
-
-# Names come from the trace and can be of any length (C++ templates): what is longer loses its middle.
-LONGEST_NAME = 400
 
 
 class RegionIndex:
@@ -75,10 +72,10 @@ class RegionIndex:
 
 
 def shorten(text: str) -> str:
-    """The text with at most LONGEST_NAME characters: the middle goes, both ends of a name tell it apart."""
-    if len(text) <= LONGEST_NAME:
+    """The text with at most TWO_LINES characters: the middle goes, both ends of a name tell it apart."""
+    if len(text) <= TWO_LINES:
         return text
-    half = (LONGEST_NAME - 5) // 2
+    half = (TWO_LINES - 5) // 2
     return f"{text[:half]} ... {text[-half:]}"
 
 
@@ -86,10 +83,6 @@ def name_of(trace: Trace, number: int) -> str:
     """A name of the trace, shortened; ``""`` for none."""
     return shorten(trace.names[number]) if 0 <= number < len(trace.names) else ""
 
-
-# Rows of the tables: beyond them the share is too small to be read.
-MOST_KERNELS = 250
-MOST_SYNCS = 200
 
 _COPY_KIND = {OpKind.MEMCPY: "copy", OpKind.MEMSET: "set", OpKind.MIGRATION: "migration"}
 
@@ -128,9 +121,9 @@ def kernel_rows(
                 is_graph=bool(keys[number, 0] == OpKind.GRAPH),
                 region=index.one(int(region[number])),
             )
-            for number in order[:MOST_KERNELS]
+            for number in order[:PAGE_ROWS]
         ),
-        (len(order[MOST_KERNELS:]), int(count[order[MOST_KERNELS:]].sum()), int(total[order[MOST_KERNELS:]].sum())),
+        (len(order[PAGE_ROWS:]), int(count[order[PAGE_ROWS:]].sum()), int(total[order[PAGE_ROWS:]].sum())),
     )
 
 
@@ -204,7 +197,7 @@ def sync_rows(timeline: Timeline, index: RegionIndex) -> tuple[tuple[SyncRow, ..
         for number, key in enumerate(keys.tolist())
     ]
     rows.sort(key=lambda row: (-(row.idle_ns or 0), -row.blocked_ns, row.call, row.region))
-    return tuple(rows[:MOST_SYNCS]), max(len(rows) - MOST_SYNCS, 0)
+    return tuple(rows[:PAGE_ROWS]), max(len(rows) - PAGE_ROWS, 0)
 
 
 def _in_windows(timeline: Timeline) -> npt.NDArray[np.bool_]:
@@ -217,8 +210,6 @@ def _in_windows(timeline: Timeline) -> npt.NDArray[np.bool_]:
 
 # The longest gaps of every device with what brought them about, and which wait is behind each gap's sync time.
 
-# The longest gaps that are told one by one, of all devices together.
-MOST_GAPS = 400
 
 Rows = npt.NDArray[np.intp]
 
@@ -227,14 +218,14 @@ def longest_gaps(timeline: Timeline, index: RegionIndex) -> tuple[tuple[Gap, ...
     """The longest gaps of all devices in order of time, and how many there are in all."""
     longest: list[tuple[int, int, int, Gap]] = []  # -length, device, row of its gaps
     for device in timeline.devices:
-        rows = largest(device.gaps.length_ns, MOST_GAPS)
+        rows = largest(device.gaps.length_ns, PAGE_ROWS)
         described = _describe(timeline, device, rows)
         longest += [
             (gap.start_ns - gap.end_ns, device.index, row, gap)
             for row, gap in zip(rows.tolist(), described, strict=True)
         ]
     longest.sort(key=lambda item: item[:3])
-    told = [replace(gap, region=index.one(gap.region)) for *_, gap in longest[:MOST_GAPS]]
+    told = [replace(gap, region=index.one(gap.region)) for *_, gap in longest[:PAGE_ROWS]]
     total = sum(len(device.gaps) for device in timeline.devices)
     return tuple(sorted(told, key=lambda gap: (gap.start_ns, gap.device, gap.end_ns))), total
 
@@ -325,9 +316,6 @@ def _operation(timeline: Timeline, row: int) -> str:
 
 # Regions with a series of their own: those with the most time.
 MOST_REGIONS = TABLE
-# Instances drawn in all series together, and in one at least.
-MOST_INSTANCES = 16_000
-LEAST_INSTANCES = 200
 # Bars of a histogram. Instances beyond the quantile go to one last bar, so that a single outlier leaves the rest
 # readable.
 BARS = TABLE
@@ -346,7 +334,7 @@ def instance_series(timeline: Timeline, index: RegionIndex) -> tuple[InstanceSer
     time = group_sums(region, np.maximum(host, device), len(regions))
     several = np.flatnonzero(count >= 2)
     chosen = several[np.lexsort((several, -time[several]))][:MOST_REGIONS]
-    most = max(MOST_INSTANCES // max(len(chosen), 1), LEAST_INSTANCES)
+    most = max(DRAWN // max(len(chosen), 1), PAGE_ROWS)
     by_time = in_order(start)
     order = into_groups(region[by_time], np.arange(len(start))[by_time], count)
     stop = np.cumsum(count)[chosen]

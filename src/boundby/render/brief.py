@@ -15,7 +15,7 @@ from boundby.document import sentences, serving_document, view
 from boundby.document.blocks import clean, region_name, shorten
 from boundby.document.sentences import not_captured
 from boundby.model.expressions import expression
-from boundby.model.scale import HARDLY
+from boundby.model.scale import HARDLY, TWO_LINES
 from boundby.results.report import (
     Counters,
     DeviceReport,
@@ -32,7 +32,6 @@ from boundby.trace.facts import ProgramEnd
 
 MOST_CHARACTERS = 4_000
 MOST_TOKENS = 1_350  # by `tokens`, up to 7 % too low on briefs of real traces: fewer than 1,500 in truth
-LONGEST_PATH = 200  # characters
 MOST_TEXT = 160  # characters of one sentence
 LEAST_SHARE = HARDLY
 Json = dict[str, Any]
@@ -81,7 +80,7 @@ def brief(report: Report, most: Mapping[str, int] = _STEPS[0]) -> Json:
     kernels, calls = view.tops(report)
     return {
         "brief": 1,
-        "report": shorten(clean(report.trace.path), LONGEST_PATH),
+        "report": shorten(clean(report.trace.path), TWO_LINES),
         "program": _text(report.trace.command or "", most),
         **({"ended": _ended(end, most)} if (end := report.trace.program) is not None else {}),
         **({"no_gpu_work": _text(str(why), most)} if (why := report.trace.no_gpu_work) is not None else {}),
@@ -118,7 +117,7 @@ def of_serving(report: ServingReport) -> str:
     most = _STEPS[0]
     told: Json = {
         "brief": 1,
-        "report": shorten(clean(report.path), LONGEST_PATH),
+        "report": shorten(clean(report.path), TWO_LINES),
         "gpu": clean(report.device),
         "says": clean(serving_document.headline(report)),
         "steps": [_serving_steps(one) for one in report.steps],
@@ -215,7 +214,7 @@ def _response(one: FirstResponse, name: str, most: Mapping[str, int]) -> Json:
 
 def _finding(item: Finding, first: Sequence[FirstResponse], most: Mapping[str, int]) -> Json:
     """A finding; what a response of ``first`` says already is not said again."""
-    identity = shorten(clean(item.id or item.rule), LONGEST_PATH)
+    identity = shorten(clean(item.id or item.rule), TWO_LINES)
     told: Json = {"id": identity, "severity": item.severity, "saves_ms": _range(item.saving_ns)}
     what = next((f"as {one.id}" for one in first if one.because.startswith(item.title)), item.title)
     return {**told, "what": _text(what, most), "do": _text(item.advice[0] if item.advice else "", most)}

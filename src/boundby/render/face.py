@@ -18,17 +18,17 @@ from boundby.document.blocks import Segment, cells, shorten
 from boundby.model import units
 from boundby.model.causes import info
 from boundby.model.expressions import expression
+from boundby.model.scale import COLUMN, NARROW
 
 DEFAULT_WIDTH = units.LINE
-MIN_WIDTH = 40
+MIN_WIDTH = COLUMN
+LONGEST_TAIL = 14  # characters of a last word that is left out rather than broken
 DIM = "dim"
 STRONG = "bold"
 GAP = "  "
 _FIGURE = expression(r"(\d) (%|/ms|[numkMGT]?[sB]\b|min\b|h\b)")
 _SENTENCE_END = expression(r"(?<=\.) (?=[A-Z])")
 _PLAIN = str.maketrans({"→": "->", "✓": "+", "✗": "-", "…": "..."})
-LONGEST_TAIL = 14  # characters of a last word that is left out rather than broken
-MIN_PROSE = 16  # cells; a column narrower than this moves below its label
 
 ColorSystem = Literal["standard", "256", "truecolor"]
 
@@ -127,7 +127,7 @@ class Face(Struct, frozen=True):
     def wrapped(self, text: str, *, indent: int = 0, first: Text | None = None, style: str = "") -> list[Text]:
         """Prose over as many lines as it takes (none for none), under the end of ``first`` or after ``indent``."""
         hang = indent + (first.cell_len if first is not None else 0)
-        if first is not None and self.width - hang < MIN_PROSE:
+        if first is not None and self.width - hang < NARROW:
             return [Text.assemble(" " * indent, first), *self.wrapped(text, indent=4, style=style)]
         lines = [self.line(" " * hang, (words, style)) for words in _wrap(self.safe(text), self.width - hang)]
         if first is not None:
@@ -137,7 +137,7 @@ class Face(Struct, frozen=True):
 
     def verbatim(self, text: str, indent: int, style: str = "") -> list[Text]:
         """Code as it stands, spaces and all; what does not fit goes on below, further in."""
-        text, room = self.safe(text), max(self.width - indent, MIN_PROSE)
+        text, room = self.safe(text), max(self.width - indent, NARROW)
         inner = len(text) - len(text.lstrip())
         lines: list[Text] = []
         while cell_len(text) > room:

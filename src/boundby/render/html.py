@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from boundby.model.expressions import expression
+from boundby.model.scale import HANDFUL
 from boundby.results.report import Report, Viewed
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from boundby.document.blocks import Document
     from boundby.results.job_report import JobReport
 
-MOST_FINDINGS = 5
 FOLDER = Path(__file__).parent
 _FIGURE = expression(r"(\d) (%|/ms|[numkMGT]?[sB]\b|min\b|h\b)")  # its unit stays beside a number
 
@@ -63,9 +63,7 @@ def fragment(report: Report) -> str:
             accounts=view.accounts(report),
             nothing=sentences.NOTHING,
             selection=view.select(report),
-            found=[item for item in sentences.shown_findings(report) if item.severity != sentences.NOTE][
-                :MOST_FINDINGS
-            ],
+            found=[item for item in sentences.shown_findings(report) if item.severity != sentences.NOTE][:HANDFUL],
             saves=sentences.saves,
             warnings=report.trace.warnings,
         )

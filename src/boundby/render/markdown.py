@@ -9,16 +9,13 @@ from boundby.document.blocks import letters, region_name, segments
 from boundby.document.view import ShownAccount
 from boundby.model import units
 from boundby.model.causes import LETTER
-from boundby.model.scale import GLANCE
+from boundby.model.scale import GLANCE, HANDFUL, LABEL, NARROW
 from boundby.render import to_markdown
 from boundby.render.to_markdown import INDENT, code, command, escape, table
 from boundby.results.report import Report
 
-BAR_WIDTH = 60
-SMALL_BAR = 16
 OPEN_ROWS = GLANCE  # a longer table of regions is folded away
-OPEN_FINDINGS = 5  # the best; the others are folded away
-OPEN_DEVICES = 4  # more are told in one table, and one by one in a fold
+OPEN_DEVICES = HANDFUL  # more are told in one table, and one by one in a fold
 
 
 def render(report: Report, *, min_share: float | None = None) -> str:
@@ -67,7 +64,7 @@ def _devices(devices: Sequence[ShownAccount]) -> str:
         (
             escape(device.name),
             _bound(LETTER.get(device.verdict.bound, ""), device.bound),
-            f"`{letters(segments(device.time), SMALL_BAR)}`",
+            f"`{letters(segments(device.time), NARROW)}`",
             units.percent(device.utilization),
             units.duration(device.whole_ns),
             units.duration(device.saving_ns) if device.saving_ns is not None else "",
@@ -98,7 +95,7 @@ def _account(account: ShownAccount, *, folded: bool = False) -> str:
         return "\n".join(lines).rstrip()
     if not account.parts:
         return "\n".join([*lines, "No time in the window."])
-    lines += ["```text", letters(account.parts, BAR_WIDTH, at_least_one=True), "```", ""]
+    lines += ["```text", letters(account.parts, LABEL, at_least_one=True), "```", ""]
     rows = [
         (
             f"`{part.letter}`\N{NO-BREAK SPACE}{part.label}",
@@ -120,7 +117,7 @@ def _regions(report: Report, min_share: float | None) -> str:
             row.instances,
             row.each,
             units.percent(row.share),
-            f"`{bar}`" if (bar := letters(segments(row.time), SMALL_BAR)) else "",
+            f"`{bar}`" if (bar := letters(segments(row.time), NARROW)) else "",
             _bound(row.letter, row.bound),
             row.saves,
         )
@@ -147,8 +144,8 @@ def _findings(report: Report) -> str:
     shown = sentences.shown_findings(report)
     lines = [*([escape(healthy), ""] if healthy else []), f"#### {sentences.findings_heading(report)}", ""]
     for rank, finding in enumerate(shown, 1):
-        if rank == OPEN_FINDINGS + 1:
-            lines += ["", f"<details><summary>{len(shown) - OPEN_FINDINGS} more</summary>", ""]
+        if rank == HANDFUL + 1:
+            lines += ["", f"<details><summary>{len(shown) - HANDFUL} more</summary>", ""]
         where = f"{code(region_name(finding.region))}: " if finding.region else ""
         saving = sentences.saves(finding)
         saves = f" Saves {saving}." if saving else ""
@@ -159,7 +156,7 @@ def _findings(report: Report) -> str:
         worst = sentences.worst_instances(finding.examples)
         lines += [f"{indent}- {escape(worst)}"] if worst else []
         lines.append(f"{indent}- {code(f'boundby explain {finding.rule}')}")
-    if len(shown) > OPEN_FINDINGS:
+    if len(shown) > HANDFUL:
         lines += ["", "</details>"]
     more = sentences.left_out(report)
     return "\n".join([*lines, *(["", escape(more)] if more else [])])

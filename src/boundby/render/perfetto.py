@@ -18,6 +18,7 @@ from boundby.document.blocks import region_name
 from boundby.model import stage
 from boundby.model.arrays import Int64Array
 from boundby.model.causes import CAUSE_INFO
+from boundby.model.scale import DRAWN
 from boundby.render.perfetto_packets import Slices, Value, Writer
 from boundby.trace.tables import NO_CORRELATION, NO_STREAM, Direction, MemoryKind, OpKind
 from boundby.trace.vocabulary.profiler import WORDS as METRIC_WORDS
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from boundby.results.report import Report, Verdict
 
 # By number; -1, for what was not told, stands last.
-MOST_SAMPLES = 20_000  # of each counter of a GPU: a packet of Python objects each
 MEMORY_KINDS = [MemoryKind(kind).name.lower() for kind in (*range(len(MemoryKind) - 1), -1)]
 DIRECTIONS = [*(Direction(way).name.replace("TO", "to") for way in range(len(Direction) - 1)), ""]
 COPY_WORD = {OpKind.MEMCPY: "memcpy", OpKind.MEMSET: "memset", OpKind.MIGRATION: "migration"}
@@ -194,7 +194,7 @@ class _Tracks(Struct, frozen=True):
         """The GPU's counters, sample by sample, and what is allocated; of very many, every so many."""
         samples = self.timeline.trace.metric_samples
         rows = np.flatnonzero(samples.device == device)
-        rows = rows[:: max(-(-len(rows) // MOST_SAMPLES), 1)]
+        rows = rows[:: max(-(-len(rows) // DRAWN), 1)]
         for column, name in METRIC_WORDS.items():
             percent = getattr(samples, column)[rows]
             if (percent >= 0).any():
@@ -204,7 +204,7 @@ class _Tracks(Struct, frozen=True):
                 )
         points = self.timeline.trace.memory
         rows = np.flatnonzero(points.device == device)
-        rows = rows[:: max(-(-len(rows) // MOST_SAMPLES), 1)]
+        rows = rows[:: max(-(-len(rows) // DRAWN), 1)]
         if len(rows):
             megabytes = points.allocated[rows] / 1e6
             self.writer.counter("memory in use", parent, _Track.COUNTED, points.start_ns[rows], megabytes, "MB")

@@ -19,7 +19,7 @@ from boundby.document.sentences import not_captured
 from boundby.document.view import Row, ShownAccount
 from boundby.model import units
 from boundby.model.causes import SHORT_LABEL
-from boundby.model.scale import A_FEW_LINES, GLANCE, LIST, SMALL, TABLE
+from boundby.model.scale import A_FEW_LINES, COLUMN, GLANCE, HABIT, HANDFUL, LIST, SMALL, TABLE
 from boundby.render import terminal as parts
 from boundby.render import to_terminal
 from boundby.render.face import (
@@ -38,12 +38,10 @@ from boundby.trace.vocabulary.last_words import UNCLEAR
 
 MOST_LINES = TABLE  # of 100 columns: a terminal of usual height
 MOST_FINDINGS = A_FEW_LINES
-MOST_TOPS = 5
 MOST_ENDED = LIST  # of how a program ended: the sentence, its own lines, when
 LEAST_ROWS, MOST_ROWS = 2, GLANCE
 TWIN = 0.97  # of the time of the row above: a region in it with as many instances repeats that row
-DEEP = 3  # regions below this depth are left to --full
-NAME = 40
+DEEP = HABIT  # regions below this depth are left to --full
 MOST_WHERE, MOST_WHERE_SHARE = 22, 0.4  # cells of the region that a finding lies in: its path is in --full
 TWO_COLUMNS = 90  # cells from which kernels and calls stand side by side
 CALLS_DECIDE = SMALL  # of the window in API calls or waits: then calls are shown beside kernels
@@ -71,7 +69,7 @@ def render(
     tops = _tops(report, face, options)
     below = [_findings(report, face, options), tops, _last(report, face)]
     taken = sum(len(section) + 1 for section in (*above, *below) if section)
-    over = 0 if options.top else min(max(taken + 1 + LEAST_ROWS + 2 - MOST_LINES, 0), MOST_TOPS - 1)
+    over = 0 if options.top else min(max(taken + 1 + LEAST_ROWS + 2 - MOST_LINES, 0), HANDFUL - 1)
     if tops and over:  # names with least time give way
         below[1], taken = tops[: max(len(tops) - over, 2)], taken - over
     room = min(max(MOST_LINES - taken - 1, LEAST_ROWS + 2), MOST_ROWS + 2)
@@ -228,7 +226,7 @@ def _weight(region: RegionReport, sort: str) -> float:
 
 def _columns(names: int, rows: Sequence[Row], face: Face) -> tuple[int, list[FaceColumn]]:
     columns, room = parts.region_columns(names, rows, face, account=16)
-    name = max(min(names, NAME, room), parts.MIN_NAME)
+    name = max(min(names, COLUMN, room), parts.MIN_NAME)
     spare = max(room - name, 0)
     return name, [replace(one, width=one.width + spare) if one.head == "ACCOUNT" else one for one in columns]
 
@@ -278,7 +276,7 @@ def _begin(text: str, width: int, face: Face) -> str:
 def _tops(report: Report, face: Face, options: ScreenOptions) -> list[Text]:
     """Kernels with most time and, where the host's calls decide, these beside them."""
     kernels, calls = view.tops(report)
-    most = options.top or MOST_TOPS
+    most = options.top or HANDFUL
     window = max(view.window_total(report), 1)
     show_calls = sum(one.total_ns for one in calls) >= CALLS_DECIDE * window
     if not kernels:

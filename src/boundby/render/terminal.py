@@ -13,7 +13,7 @@ from boundby.document.blocks import cells, clean, region_name, segments
 from boundby.document.view import Row, ShownAccount
 from boundby.model import units
 from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS, OTHER
-from boundby.model.scale import LIST, SMALL
+from boundby.model.scale import COLUMN, HANDFUL, LIST, SMALL
 from boundby.render import to_terminal
 from boundby.render.face import (
     DEFAULT_WIDTH,
@@ -30,12 +30,9 @@ from boundby.render.face import (
 from boundby.results.report import Finding, Report, Top
 
 MAX_THREADS = LIST
-MOST_OWN_LINES = 4  # of what the program itself said: the line of code that failed, and its caller's
 MIN_NAME = 12  # cells for regions' names
 MIN_LABEL = 9  # deep rows stop indenting before their names vanish
-WIDE_NAME = 48
 WORTH_A_LINE = SMALL  # of the window: what a reason must save to be worth a line of its own
-BECAUSE_COLUMN = 44  # narrower, the reason reads better on a line of its own
 FINDING_INDENT = 3
 SEVERITY_STYLE = {"high": "bold red", "medium": "bold yellow", "note": "dim"}
 HOST_TIMES = "A time in parentheses is the host's: the account holds none of that region."
@@ -84,7 +81,7 @@ def ended(report: Report, face: Face) -> list[Text]:
 
 def told_of(lead: sentences.Lead, face: Face) -> list[Text]:
     """What stands below the sentence: the program's own lines, dimmed, and the rest."""
-    lines = [face.line(("  " + face.fit(line.strip(), face.width - 2), DIM)) for line in lead.lines[-MOST_OWN_LINES:]]
+    lines = [face.line(("  " + face.fit(line.strip(), face.width - 2), DIM)) for line in lead.lines[-HANDFUL:]]
     return [*lines, *(line for text in lead.told for line in face.wrapped(text))]
 
 
@@ -228,10 +225,10 @@ def _columns(names: int, selection: view.Selection, face: Face) -> tuple[int, in
     """Cells for the name and for the reason (0: not beside the others), and the columns between them: these take what
     they need, the bar and the names share the rest; the least telling go first."""
     columns, room = region_columns(names, selection.rows, face, account=10)
-    name = max(min(names, WIDE_NAME, room), MIN_NAME)
+    name = max(min(names, COLUMN, room), MIN_NAME)
     spare = max(room - name, 0)
-    because = spare - 2 if spare - 2 >= BECAUSE_COLUMN else 0
-    wider = min(because - BECAUSE_COLUMN, 10) if because else min(spare, 30)
+    because = spare - 2 if spare - 2 >= COLUMN else 0
+    wider = min(because - COLUMN, 10) if because else min(spare, 30)
     for place, column in enumerate(columns):
         if column.head == "ACCOUNT":
             columns[place] = replace(column, width=column.width + wider)

@@ -24,9 +24,9 @@ from boundby.document.blocks import (
 )
 from boundby.model.causes import info
 from boundby.model.expressions import expression
+from boundby.model.scale import LABEL, NARROW
 from boundby.model.units import LONGEST_TOLD
 
-SMALL_BAR, BAR = 16, 60
 INDENT = "&nbsp;" * 4  # plain spaces are dropped at the start of a cell
 _BLOCK = expression(r"(?:#{1,6}|[+-]|\d{1,9}[.)])(?:\s|$)|[=-]+$")  # at the start: a heading or a list
 # GitHub makes links and notifications of @name, #1 and addresses even when they are escaped; a tag between stops it.
@@ -87,7 +87,7 @@ def _block(block: object) -> str:
             return _marked(block) if _is_tabular(block) else "\n".join(_entries(block))
         case Bars():
             rows = [
-                f"{bar.word:<8}{letters(bar.parts, max(round(BAR * bar.scale), 1))} {bar.value}" for bar in block.bars
+                f"{bar.word:<8}{letters(bar.parts, max(round(LABEL * bar.scale), 1))} {bar.value}" for bar in block.bars
             ]
             return "\n".join(["```text", *rows, "```"])
         case Table():
@@ -143,7 +143,7 @@ def _table(block: Table) -> str:
 
 def _cell(cell: Cell) -> str:
     if isinstance(cell, Bar):
-        bar = letters(cell.parts, max(round(SMALL_BAR * cell.scale), 1))
+        bar = letters(cell.parts, max(round(NARROW * cell.scale), 1))
         return f"`{bar}`" if bar else ""
     pieces = tuple(part for part in (cell if isinstance(cell, tuple) else (cell,)) if not isinstance(part, Bar))
     return _inline(pieces, code)

@@ -26,11 +26,11 @@ from boundby.document.blocks import (
     clean,
     clean_lines,
 )
+from boundby.model.scale import LABEL, NARROW, RANKING
 from boundby.render.face import DEFAULT_WIDTH, DIM, GAP, MIN_WIDTH, STRONG, ColorSystem, Face, pad
 
-LEAST_NAME, LEAST_BAR, MOST_BAR = 18, 10, 60
-LONGEST_HEAD = 30  # a longer title stands above its table
-LONGEST_CELL, LEAST_CELL = 30, 16  # of what stands behind the first column; names give way down to the latter
+LEAST_BAR = RANKING
+LONGEST_CELL = 30  # of what stands behind the first column; a longer title stands above its table
 STYLES = {"strong": STRONG, "faint": DIM, "good": "green", "bad": "red", "warning": ""}
 
 
@@ -70,7 +70,7 @@ def _shown(parts: Iterable[object]) -> Iterable[object]:
 def section(part: Section, face: Face) -> list[Text]:
     """A part as lines; none where nothing of it stands in texts."""
     shown = list(_shown(part.blocks))
-    in_head = bool(shown) and isinstance(shown[0], Table) and len(part.title) <= LONGEST_HEAD and ": " not in part.title
+    in_head = bool(shown) and isinstance(shown[0], Table) and len(part.title) <= LONGEST_CELL and ": " not in part.title
     told = [] if in_head else [face.heading(line) for line in face.wrapped(_capitals(part.title))]
     for number, group in enumerate(_apart(shown)):
         if number == 0 and in_head and isinstance(group[0], Table):
@@ -229,7 +229,7 @@ def _widths(
         for place, head in enumerate(heads)
     ]
     kept = list(range(len(heads)))
-    least = min(LEAST_NAME, widths[0])
+    least = min(NARROW, widths[0])
 
     def room() -> int:
         return face.width - sum(widths[place] + len(GAP) for place in kept[1:])
@@ -237,13 +237,13 @@ def _widths(
     narrowed = [place for place in kept[1:] if place in named]
     each = -(-(least - room()) // max(len(narrowed), 1))
     for place in narrowed:
-        widths[place] -= max(min(widths[place] - LEAST_CELL, each), 0)
+        widths[place] -= max(min(widths[place] - NARROW, each), 0)
     while room() < least and any(goes[place] for place in kept):
         kept.remove(max(kept, key=lambda place: goes[place]))
     widths[0] = max(min(widths[0], room()), min(widths[0], 8))
     bars = [place for place in kept if any(isinstance(line[place], Bar) for line in cells)]
     for place in bars:
-        widths[place] += min(max(room() - widths[0], 0) // len(bars), MOST_BAR - LEAST_BAR)
+        widths[place] += min(max(room() - widths[0], 0) // len(bars), LABEL - LEAST_BAR)
     return widths, kept
 
 

@@ -10,7 +10,7 @@ from boundby.document.blocks import FOLD_BELOW, clean, segments
 from boundby.document.view import Row, Selection, select
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, CAUSE_KEYS, OTHER, info
-from boundby.model.scale import A_FEW_LINES, TABLE
+from boundby.model.scale import A_FEW_LINES, MOST, NEARLY_ALL, TABLE
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, scenario_label
 from boundby.render.figures import style
 from boundby.results.report import DeviceReport, Report, WhatIf
@@ -55,7 +55,7 @@ def account(report: Report, look: style.Look) -> Figure:
     for place, row in enumerate(rows):
         style.cause_bar(axes, place, [(part.cause, 100 * part.fraction) for part in row.parts], label)
         beside = f"{row.bound}, {style.duration(row.whole_ns)}"
-        axes.text(101, place, beside, va="center", color=style.FAINT, size=style.TICK * look.font_pt)
+        axes.text(101, place, beside, va="center", color=style.FAINT, size=NEARLY_ALL * look.font_pt)
     style.name_rows(axes, [style.name(row.name, look, look.width_in / 4) for row in rows])
     axes.set_xlim(0, 100)
     axes.set_xlabel("share of the window, %" if report.devices else "share of the thread's time, %")
@@ -65,7 +65,7 @@ def account(report: Report, look: style.Look) -> Figure:
 
 # The regions as a tree of bars: how much of the time is each one's, and on what it went.
 
-MOST_ROWS = 24  # a figure is read at a glance
+MOST_ROWS = TABLE  # a figure is read at a glance
 INDENT = "\N{NO-BREAK SPACE}" * 3
 
 
@@ -183,14 +183,14 @@ def _bars(axes: Axes, device: DeviceReport, items: Sequence[WhatIf], look: style
     verdict, now = device.verdict, device.window_ns
     longest = max(now, *(item.predicted_ns for item in items))
     scale, unit = style.time_unit(longest)
-    axes.barh(0, now / scale, style.BAR, color=style.RULE)
+    axes.barh(0, now / scale, MOST, color=style.RULE)
     bound = BOUND_LABEL.get(verdict.bound, verdict.bound)
     _write(axes, 0, now / scale, f"{style.duration(now)}, {bound}", look, longest / scale)
     for place, item in enumerate(items, 1):
         cause = CAUSE_OF.get(item.scenario, OTHER.key)
         end = style.cause_bar(axes, place, [(cause, item.predicted_ns / scale)], lambda _, __: "")
         saved = item.saved_ns
-        axes.barh(place, max(saved, 0) / scale, style.BAR, end, facecolor="none", edgecolor=style.RULE)
+        axes.barh(place, max(saved, 0) / scale, MOST, end, facecolor="none", edgecolor=style.RULE)
         text = f"{style.duration(item.predicted_ns)} ({sentences.change(saved, item.baseline_ns)})"
         then = verdict.bound_next or "unknown"
         if cause == verdict.bound and then not in ("unknown", "hidden"):

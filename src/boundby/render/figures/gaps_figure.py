@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from boundby.document.blocks import clean, region_name
 from boundby.model import units
 from boundby.model.causes import CAUSES, info
-from boundby.model.scale import GLANCE
+from boundby.model.scale import GLANCE, LABEL, NEARLY_ALL
 from boundby.render.figures import style
 from boundby.results.plot_data import Gap, PlotData
 from boundby.results.report import Report
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_BARS = GLANCE
-MOST_LETTERS = 60  # of more gaps over time, letters would hide each other: then each is a marker
-WIDER = 2.0  # than the longest bar is the axis: room for what stands beside it
 
 
 @style.of_plot_data
@@ -65,7 +63,7 @@ def _over_time(axes: Axes, plot_data: PlotData, look: style.Look) -> None:
     for cause in CAUSES:
         x = [(gap.start_ns - plot_data.start_ns) / scale for gap in plot_data.gaps if gap.cause == cause]
         y = [gap.length_ns for gap in plot_data.gaps if gap.cause == cause]
-        if len(plot_data.gaps) <= MOST_LETTERS:
+        if len(plot_data.gaps) <= LABEL:
             axes.scatter(x, y, s=0)
             for place, height in zip(x, y, strict=True):
                 style.write_upon(axes, place, height, info(cause.key).letter, cause.key)
@@ -95,10 +93,10 @@ def _bars(axes: Axes, longest: Sequence[Gap], plot_data: PlotData, look: style.L
     for place, gap in enumerate(longest):
         parts = [(cause.key, gap.cause_ns[cause] / scale) for cause in CAUSES if gap.cause_ns[cause]]
         end = style.cause_bar(axes, place, parts, letter)
-        text = _beside(gap, plot_data, look, room_in * (1 - gap.length_ns / whole / WIDER))
+        text = _beside(gap, plot_data, look, room_in * (1 - gap.length_ns / whole / 2))
         style.write_beside(axes, end + 0.01 * whole / scale, place, text, look)
     style.name_rows(axes, labels)
-    axes.set_xlim(0, WIDER * whole / scale)
+    axes.set_xlim(0, 2 * whole / scale)  # room for what stands beside the bars
     axes.set_xlabel(f"length of the {len(longest)} longest, {unit}" if len(longest) > 1 else f"length, {unit}")
 
 
@@ -114,6 +112,6 @@ def _beside(gap: Gap, plot_data: PlotData, look: style.Look, inches: float) -> s
         left_in = inches - style.width_in(f"{text}  ", look)
         text += f"  {style.fitting(call, look, max(left_in, inches / 4))}"
     left_in = inches - style.width_in(f"{text}, before ", look)
-    if gap.after and left_in > 6 * style.TICK * look.font_pt / 72:
+    if gap.after and left_in > 6 * NEARLY_ALL * look.font_pt / 72:
         text += f", before {style.fitting(clean(gap.after), look, left_in)}"
     return text

@@ -11,7 +11,7 @@ from boundby.document.blocks import region_name
 from boundby.model import units
 from boundby.model.arrays import Int64Array
 from boundby.model.causes import info
-from boundby.model.scale import A_FEW_LINES
+from boundby.model.scale import A_FEW_LINES, HABIT, LIST, MOST, NEARLY_ALL
 from boundby.render.figures import style
 from boundby.results.plot_data import Float64Array, InstanceSeries, PlotData, Spread
 from boundby.results.report import Report
@@ -22,11 +22,7 @@ if TYPE_CHECKING:
 
 MOST_REGIONS = 4
 USUAL, FAR = 0.9, 4.0  # an axis ends where nine of ten instances do, if the longest takes four times that
-ALIKE = 0.7  # of the longest: where all take more, the axis need not begin at nought
-ARROW = 0.94  # of the axis: where arrows to what lies beyond it stand
 MOST_TOLD = A_FEW_LINES  # instances beyond the axis that are given with their duration
-FEWEST_BARS = 6
-FEWEST = 3  # instances that make a distribution worth a look
 HOST, PROJECTED = style.FAINT, info("gpu_compute").color
 
 
@@ -37,10 +33,10 @@ def instances(report: Report, plot_data: PlotData, look: style.Look) -> Figure:
     Grey is the host's interval, green from the first to the last GPU work launched in it. Raises UserError where no
     region has several instances.
     """
-    shown = [series for series in plot_data.instances if series.count >= FEWEST][:MOST_REGIONS]
+    shown = [series for series in plot_data.instances if series.count >= HABIT][:MOST_REGIONS]
     if not shown:
         advice = "Annotate the steps of the program with NVTX ranges."
-        raise style.nothing(f"no NVTX region has {FEWEST} instances", advice)
+        raise style.nothing(f"no NVTX region has {HABIT} instances", advice)
     height = look.line_in * (10.5 * len(shown) + 2.2)
     figure = style.new_figure(report, look, height, "How long each instance takes")
     grid = figure.subplots(len(shown), 2, sharey="row", squeeze=False, gridspec_kw={"width_ratios": (4, 1)})
@@ -71,7 +67,7 @@ def _over_run(axes: Axes, series: InstanceSeries, scale: float, ceiling: float, 
         _dots(axes, series.index[launched], series.projected_ns[launched] / scale, ceiling / scale, size, "D", marks)
     for row in np.flatnonzero(series.host_ns > ceiling)[:MOST_TOLD].tolist():
         time = f" {style.duration(int(series.host_ns[row]))}"
-        place = (series.index[row], ARROW * ceiling / scale)
+        place = (series.index[row], NEARLY_ALL * ceiling / scale)
         axes.text(*place, time, va="center", color=style.FAINT, size=0.85 * look.font_pt)
     for median, color in ((series.host_median_ns, HOST), (series.projected_median_ns, PROJECTED)):
         if median is not None:
@@ -90,7 +86,7 @@ def _scale(series: InstanceSeries) -> tuple[float, str, tuple[float, float]]:
     usual, shortest, longest = float(np.quantile(every, USUAL)), float(every.min()), float(every.max())
     ceiling = max(1.08 * longest if longest <= FAR * usual else 1.5 * usual, 1.0)
     floor = 0.0
-    if shortest > ALIKE * longest:
+    if shortest > MOST * longest:
         margin = max(0.6 * (longest - shortest), 0.01 * longest)
         floor, ceiling = shortest - margin, longest + margin
     return (*style.time_unit(ceiling), (floor, ceiling))
@@ -104,7 +100,7 @@ def _dots(
     axes.scatter(index[inside], value[inside], size, marker=marker, **marks)
     if not inside.all():
         marks = {**marks, "label": None}
-        axes.scatter(index[~inside], np.full((~inside).sum(), ARROW * ceiling), 1.5 * size, marker="^", **marks)
+        axes.scatter(index[~inside], np.full((~inside).sum(), NEARLY_ALL * ceiling), 1.5 * size, marker="^", **marks)
 
 
 def _title(series: InstanceSeries, plot_data: PlotData, look: style.Look) -> str:
@@ -132,6 +128,6 @@ def _spread(axes: Axes, series: InstanceSeries, scale: float) -> None:
 def _fewer_bars(spread: Spread) -> tuple[Int64Array, Float64Array]:
     """The histogram's counts and edges, in no more bars than its number of instances can fill."""
     bars = len(spread.counts)
-    together = max(bars // max(int(2 * math.sqrt(spread.counts.sum())), FEWEST_BARS), 1)
+    together = max(bars // max(int(2 * math.sqrt(spread.counts.sum())), LIST), 1)
     starts = np.arange(0, bars, together)
     return np.add.reduceat(spread.counts, starts), np.append(spread.edges_ns[starts], spread.edges_ns[-1])

@@ -16,6 +16,7 @@ from boundby.document.blocks import clean, shorten
 from boundby.model import units
 from boundby.model.causes import info
 from boundby.model.errors import UserError
+from boundby.model.scale import MOST, NEARLY_ALL
 from boundby.results.plot_data import PlotData
 from boundby.results.report import Report
 
@@ -51,8 +52,6 @@ LOOKS = {"paper": PAPER, "column": COLUMN, "slide": SLIDE}
 
 LARGE_PT = 12.0
 INK, FAINT, RULE = "#1d2226", "#5d666e", "#c9ced2"
-BAR = 0.74  # of a row's height
-TICK = 0.92  # of the usual text: tick labels, legends, what stands beside bars
 HATCH_COLOR = (1.0, 1.0, 1.0, 0.5)
 # Scripts that the usual font lacks, in the order they are looked for; only those that are installed are used.
 FALLBACK_FONTS = ("Noto Sans CJK JP", "Noto Sans CJK SC", "WenQuanYi Zen Hei", "IPAGothic", "Noto Sans", "Unifont")
@@ -97,9 +96,9 @@ def _settings(look: Look) -> dict[str, object]:
         "ytick.color": FAINT,
         "xtick.labelcolor": INK,
         "ytick.labelcolor": INK,
-        "xtick.labelsize": TICK * look.font_pt,
-        "ytick.labelsize": TICK * look.font_pt,
-        "legend.fontsize": TICK * look.font_pt,
+        "xtick.labelsize": NEARLY_ALL * look.font_pt,
+        "ytick.labelsize": NEARLY_ALL * look.font_pt,
+        "legend.fontsize": NEARLY_ALL * look.font_pt,
         "legend.frameon": False,
         "legend.borderaxespad": 0.2,
         "hatch.linewidth": 0.5 * look.font_pt / 8,
@@ -199,7 +198,7 @@ def cause_bar(
     """Causes end to end in the row ``place``, each of its width and with its label upon it; where the bar ends."""
     left = 0.0
     for cause, width in parts:
-        axes.barh(place, width, BAR, left, **fill(cause))
+        axes.barh(place, width, MOST, left, **fill(cause))
         if text := label(cause, width):
             write_upon(axes, left + width / 2, place, text, cause)
         left += width
@@ -214,7 +213,7 @@ def write_upon(axes: Axes, x: float, y: float, text: str, cause: str) -> None:
 
 def write_beside(axes: Axes, x: float, place: float, text: str, look: Look) -> None:
     """What stands beside a bar: it was made to fit, so that the layout need not make room."""
-    written = axes.text(x, place, text, va="center", color=FAINT, size=TICK * look.font_pt)
+    written = axes.text(x, place, text, va="center", color=FAINT, size=NEARLY_ALL * look.font_pt)
     written.set_in_layout(False)
 
 
@@ -259,7 +258,7 @@ def width_in(text: str, look: Look) -> float:
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 
-    font = FontProperties(size=TICK * look.font_pt)
+    font = FontProperties(size=NEARLY_ALL * look.font_pt)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         width, _, _ = text_to_path.get_text_width_height_descent(text, font, ismath=False)

@@ -11,7 +11,7 @@ from boundby.document import view
 from boundby.document.blocks import clean, part_name, shorten
 from boundby.model.arrays import Int64Array
 from boundby.model.causes import CAUSES, info
-from boundby.model.scale import GLANCE, ONE_BY_ONE
+from boundby.model.scale import GLANCE, HANDFUL, ONE_BY_ONE, PAGE_ROWS
 from boundby.render.figures import style
 from boundby.results.plot_data import AccountLane, CauseBins, Float64Array, PlotData, RangeLane
 from boundby.results.report import Report
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_LANES = 4  # devices (or threads) with utilization of their own; more get a strip of causes each
+MOST_LANES = HANDFUL  # devices (or threads) with utilization of their own; more get a strip of causes each
 MOST_STRIPS = ONE_BY_ONE
 MOST_RANGE_ROWS = GLANCE
-MOST_EXACT = 400  # segments drawn one by one; of more, each bin shows its mixture
 TINTS = ("#d7e0ea", "#e9eef3")  # NVTX ranges, by turns: no cause has these colours
 
 
@@ -102,7 +101,7 @@ def _utilization(axes: Axes, lane: AccountLane, time: _Time, look: style.Look, *
 
 def _causes(axes: Axes, lane: AccountLane, time: _Time) -> None:
     """Exact where few stretches make up the account; else the mixture in each bin."""
-    if lane.segments is not None and len(lane.segments) <= MOST_EXACT:
+    if lane.segments is not None and len(lane.segments) <= PAGE_ROWS:
         parts = lane.segments
         for cause in CAUSES:
             rows = parts.cause == cause

@@ -15,7 +15,7 @@ from boundby.document.sentences import captured_by, not_captured
 from boundby.document.view import Row, select, window_total
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, CAUSE_INFO, HOST_MEANING, NOUN, CauseInfo, info
-from boundby.model.scale import A_FEW_LINES, HARDLY
+from boundby.model.scale import A_FEW_LINES, COLUMN, HARDLY, PAGE_ROWS, TABLE
 from boundby.model.scenarios import scenario_label
 from boundby.render import to_html
 from boundby.render.page.evidence import evidence, evidence_label
@@ -25,10 +25,8 @@ from boundby.rules.builtin import builtin
 from boundby.structure.steps import SLOWER
 
 BEST_FINDINGS = A_FEW_LINES
-MOST_GAPS_LISTED = 25
 #: Sections that the page has as all formats do.
 SUMS = ("tops", "peaks", "steps", "operators", "collectives", "passes", "payloads")
-LONG_PATH = 48
 
 #: (device id, scenario) -> the cause that would bound next, None: nothing worth 1 % of what is left.
 NextBounds = Mapping[tuple[int, str], str | None]
@@ -132,7 +130,7 @@ def _drawn(plot_data: PlotData) -> dict[str, object]:
     """What stands around the drawings."""
     longest: list[tuple[int, Gap]] = sorted(enumerate(plot_data.gaps), key=lambda item: (-item[1].length_ns, item[0]))
     return {
-        "longest_gaps": longest[:MOST_GAPS_LISTED],
+        "longest_gaps": longest[:TABLE],
         "region_names": [region_name(region.path) for region in plot_data.regions],
         "region_ends": [_path_end(region.path) for region in plot_data.regions],
         "cpu_sources": sorted({lane.cpu_source for lane in plot_data.lanes if lane.cpu_source}),
@@ -146,7 +144,7 @@ def _drawn(plot_data: PlotData) -> dict[str, object]:
 def _path_end(path: tuple[str, ...]) -> str:
     """The last parts of a long path: they tell regions apart."""
     name = region_name(path)
-    return name if len(name) <= LONG_PATH or len(path) <= 2 else f"…/{region_name(path[-2:])}"
+    return name if len(name) <= COLUMN or len(path) <= 2 else f"…/{region_name(path[-2:])}"
 
 
 class RankedFinding(Struct, frozen=True):
@@ -231,8 +229,6 @@ _CAPTURED = {
 
 # The rows of the page's region table, and what unfolds below each.
 
-# Rows beyond these, those with the least share, are left out: they are some 2 kB each, and nobody reads them.
-MOST_ROWS = 300
 # Rows below this share, of the account and of the host's time alike, start hidden.
 SMALL_SHARE = HARDLY
 
@@ -297,11 +293,11 @@ class RegionRows(Struct, frozen=True):
 def select_rows(report: Report, min_share: float | None) -> RegionRows:
     """Every region, or those with the most share where they are too many, in the order of the tree."""
     chosen = select(report, min_share or 0.0)
-    if len(chosen.rows) > MOST_ROWS:
+    if len(chosen.rows) > PAGE_ROWS:
         shares = sorted((row.region.share for row in chosen.rows), reverse=True)
-        chosen = select(report, max(shares[MOST_ROWS - 1], 1e-9))
+        chosen = select(report, max(shares[PAGE_ROWS - 1], 1e-9))
     whole = window_total(report)
-    rows = tuple(TableRow(number, row, whole) for number, row in enumerate(chosen.rows[:MOST_ROWS]))
+    rows = tuple(TableRow(number, row, whole) for number, row in enumerate(chosen.rows[:PAGE_ROWS]))
     named = sum(bool(region.path) for region in report.regions)
     outside = TableRow(-1, chosen.outside, whole) if chosen.outside is not None and rows else None
     return RegionRows(rows, named - len(rows), outside)
