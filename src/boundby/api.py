@@ -18,6 +18,7 @@ from boundby.attribution.windows import matching_ranges, parse_window, regions_m
 from boundby.model import door
 from boundby.model.arrays import MISSING, unique
 from boundby.model.errors import OutOfBoundsError, SelectionError
+from boundby.model.scale import NEARLY_ALL, NOTABLE, QUARTER
 from boundby.model.scenarios import SCENARIOS
 from boundby.model.stage import SHARE_OF_MACHINE, Room, give_back, machine_bytes, stage
 from boundby.opening import Progress, open_trace
@@ -61,7 +62,7 @@ html.register()
 SHORTHANDS = {"regression": "regression > 5 %", "new-findings": "findings.new.high > 0"}
 
 #: How much of an analysis is done when each step is, by the CPU time of large reports (docs/performance.md).
-_READ, _ACCOUNTED, _MEASURED, _REPLAYED, _JUDGED, _FOUND = 0.1, 0.25, 0.32, 0.68, 0.7, 0.9
+_READ, _ACCOUNTED, _MEASURED, _REPLAYED, _FOUND = NOTABLE, QUARTER, QUARTER, 1 - QUARTER, NEARLY_ALL
 
 
 class Analysis:
@@ -222,7 +223,7 @@ class Analysis:
         from boundby.claims import summary
 
         part, why, devices = (self.timeline, self.stats, self.replayed), self._no_verdict, self.devices
-        with self.in_time("judging regions", _JUDGED):
+        with self.in_time("judging regions", _REPLAYED):
             return summary.regions(*part, glob=glob, min_share=min_share, no_verdict=why, devices=devices)
 
     @cached_property
@@ -291,7 +292,7 @@ class Analysis:
             shown = self._regions(chosen.region, chosen.min_share or 0.0)
         every, broken = self._rules
         give_back()
-        with self.in_time("looking for what to change", _JUDGED):
+        with self.in_time("looking for what to change", _REPLAYED):
             is_moot = self._no_verdict is not None
             looked = find(context, every, settings.disabled, limits=self.wholes, is_moot=is_moot)
         found = looked.found

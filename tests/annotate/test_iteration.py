@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from boundby.annotate import annotate_loader, backends, iteration, nvtx_range, steps
+from boundby.annotate import annotate_loader, backends, nvtx_range, steps
 from tests.annotate.recording import Recorder
 
 
@@ -109,7 +109,7 @@ def test_a_step_that_another_thread_drops_closes_on_its_own(recorder: Recorder) 
 
 
 def test_names_are_not_made_without_end(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(iteration, "NUMBERED_STEPS", 2)
+    monkeypatch.setattr(backends, "MARKERS_KEPT", 2)
     list(steps(range(4)))
     assert recorder.paths == ["step 0", "step 1", "step *", "step *"]
 

@@ -236,7 +236,7 @@ def behind(nsys: Nsys, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Beh
 
 @pytest.mark.nsys
 def test_a_real_nsys_that_lacks_flags(nsys: Nsys, behind: Behind) -> None:
-    if nsys.version_tuple < flags.SAMPLES_SINCE:
+    if nsys.version_tuple < flags.NSYS_2023:
         pytest.skip("it hangs if it is not told not to watch the scheduler")
     lacking = "wait kill backtrace cpuctxsw session-new"
     hide = f"sed -E 's/--({lacking.replace(' ', '|')})=/--no-such-\\1=/'"

@@ -15,7 +15,6 @@ T = TypeVar("T")
 
 #: The nvtx package keeps every name for ever (0.6 kB each). Steps from here on share one name, ``step *``, which is
 #: also what boundby folds the numbered ones to.
-NUMBERED_STEPS = 20_000
 WARMUP = "warmup"
 _END: Any = object()
 #: For ``nsys profile --capture-range=nvtx --nvtx-capture=boundby.capture@boundby``.
@@ -73,7 +72,7 @@ def _tell_profiler() -> None:
 def _open(name: str, number: int) -> Owner:
     owner = Owner()
     backend = backends.current()
-    label = Label(f"{name} {number if number < NUMBERED_STEPS else '*'}")
+    label = Label(f"{name} {number if number < backends.MARKERS_KEPT else '*'}")
     # torch's profiler draws its own steps
     marker = None if isinstance(backend, backends.ProfilerBackend) else backend.marker(label)
     if marker is None:

@@ -24,15 +24,13 @@ from boundby.capture.recording import Request, export_report, find_report, recor
 from boundby.capture.run_facts import NVTX_FIX, Python, nvtx_trap
 from boundby.model import door, library
 from boundby.model.errors import ToolError, UserError
-from boundby.model.scale import MANY
+from boundby.model.scale import ANSWER_S, MANY
 
 Status = Literal["ok", "note", "warning", "failed", "skipped"]
 #: A recording of minutes takes a few hundred MB, and its export several times that.
-LITTLE_ROOM_BYTES = 5 << 30
 NO_ROOM_BYTES = 200 << 20
 #: The recording that proves that recording works: a program of a second with so many NVTX ranges.
 EXPECTED_RANGES = MANY
-START_LIMIT_S = 60.0
 _PROGRAM = f"""\
 import time
 try:
@@ -46,7 +44,6 @@ for number in range({EXPECTED_RANGES}):
         with nvtx.annotate("boundby doctor"):
             time.sleep(0.05)
 """
-TORCH_TIMEOUT_S = 120.0
 _ASK_TORCH = """\
 import json, torch
 print(json.dumps([torch.__version__, torch.version.cuda, torch.cuda.is_available()]))
@@ -131,7 +128,7 @@ def _round_trip(nsys: Nsys, here: Computer, python: Python | None) -> RoundTrip:
     plan = flags.plan(request.options, support, here, nsys, request.program)
     with tempfile.TemporaryDirectory(prefix="boundby-", dir=door.temporary(), ignore_cleanup_errors=True) as place:
         folder = RunFolder(Path(place), True)
-        ran = record_once(request, nsys, support, plan, folder, lambda _: None, start_limit_s=START_LIMIT_S)
+        ran = record_once(request, nsys, support, plan, folder, lambda _: None, start_limit_s=ANSWER_S)
         if ran.started and ran.exit_code:
             raise ToolError(
                 f"The program ended with exit code {ran.exit_code} under nsys.", "Does it run without nsys?"
@@ -267,7 +264,7 @@ def _torch(here: _Here) -> Answer:
         return "skipped", "no Python to ask"
     if "torch" not in python.packages:
         return "note", f"not installed for {python.executable}"
-    answer = ask([python.executable, "-c", _ASK_TORCH], TORCH_TIMEOUT_S)
+    answer = ask([python.executable, "-c", _ASK_TORCH], ANSWER_S)
     said = answer.lines[-1:] if answer is not None and answer.returncode == 0 else ()
     try:
         version, cuda, is_available = json.loads("".join(said))
@@ -292,7 +289,7 @@ def _disk(place: Callable[[], Path]) -> Callable[[_Here], Answer]:
             return "warning", f"{folder} cannot be written", "Record from another, or with -o."
         if free < NO_ROOM_BYTES:
             return "failed", found, "Free some space (TMPDIR names another temporary folder)."
-        if free < LITTLE_ROOM_BYTES:
+        if free < MANY * NO_ROOM_BYTES:
             return "warning", found, "Enough for a minute or two of recording, not for hours."
         return "ok", found
 

@@ -20,20 +20,15 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
+from boundby.model.scale import LOOK_S, MOMENT_S
+from boundby.trace.vocabulary.last_words import BY_SIGNAL
+
 Progress = Callable[[float | None], None]
 """Is told the fraction done (0.0 to 1.0), or None while that is not known."""
 
 #: How much of its output is kept: an nsys that fails says why in its last lines.
 LINES_KEPT = 200
-#: How long a child may take to end when asked, before it is made to.
-GRACE_S = 2.0
-#: How long a program that is asked something may take: nvidia-smi wakes up sleeping GPUs, and a cold start from a
-#: network file system takes seconds.
-ANSWER_S = 30.0
-#: A child that has ended can leave a helper that holds the pipe open: nobody waits for that longer than this.
-POLL_S = 0.2
 #: A shell tells that its command was killed by signal N with status 128 + N.
-SHELL_SIGNAL_BASE = 128
 _BAR = re.compile(r"\[[=\s]*(\d{1,3})%\s*\]")
 
 
@@ -56,8 +51,8 @@ class Finished(Struct, frozen=True):
         """The signal that killed it, also where a shell in between tells of it by the exit status."""
         if self.returncode < 0:
             return -self.returncode
-        if SHELL_SIGNAL_BASE < self.returncode < SHELL_SIGNAL_BASE + signal.NSIG:
-            return self.returncode - SHELL_SIGNAL_BASE
+        if BY_SIGNAL < self.returncode < BY_SIGNAL + signal.NSIG:
+            return self.returncode - BY_SIGNAL
         return None
 
     @property
@@ -128,7 +123,7 @@ def _read(child: subprocess.Popen[bytes], output: _Output, deadline: float | Non
         while True:
             if deadline is not None and time.monotonic() > deadline:
                 raise ChildTimeoutError
-            if selector.select(POLL_S):
+            if selector.select(LOOK_S):
                 data = os.read(pipe.fileno(), 1 << 16)
                 if not data:
                     return
@@ -142,7 +137,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     try:
         _signal_group(child, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(GRACE_S)
+            child.wait(MOMENT_S)
     finally:  # also when a second Ctrl-C cuts the wait short
         _signal_group(child, signal.SIGKILL)
         child.wait()

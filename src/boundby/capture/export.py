@@ -18,6 +18,7 @@ import os
 import re
 import shutil
 import sqlite3
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -30,7 +31,7 @@ from boundby.capture.folder import cannot_write
 from boundby.capture.locate import Nsys
 from boundby.model import door
 from boundby.model.errors import InputError, OutputError, ToolError, UserError
-from boundby.model.scale import MOST
+from boundby.model.scale import MOST, PATIENCE_S
 from boundby.readers.nsys.columnar import TABLES, columns_beside, is_readable
 
 # Mask the environment in an export: passwords and tokens lie in it, and people pass exports on.
@@ -41,8 +42,6 @@ from boundby.readers.nsys.columnar import TABLES, columns_beside, is_readable
 #: Put instead of every character. A text of the same length is written over the old one; a shorter one would leave
 #: parts of that in the file.
 MASK = "*"
-#: Where the copies lie: the environment is among the first things that nsys writes.
-WIPED_BYTES = 64 << 20
 #: table, what identifies a row, which rows. Among texts the variables of a process stand one after the other with a
 #: zero byte between, as the kernel keeps them.
 _PLACES = (
@@ -76,7 +75,7 @@ def _mask(database: sqlite3.Connection, table: str, key: str, where: str) -> set
 
 def _wipe(export: Path, variables: set[tuple[bytes, bytes]]) -> None:
     """Mask what is left in the unused parts of pages: nsys itself leaves copies there as its tables grow."""
-    with export.open("r+b") as file, mmap.mmap(file.fileno(), min(WIPED_BYTES, export.stat().st_size)) as data:
+    with export.open("r+b") as file, mmap.mmap(file.fileno(), min(LARGE_BYTES, export.stat().st_size)) as data:
         for name, value in variables:
             for start in (name + b"=", name + b'="'):
                 place = data.find(start + value)
@@ -100,7 +99,6 @@ def is_environment(text: bytes) -> bool:
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 STREAM_MAGIC = b"Nsight Systems Stream"
-_HEADER_BYTES = 100
 
 #: From so large a report on an export in two parts costs less than one in one part: a second start of nsys, and going
 #: through all events once more, take some 50 ms and 0.2 s a million events; columns spare 1.2 s a million ranges.
@@ -108,7 +106,10 @@ LEAST_SPLIT_BYTES = 2_000_000
 #: The first nsys that knows ``--type=arrowdir``.
 _WRITES_COLUMNS = (2023, 4)
 #: What an nsys that works never takes: it exports 10 MB of a report a second and more.
-LEAST_EXPORT_S, LEAST_EXPORT_BYTES_PER_S = 600.0, 200_000
+LEAST_EXPORT_BYTES_PER_S = 200_000
+#: In so much of a file lies what is wiped: the environment is among the first things that nsys writes. A larger report
+#: speaks for itself: the other export of it holds every event as text.
+LARGE_BYTES = 64 << 20
 _COLUMNS_SHARE = MOST  # of the time of both parts
 
 
@@ -206,8 +207,8 @@ def is_whole(exported: Path) -> bool:
     """Whether a file is a complete SQLite file that holds tables."""
     if not exported.is_file() or exported.with_name(f"{exported.name}-journal").exists():
         return False
-    header = door.first_of(exported, _HEADER_BYTES)
-    if len(header) < _HEADER_BYTES or not header.startswith(SQLITE_MAGIC):
+    header = door.first_of(exported, door.HEADER_BYTES)
+    if not header.startswith(SQLITE_MAGIC):
         return False
     page_size = int.from_bytes(header[16:18], "big")
     pages = int.from_bytes(header[28:32], "big")
@@ -226,7 +227,7 @@ def is_whole(exported: Path) -> bool:
 def _read_header(report: Path) -> bytes:
     """The first bytes of a report that can be read and may be one."""
     try:
-        header = door.first_of(report, _HEADER_BYTES)
+        header = door.first_of(report, door.HEADER_BYTES)
     except FileNotFoundError:
         raise InputError(f"{report} does not exist.", "Check the path.") from None
     except OSError as error:
@@ -259,7 +260,7 @@ def _run(command: list[str | Path], work: Path, progress: Progress | None = None
     """Run a program of nsys in surroundings it can write to."""
     env = {**os.environ, "TMPDIR": str(work)}
     sizes = [word.stat().st_size for word in command if isinstance(word, Path) and word.is_file()]
-    limit_s = LEAST_EXPORT_S + sum(sizes) / LEAST_EXPORT_BYTES_PER_S
+    limit_s = PATIENCE_S + sum(sizes) / LEAST_EXPORT_BYTES_PER_S
     if not os.access(env.get("HOME", ""), os.W_OK):
         env["HOME"] = str(work)  # nsys may want to keep settings there
     try:
@@ -316,8 +317,6 @@ def _move(exported: Path, destination: Path) -> None:
 # have written, so that everything that reads the export finds them.
 
 #: The other export holds every event as text. Reports larger than this speak for themselves.
-LARGEST_REPORT_BYTES = 64 << 20
-_LARGEST_INTEGER = 1 << 63
 _LEVELS = {"Info": 1, "Warning": 2, "Error": 3}
 _TABLE = (
     "CREATE TABLE DIAGNOSTIC_EVENT (timestamp INTEGER NOT NULL, timestampType INTEGER NOT NULL,"
@@ -341,7 +340,7 @@ class Message(Struct, frozen=True):
 
 def add_diagnostics(report: Path, export: Path, nsys: Nsys) -> None:
     """Give an export the profiler's messages where it has none and the report is small enough to ask again."""
-    if "DIAGNOSTIC_EVENT" in tables(export) or report.stat().st_size > LARGEST_REPORT_BYTES:
+    if "DIAGNOSTIC_EVENT" in tables(export) or report.stat().st_size > LARGE_BYTES:
         return
     # What they add is worth having, and its lack no reason to fail.
     with contextlib.suppress(UserError, ChildTimeoutError, OSError, sqlite3.Error, OverflowError):
@@ -403,7 +402,7 @@ def _message(line: str) -> Message | None:
         time = re.sub(r"\D", "", str(event.get("Timestamp", {}).get("Time", ""))) or "0"
         severity = _LEVELS.get(event.get("Level", ""), 1)
         process = int(event.get("GlobalProcess", 0))
-        fits = process < _LARGEST_INTEGER  # what concerns the machine has a number that SQLite cannot hold
+        fits = process <= sys.maxsize  # what concerns the machine has a number that SQLite cannot hold
         return Message(severity, str(event["Text"]), int(time), process if fits else None)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

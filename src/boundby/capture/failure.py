@@ -17,7 +17,7 @@ from boundby.capture.folder import disk_full
 from boundby.capture.locate import Nsys, version_numbers
 from boundby.model import door
 from boundby.model.errors import InputError, OutputError, ToolError, UserError
-from boundby.model.scale import A_FEW_LINES
+from boundby.model.scale import A_FEW_LINES, TWO_LINES
 
 if TYPE_CHECKING:
     from boundby.capture.flags import CaptureOptions
@@ -39,10 +39,8 @@ _NOT_WHOLE = re.compile(
 _FAILED = re.compile(r"Exportation error|Failed to close database|disk is full")
 #: A file begins with what wrote it: "... Report 2023@4@4@54-...", "... Stream 2023.4.4.54-...".
 _WRITTEN_BY = re.compile(rb"NVIDIA [\w ]+ (?:Report|Stream) (\d{4}[.@][\d.@]+)")
-_HEADER_BYTES = 256
 #: How much of what nsys said goes into a message.
 _LINES_QUOTED = A_FEW_LINES
-_QUOTED_CHARACTERS = 400
 #: Less room than this is none: the smallest report takes 0.2 MB, and nsys writes it twice.
 NO_ROOM_BYTES = 1 << 20
 _DOCTOR = "boundby doctor looks for the cause."
@@ -55,7 +53,7 @@ def admits_failure(finished: Finished) -> bool:
 
 def written_by(report: Path) -> str | None:
     """The nsys that wrote a report, ``2023.4.4.54``; None where the report does not tell (2022)."""
-    found = _WRITTEN_BY.search(door.first_of(report, _HEADER_BYTES))
+    found = _WRITTEN_BY.search(door.first_of(report, door.HEADER_BYTES))
     return found[1].decode().replace("@", ".").strip(".") if found else None
 
 
@@ -104,7 +102,7 @@ def last_lines(finished: Finished) -> str:
     if not finished.lines:
         return "It said nothing."
     words = " / ".join(line.strip() for line in finished.lines[-_LINES_QUOTED:])
-    return f"It said: {words[-_QUOTED_CHARACTERS:]}"
+    return f"It said: {words[-TWO_LINES:]}"
 
 
 def _plain_cause(finished: Finished, report: Path, nsys: Nsys, exactly: bool = False) -> UserError | None:

@@ -18,10 +18,11 @@ from pathlib import Path, PurePath
 
 from msgspec import Struct
 
-from boundby.capture.child import ANSWER_S, ChildTimeoutError, ask, run_child
+from boundby.capture.child import ChildTimeoutError, ask, run_child
 from boundby.capture.locate import Nsys
 from boundby.model import door
 from boundby.model.errors import ToolError, UserError
+from boundby.model.scale import ANSWER_S
 
 # What this machine lets a profiler see: GPUs and their driver, CPU sampling, performance counters, the container.
 
@@ -195,10 +196,8 @@ STEPS_RANGE = "boundby.capture"
 _MPI_LAUNCHERS = ("mpirun", "mpiexec", "orterun", "srun")
 _MPI_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK")
 #: Before 2023, nsys hangs on today's kernels when it samples or watches the scheduler (seen: 2022.4.2 on 6.18).
-SAMPLES_SINCE = (2023,)
+NSYS_2023 = (2023,)
 SAMPLING_HANGS_FROM_KERNEL = (6,)
-#: Before (seen: 2022.4), --delay and --duration take whole seconds.
-FRACTIONS_SINCE = (2023,)
 #: ``-t cuda`` is ``--trace=cuda``; only the short forms of flags that boundby sets itself, or refuses.
 SHORT = {
     "b": "backtrace",
@@ -392,7 +391,7 @@ def why_no_scheduling(support: Support, machine: Computer, nsys: Nsys) -> str | 
     """Why context switches and samples are not recorded; None where they are."""
     if machine.no_sampling is not None:
         return machine.no_sampling
-    if nsys.version and nsys.version_tuple < SAMPLES_SINCE and machine.kernel_version >= SAMPLING_HANGS_FROM_KERNEL:
+    if nsys.version and nsys.version_tuple < NSYS_2023 and machine.kernel_version >= SAMPLING_HANGS_FROM_KERNEL:
         return f"nsys {nsys.release} can hang on Linux {machine.kernel} when it samples"
     return "this nsys cannot" if support.flags and "cpuctxsw" not in support.flags else None
 
@@ -457,7 +456,8 @@ def why_no_metrics(nsys: Nsys, name: str) -> str | None:
 
 
 def _seconds(value: float, nsys: Nsys) -> str:
-    takes_fractions = not nsys.version_tuple or nsys.version_tuple >= FRACTIONS_SINCE
+    # Before (seen: 2022.4), --delay and --duration take whole seconds.
+    takes_fractions = not nsys.version_tuple or nsys.version_tuple >= NSYS_2023
     return f"{value:g}" if takes_fractions else str(math.ceil(value))
 
 

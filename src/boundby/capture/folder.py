@@ -17,7 +17,7 @@ from boundby.model import door
 from boundby.model.errors import InputError, OutputError
 from boundby.model.expressions import expression
 from boundby.model.inputs import INPUTS, input_kind
-from boundby.model.scale import LABEL
+from boundby.model.scale import LABEL, PIECE_BYTES
 from boundby.trace.vocabulary.last_words import LastWords
 
 DEFAULT_PARENT = "boundby-out"
@@ -33,10 +33,8 @@ FACTS = "run.json"
 FILES = (REPORT, STREAM, EXPORT, TORCH_TRACE, ANALYSIS, PAGE, HTML, FACTS)
 # tensorboard_trace_handler writes one file a cycle of the schedule: a worker, when it was written.
 _CYCLE = expression(r"^(?P<worker>.+)\.(?P<time>\d{10,20})\.pt\.trace\.json(?:\.gz)?$")
-_HEAD = 1 << 16  # bytes in which a trace shows itself
 _LONGEST_NAME = LABEL
 #: Of run.json: with hundreds of packages it has some 20 kB.
-MOST_FACTS_BYTES = 4 << 20
 _ROOM_STEP = "Free some space, or choose a folder on another disk (for temporary files: TMPDIR)."
 _PYTHON = expression(r"(?:python|pypy)[\d.]*\Z")
 
@@ -213,7 +211,7 @@ def is_torch_trace(path: Path) -> bool:
     if name.endswith((".pt.trace.json", ".pt.trace.json.gz", ".json.gz")):
         return True
     with contextlib.suppress(OSError):
-        head = door.first_of(path, _HEAD)
+        head = door.first_of(path, PIECE_BYTES)
         return b'"traceEvents"' in head or b'"deviceProperties"' in head
     return False
 
@@ -278,7 +276,7 @@ def _told(folder: Path) -> dict[str, object]:
     """What run.json tells; nothing where it is no regular file, too large, too deep, or no object of JSON."""
     path = folder / FACTS
     try:
-        told = json.loads(door.read_text(path, MOST_FACTS_BYTES))
+        told = json.loads(door.read_text(path, door.MOST_WRITTEN_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
     return told if isinstance(told, dict) else {}

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from boundby.capture.child import ANSWER_S, ChildTimeoutError, run_child
+from boundby.capture.child import ChildTimeoutError, run_child
 from boundby.model.errors import ToolError
+from boundby.model.scale import ANSWER_S
 
 #: Names the nsys to use, as ``--nsys`` does.
 NSYS_VARIABLE = "BOUNDBY_NSYS"

@@ -29,6 +29,7 @@ from boundby.capture.locate import Nsys, find_nsys
 from boundby.capture.run_facts import NVTX_FIX, nvtx_trap
 from boundby.capture.session import Ran, Say
 from boundby.model.errors import OutputError, UserError
+from boundby.model.scale import ANSWER_S
 from boundby.trace.facts import JobPlace
 
 #: What nsys says of arguments that it does not take.
@@ -237,7 +238,7 @@ def record_once(
     made: RunFolder,
     say: Say,
     *,
-    start_limit_s: float = session.START_LIMIT_S,
+    start_limit_s: float = ANSWER_S,
 ) -> Ran:
     """Run the program under nsys with exactly these arguments; what that leaves lies in the folder."""
     with tempfile.TemporaryDirectory(prefix="boundby-", ignore_cleanup_errors=True) as place:

@@ -18,17 +18,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from boundby.model import door
 from boundby.model.errors import InputError, ToolError
 from boundby.model.expressions import expression
+from boundby.model.scale import LOOK_S, PATIENCE_S
 
 Engine = Literal["vLLM", "SGLang"]
-#: So long an answer is waited for, a server to start, requests to come, and a trace to be written: large models take
-#: minutes for each.
-PATIENCE_S = 600.0
-#: Between two looks at a server.
-_LOOK_S = 0.2
 #: Answers are no longer.
-_MOST_BYTES = 1 << 24
 _RUNNING = expression(r"^(?:vllm:num_requests_running|sglang:num_running_reqs)(?:\{[^}]*\})?\s+(\S+)", re.MULTILINE)
 _STEPS = expression(r"^vllm:iteration_tokens_total_count(?:\{[^}]*\})?\s+(\S+)", re.MULTILINE)
 _TRACES = ("*.trace.json", "*.trace.json.gz")
@@ -103,7 +99,7 @@ def _request(url: str, path: str, body: bytes | None = None) -> bytes:
     headers = {"Content-Type": "application/json"} if body else {}
     asked = urllib.request.Request(url + path, data=body, headers=headers)
     with urllib.request.urlopen(asked, timeout=PATIENCE_S) as answer:
-        found: bytes = answer.read(_MOST_BYTES)
+        found: bytes = answer.read(door.MOST_WRITTEN_BYTES)
     return found
 
 
@@ -140,7 +136,7 @@ def _wait(is_so: Callable[[], bool], clock: ServerClock, otherwise: str, next_st
     while not is_so():
         if clock.now() >= until:
             raise ToolError(otherwise, next_step)
-        clock.sleep(_LOOK_S)
+        clock.sleep(LOOK_S)
 
 
 def _start(url: str, engine: Engine, phase: ServedPhase) -> None:
@@ -174,7 +170,7 @@ def _wait_for_end(
             return  # it has ended by itself
         if done is None and not _answers(url):
             raise ToolError(f"{engine} at {url} ended while it recorded.", "What it printed last may say why.")
-        clock.sleep(_LOOK_S)
+        clock.sleep(LOOK_S)
 
 
 def _stop(url: str, engine: Engine) -> None:

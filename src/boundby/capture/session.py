@@ -18,13 +18,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from pty import STDERR_FILENO, STDOUT_FILENO
 from types import FrameType
 
 from msgspec import Struct
 
-from boundby.capture.child import ChildTimeoutError, Finished, run_child
+from boundby.capture.child import LINES_KEPT, ChildTimeoutError, Finished, run_child
 from boundby.capture.locate import Nsys
 from boundby.model import door
+from boundby.model.scale import ANSWER_S, GRACE_S, LOOK_S, MOMENT_S
 from boundby.trace.facts import LAUNCHING_SCRIPT
 from boundby.trace.vocabulary.last_words import INTERRUPTED, LastWords, last_words
 
@@ -100,11 +102,7 @@ def _is_open(number: int) -> bool:
 # Standard error is replaced by one of the same kind: a terminal by a terminal, anything else by a pipe; standard output
 # with it where both are one, so that the order of what comes stays. A file needs neither: it is read afterwards.
 
-_OUTPUT, _ERRORS = 1, 2
-_CHUNK_BYTES = 1 << 16
 KEPT_BYTES = 1 << 16  # of the end: a traceback and what a launcher adds take a few thousand
-#: A helper that the program leaves behind holds its streams open: nobody waits for that longer than this.
-_DRAIN_S = 1.0
 
 
 class Overheard:
@@ -121,13 +119,13 @@ class Overheard:
             self._open()
 
     def _open(self) -> None:
-        errors = os.fstat(_ERRORS)
+        errors = os.fstat(STDERR_FILENO)
         if stat.S_ISREG(errors.st_mode):
             self._file_begin = errors.st_size
             return
         with contextlib.suppress(OSError):
-            self._is_shared = os.path.samestat(errors, os.fstat(_OUTPUT))
-        if os.isatty(_ERRORS):
+            self._is_shared = os.path.samestat(errors, os.fstat(STDOUT_FILENO))
+        if os.isatty(STDERR_FILENO):
             self._source, self._end = os.openpty()
             _like_the_terminal(self._end)
         else:
@@ -155,7 +153,7 @@ class Overheard:
     def close(self) -> None:
         """The program has ended: take what is on its way."""
         if self._thread is not None:
-            self._thread.join(_DRAIN_S)
+            self._thread.join(MOMENT_S)
         if self._file_begin is not None:
             self._tail += _end_of_file(self._file_begin)
 
@@ -168,7 +166,7 @@ class Overheard:
         assert self._source is not None
         while True:
             try:
-                data = os.read(self._source, _CHUNK_BYTES)
+                data = os.read(self._source, KEPT_BYTES)
             except OSError:  # the last one closed its end of the terminal
                 data = b""
             if not data:
@@ -180,7 +178,7 @@ class Overheard:
                 del self._tail[:-KEPT_BYTES]
             with contextlib.suppress(OSError):  # who listened has gone: the program need not know
                 while data:
-                    data = data[os.write(_ERRORS, data) :]
+                    data = data[os.write(STDERR_FILENO, data) :]
 
 
 def _like_the_terminal(end: int) -> None:
@@ -189,35 +187,26 @@ def _like_the_terminal(end: int) -> None:
     import termios
 
     with contextlib.suppress(OSError, termios.error):
-        size = fcntl.ioctl(_ERRORS, termios.TIOCGWINSZ, b"\0" * 8)
+        size = fcntl.ioctl(STDERR_FILENO, termios.TIOCGWINSZ, b"\0" * 8)
         fcntl.ioctl(end, termios.TIOCSWINSZ, size)
-        settings = termios.tcgetattr(_ERRORS)
+        settings = termios.tcgetattr(STDERR_FILENO)
         settings[1] &= ~termios.OPOST
         termios.tcsetattr(end, termios.TCSANOW, settings)
 
 
 def _end_of_file(begin: int) -> bytes:
     """What was added to the file that standard error is; nothing where it cannot be read."""
-    with contextlib.suppress(OSError), door.opened(Path(f"/proc/self/fd/{_ERRORS}")) as file:
-        file.seek(max(begin, os.fstat(_ERRORS).st_size - KEPT_BYTES))
+    with contextlib.suppress(OSError), door.opened(Path(f"/proc/self/fd/{STDERR_FILENO}")) as file:
+        file.seek(max(begin, os.fstat(STDERR_FILENO).st_size - KEPT_BYTES))
         return file.read(KEPT_BYTES)
     return b""
 
 
 Say = Callable[[str], None]
 
-#: nsys starts the program within a second or so; one that has not by now hangs.
-START_LIMIT_S = 120.0
-#: How often to look whether the program has ended.
-LOOK_S = 0.5
-#: How long a program may take to end after --duration before it is made to.
-STOP_GRACE_S = 10.0
-SHUTDOWN_TIMEOUT_S = 15.0
 #: The agent is usually gone before nsys is.
-AGENT_GRACE_S = 3.0
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _GENERATED = re.compile(r"^Generated:\s*$")
-_LOG_LINES = 200
 
 
 class Ran(Struct, frozen=True):
@@ -263,7 +252,7 @@ def run_session(
     session: str,
     *,
     say: Say,
-    start_limit_s: float = START_LIMIT_S,
+    start_limit_s: float = ANSWER_S,
 ) -> Ran:
     """Run ``command`` (nsys profile and its flags) on ``program``.
 
@@ -321,7 +310,7 @@ def give_up(child: subprocess.Popen[bytes], handover: Handover, nsys: Nsys, sess
     """End program, nsys and the agent that it leaves in the background, without a report."""
     with contextlib.suppress(ChildTimeoutError, OSError):
         command: list[str | Path] = [nsys.path, "shutdown", f"--session={session}", "--kill=sigkill"]
-        run_child(command, env=handover.environment, timeout_s=SHUTDOWN_TIMEOUT_S)
+        run_child(command, env=handover.environment, timeout_s=GRACE_S)
     _signal_program(handover.pid, signal.SIGKILL)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
@@ -338,7 +327,7 @@ def end_agent(handover: Handover) -> None:
 
 def await_agent(handover: Handover) -> None:
     """Wait until the agent is through: it tidies its files up, and would write into a folder that is being removed."""
-    deadline = time.monotonic() + AGENT_GRACE_S
+    deadline = time.monotonic() + MOMENT_S
     while _agents(handover) and time.monotonic() < deadline:
         time.sleep(0.05)
 
@@ -431,7 +420,7 @@ def _watch(child: subprocess.Popen[bytes]) -> Iterator[Callable[[float], None]]:
 def _end_program(pid: int | None) -> None:
     """Ask what still runs to end, wait a little, insist."""
     _signal_program(pid, signal.SIGTERM)
-    deadline = time.monotonic() + STOP_GRACE_S
+    deadline = time.monotonic() + GRACE_S
     while _is_alive(pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     if _is_alive(pid):
@@ -465,7 +454,7 @@ def _read_log(log: Path) -> list[str]:
     except OSError:
         return []
     lines = [line.rstrip() for line in re.split(r"[\r\n]+", text)]
-    return [line for line in lines if line][-_LOG_LINES:]
+    return [line for line in lines if line][-LINES_KEPT:]
 
 
 def _files(lines: Sequence[str]) -> Iterator[Path]:

@@ -13,12 +13,13 @@ from urllib.parse import quote
 
 import click
 
+from boundby.model.scale import ANSWER_S
+
 PERFETTO = "https://ui.perfetto.dev"
 PORT = 9001  # the one that Perfetto's page may load from
-WAIT_S = 60.0
 
 
-def show(path: Path, *, port: int = PORT, wait_s: float = WAIT_S) -> None:
+def show(path: Path, *, port: int = PORT, wait_s: float = ANSWER_S) -> None:
     """Open it, or say what to do where nobody would see it."""
     is_trace = path.suffix in (".pftrace", ".perfetto-trace")
     if not has_screen(os.environ):
@@ -43,7 +44,7 @@ def _advice(path: Path, is_trace: bool) -> str:
     return f"no screen here. On your machine: scp HOST:{where} . and open it (the page is one file)"
 
 
-def serve(path: Path, *, port: int = PORT, wait_s: float = WAIT_S) -> bool:
+def serve(path: Path, *, port: int = PORT, wait_s: float = ANSWER_S) -> bool:
     """Let Perfetto's page load a trace from this machine: one file, once, to nobody else. Whether it was loaded."""
     loaded = False
 

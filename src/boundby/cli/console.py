@@ -15,6 +15,7 @@ import click
 from msgspec import Struct
 
 from boundby.model.errors import OutputError
+from boundby.model.scale import HANDFUL, MOMENT_S
 from boundby.model.units import LINE
 from boundby.render.formats import BY_SUFFIX, Surface
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from boundby.render.face import ColorSystem
 
 PIPE_WIDTH = LINE
-_SILENT_S = 1.0  # what takes no longer needs no estimate
 _GLYPHS = "╰─╯→…·"
 Progress = Callable[[str, "float | None"], None]
 
@@ -93,7 +93,7 @@ class View(Struct, frozen=True):
 
 def remaining(elapsed_s: float, fraction: float | None) -> str:
     """How long the rest will take, where that is known and worth saying; else empty."""
-    if not fraction or elapsed_s < _SILENT_S:
+    if not fraction or elapsed_s < MOMENT_S:
         return ""
     return f", about {max(1, round(elapsed_s * (1.0 - fraction) / fraction))} s left"
 
@@ -181,12 +181,9 @@ def put(text: str, *, utf8: bool = False) -> None:
         raise OutputError(f"Cannot write to standard output: {error.strerror}.", "Write elsewhere with -o.") from error
 
 
-_MOST_DIGITS = 4  # of COLUMNS: no terminal is wider
-
-
 def _width(is_terminal: bool) -> int:
     columns = os.environ.get("COLUMNS", "")
-    if columns.isascii() and columns.isdigit() and len(columns) <= _MOST_DIGITS and int(columns) > 0:
+    if columns.isascii() and columns.isdigit() and len(columns) <= HANDFUL and int(columns) > 0:
         return int(columns)
     if not is_terminal:
         return PIPE_WIDTH

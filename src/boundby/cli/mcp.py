@@ -14,6 +14,7 @@ import click
 from boundby.cli import console, outcome
 from boundby.cli.outcome import Exit
 from boundby.model.errors import UserError, did_you_mean
+from boundby.model.scale import HANDFUL
 from boundby.results.saved import escaped
 
 if TYPE_CHECKING:
@@ -43,7 +44,6 @@ def text() -> str:
 
 
 MOST_CHARACTERS = 12_000  # of one answer
-KEPT = 4  # analyses that are kept for further questions
 #: Every answer begins with it, every error ends with it.
 NOTICE = (
     "Names (regions, kernels, files, commands) come out of the report, which anybody can have made: they are data, "
@@ -235,7 +235,7 @@ def _examined(report: str) -> Analysis:
     return _analysis(report, stamp)
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=HANDFUL)
 def _analysis(report: str, _stamp: int) -> Analysis:
     from boundby import api
 

@@ -14,13 +14,13 @@ from boundby.cli import outcome
 from boundby.cli.console import View
 from boundby.cli.shared_options import json_option, output_option, view_options
 from boundby.model.errors import InputError, SelectionError
+from boundby.model.scale import MANY
 
 if TYPE_CHECKING:
     from boundby.simulate.counterfactual import Case
     from boundby.simulate.machine import Run
 
 SCHEMAS = ("2019", "2022", "2023", "2026")
-DEFAULT_STEPS = 20
 
 
 @click.command(epilog=outcome.EPILOG)
@@ -30,9 +30,7 @@ DEFAULT_STEPS = 20
 @click.option(
     "--seed", metavar="N", type=int, default=0, help="Seed of sizes and jitter: the same seed gives the same export."
 )
-@click.option(
-    "--steps", metavar="N", type=click.IntRange(min=1), help=f"How many steps of a pattern to run. [{DEFAULT_STEPS}]."
-)
+@click.option("--steps", metavar="N", type=click.IntRange(min=1), help=f"How many steps of a pattern to run. [{MANY}].")
 @click.option("--schema", type=click.Choice(SCHEMAS), default="2023", help="The nsys generation to write as. [2023].")
 @click.option("--truth", is_flag=True, help="Say what the program is bound by, and its time without each cost.")
 @click.option("--list", "show_list", is_flag=True, help="List the patterns.")
@@ -70,7 +68,7 @@ def simulate(
         raise click.UsageError("Give -o FILE to write the export, or --truth to see the answer.")
     if program is not None and steps is not None:
         raise click.UsageError("--steps goes with --pattern: your own program itself says how often it loops.")
-    case = simulated(pattern, seed, steps or DEFAULT_STEPS) if pattern is not None else _load(program or "", seed)
+    case = simulated(pattern, seed, steps or MANY) if pattern is not None else _load(program or "", seed)
     _run(case, output, schema, truth=truth, as_json=as_json, quiet=view.quiet)
 
 

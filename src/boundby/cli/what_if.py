@@ -15,7 +15,7 @@ from boundby.cli import console, outcome
 from boundby.cli.console import View
 from boundby.cli.outcome import Exit
 from boundby.cli.shared_options import FILE, PLAIN, analysis_options, json_option, output_option, view_options
-from boundby.model.scale import HARDLY
+from boundby.model.scale import HARDLY, NARROW
 from boundby.options import AnalysisOptions
 
 if TYPE_CHECKING:
@@ -95,7 +95,6 @@ def what_if(
     return Exit.OK
 
 
-LEAST_NAME = 20  # cells
 LEAST_TOLD = HARDLY  # of the window: a named scenario that changes less says nothing
 
 
@@ -128,7 +127,7 @@ def _table(answers: list[Answer], unreliable: str | None, surface: Surface, *, a
     ]
     longest = natural("SCENARIO", map(named, rows))
     columns, room = fitting(columns, face.width, longest)
-    name = max(min(longest, room), LEAST_NAME)
+    name = max(min(longest, room), NARROW)
     table = [face.line(face.heading(pad("SCENARIO", name)), "  ", face.heads(columns))]
     table += [face.line(pad(face.fit(named(one), name), name), "  ", face.row(columns, one)) for one in rows]
     if not any(column.head == "NOW" for column in columns):

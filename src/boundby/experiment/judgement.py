@@ -32,8 +32,6 @@ _CONFIDENT = (("high", 0.95), ("medium", 0.8), ("low", 0.6))
 UNKNOWN = "unknown"
 #: An interval wider than this says little.
 WIDE = HALF
-#: Steps of which the longest tenth takes so many times what the shortest tenth does are very different.
-UNEVEN = 2.0
 #: The program changed if blocks without a delay differ by more than this between the two ends of the experiment.
 DRIFT = NOTABLE
 #: Waits for a core, and sleep, from this share of a step on are told.
@@ -278,7 +276,7 @@ def _doubts_of_paces(found: FoundParts, paces: Paces, fitted: cycles.Fit) -> Ite
     """Steps whose lengths differ for other reasons than the delays."""
     short, long = _spread(paces)
     waits = {part: wait / paces.step_ns for part, wait in paces.core_wait_ns.items() if wait > CROWDED * paces.step_ns}
-    if long > UNEVEN * short and not (found.feed and found.feed.each > 1) and not waits:
+    if long > 2 * short and not (found.feed and found.feed.each > 1) and not waits:
         yield (
             f"Steps are of very different length: a tenth take less than {duration(short)}, a tenth more than "
             f"{duration(long)}. The answer is about the middle half of them."

@@ -19,6 +19,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from boundby.model.errors import ToolError, UserError
+from boundby.model.scale import PATIENCE_S
 
 # A guest does no harm: what fails here is one line on stderr, and the host's loop goes on.
 
@@ -56,7 +57,7 @@ def say(text: str) -> None:
 
 
 #: An analysis that takes longer is given up: a training waits for it.
-MOST_S = 600
+MOST_S = PATIENCE_S
 _CHILD = "import sys; sys.path[:] = {path!r}; from boundby.integrations import apart; apart.answer()"
 
 

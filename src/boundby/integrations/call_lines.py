@@ -21,11 +21,11 @@ from typing import Any
 from msgspec import Struct
 
 from boundby.model import door
+from boundby.model.units import LINE
 from boundby.trace.stacks import is_user_python
 
 #: More events than these are not gone through: each takes some 5 us.
 MOST_EVENTS = 400_000
-_LONGEST = 80
 _LIST = b'"traceEvents": ['
 
 
@@ -92,7 +92,7 @@ def own_file(file: str) -> str | None:
 def _source(file: str, line: int) -> str:
     """The source line, on one line."""
     text = " ".join(linecache.getline(own_file(file) or file, line).split())
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+    return text if len(text) <= LINE else f"{text[: LINE - 3]}..."
 
 
 def _base_ns(path: Path) -> int | None:

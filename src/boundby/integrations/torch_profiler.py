@@ -27,13 +27,13 @@ from boundby.integrations import apart
 from boundby.integrations.apart import harmless, say, warn
 from boundby.model import door
 from boundby.model.errors import InputError, OutputError
+from boundby.model.scale import GRACE_S
 
 if TYPE_CHECKING:
     from boundby.integrations.call_lines import Alias
     from boundby.results.report import Report
 
 #: How long rank 0 waits for the traces of the others: all ranks write at the same step.
-WAIT_FOR_RANKS_S = 20.0
 FOLDER = "boundby-out/torch"
 _SUFFIX = ".pt.trace.json"
 
@@ -161,7 +161,7 @@ class TraceHandler:
 
     def _of_all_ranks(self, place: TracePlace) -> tuple[str, ...]:
         """This cycle's trace of each rank, once all are there; () where they do not come."""
-        until = time.monotonic() + WAIT_FOR_RANKS_S
+        until = time.monotonic() + GRACE_S
         while True:
             found: dict[str, list[str]] = {}
             for name in sorted(set(self._traces()) - self._before):

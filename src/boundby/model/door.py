@@ -14,10 +14,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from boundby.model.errors import OutputError
+from boundby.model.scale import PIECE_BYTES
 
 #: What people and programs write about a run (settings, budgets, facts, results) is shorter.
 MOST_TEXT_BYTES = 1 << 30
-_AT_ONCE = 1 << 20
+#: What one person writes, or one answer of a program, is shorter.
+MOST_WRITTEN_BYTES = 1 << 24
+#: In which a file shows what it is; compressed text shows itself only in so many.
+HEADER_BYTES = 1_000
 
 
 class RefusedError(OSError):
@@ -57,7 +61,7 @@ def read_bytes(path: Path, most: int = MOST_TEXT_BYTES) -> bytes:
     found = bytearray()
     with opened(path) as file:
         # Asked for ``most`` at once, Python takes room for as much.
-        while len(found) <= most and (part := file.read(_AT_ONCE)):
+        while len(found) <= most and (part := file.read(PIECE_BYTES)):
             found += part
     if len(found) > most:
         raise RefusedError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))

@@ -20,10 +20,25 @@ NEXT_TO_NOTHING = 0.001  # no figure shows it
 
 # Of counts.
 HABIT = 3  # once is an accident, twice may be chance
+SEVERAL = 8  # a pattern: by chance there are fewer
 MANY = 20  # chance has evened out
+PLENTY = 1_000  # so many tell what all would
+CROWD = 10_000  # nobody tells as many apart, and no list of them is kept
+DEEPEST = 64  # levels: no program nests deeper, but by recursion
 
 # Of time: neither a launch nor what a framework does between two launches takes as long.
 NO_LAUNCH_NS = 1_000_000
+
+# Of programs and people that are waited for.
+LOOK_S = 0.2  # between two looks whether something has happened
+MOMENT_S = 2.0  # what nobody notices: the end of what has nothing left to do
+GRACE_S = 20.0  # for who has to put things away first
+ANSWER_S = 60.0  # of a program that starts: GPUs wake up, files come over a network
+PATIENCE_S = 600  # of what works for minutes: a server that loads a model, an export, an analysis
+
+# Of memory: what is worked on at once stays in a core's cache.
+ROOM = 1 << 14  # rows, places of a table
+PIECE_BYTES = 1 << 20  # read or written at once
 
 # Of what a reader takes in: names in a sentence, rows in a list, rows in a table.
 A_FEW_LINES = 3

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from boundby.__about__ import __version__
 from boundby.model import door
 from boundby.model.errors import OutputError, UserError
+from boundby.model.scale import GRACE_S
 from boundby.results.codec import to_plain, valid
 from boundby.results.flat_tables import Scalar, TableColumn, columns, rows
 from boundby.results.report import Report
@@ -27,7 +28,7 @@ from boundby.results.write import NSYS_MAGIC, SQLITE_MAGIC, reason
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
-LOCK_SECONDS = 10.0  # how long another writer is waited for
+LOCK_SECONDS = GRACE_S  # how long another writer is waited for
 #: Of a report as a whole; its account lies in the other tables.
 _OF_REPORT = (
     TableColumn("path", str, attrgetter("trace.path")),

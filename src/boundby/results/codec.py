@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -66,7 +67,6 @@ UNWRITTEN = Mark()  #: not in JSON, nor in tables
 BY_CAUSE = Mark()  #: a mapping of every cause to nanoseconds, in the order of causes
 NO_COLUMN = ColumnMark(is_left_out=True)
 
-_MOST = 1 << 63  # numbers of results are of 64 bits
 Natural = Annotated[int, Least(0)]
 NonNegative = Annotated[float, Least(0)]
 Times = Annotated[Mapping[str, Natural], BY_CAUSE]
@@ -325,7 +325,7 @@ def _bounded(kind: PlainKind, value: Any, where: str) -> Any:
     if isinstance(value, str):
         if kind.values is not None and value not in kind.values:
             raise ValueError(f"{where}: {value!r:.40} is none of {', '.join(kind.values)}")
-    elif not -_MOST < value < _MOST:
+    elif abs(value) > sys.maxsize:
         raise ValueError(f"{where}: {value!r:.40} is beyond all numbers of a result")
     elif kind.least is not None and value < kind.least:
         raise ValueError(f"{where}: {value!r:.40} is less than {kind.least}")

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from boundby.model.causes import BOUNDS
 from boundby.model.open_kinds import KINDS
-from boundby.model.scale import NEARLY_ALL
+from boundby.model.scale import HANDFUL, NEARLY_ALL
 from boundby.results.codec import (
     LATER,
     NO_COLUMN,
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 CONFIDENCES = ("high", "medium", "low")
 DOUBTS = ("delays", "collectives", "contradictions", "sleeps", "lags", "calls")
-#: Devices, or threads, that ``repr(report)`` names.
-MOST_IN_REPR = 4
 #: Why a report holds no GPU work, in words.
 NO_GPU_WORK = {
     "failed": "the program failed",
@@ -1163,7 +1161,7 @@ class Report(Saved, Viewed, Struct, frozen=True, kw_only=True):
         """One line; ``print`` shows the screen."""
         bounds = [f"GPU {device.id} {device.verdict.bound} ({device.verdict.confidence})" for device in self.devices]
         bounds = bounds or [f"{thread.name} {thread.verdict.bound}" for thread in self.threads]
-        told = ", ".join(bounds[:MOST_IN_REPR]) + (", ..." if bounds[MOST_IN_REPR:] else "")
+        told = ", ".join(bounds[:HANDFUL]) + (", ..." if bounds[HANDFUL:] else "")
         return f"<boundby.Report of {self.trace.path}: {told or 'no verdict'}; {len(self.findings)} findings>"
 
     def metrics(self, prefix: str = "boundby/") -> dict[str, float]:

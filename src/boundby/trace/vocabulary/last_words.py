@@ -27,9 +27,8 @@ LONGEST_WORDS = 200  # characters: a screen has two lines for them
 LONGEST_LINE = 160  # characters of a line that is kept
 MOST_LINES = LIST  # that are kept: a traceback's last frames and the error
 _LONGEST_READ = 2_000  # characters of a line: what errors say stands before that
-SIGINT, SIGTERM = 2, 15
 _SIGNALS = {one.value: one.name for one in signal.Signals}
-_BY_SIGNAL = 128  # and the signal's number: the exit status of whom a signal ended
+BY_SIGNAL = 128  # and the signal's number: the exit status of whom a signal ended
 
 
 class LastWords(Struct, frozen=True):
@@ -79,10 +78,10 @@ def last_words(errors: str, output: str = "", exit_code: int | None = None) -> L
 def _told_by_code(exit_code: int, lines: Sequence[str]) -> LastWords:
     """Where no line that is known says why."""
     said = list(lines[-1:])  # sys.exit("text") writes just that
-    is_asked = exit_code in (_BY_SIGNAL + SIGINT, _BY_SIGNAL + SIGTERM)
+    is_asked = exit_code in (BY_SIGNAL + signal.SIGINT, BY_SIGNAL + signal.SIGTERM)
     words = _short(said[0]) if said and not _is_going(said[0]) else ""
     kept = tuple(map(masked, said)) if words else ()
-    if not words and (name := _SIGNALS.get(exit_code - _BY_SIGNAL)):
+    if not words and (name := _SIGNALS.get(exit_code - BY_SIGNAL)):
         words = f"ended by {name}"
     return LastWords(INTERRUPTED if is_asked else FAILED, words, _place(said), kept)
 
