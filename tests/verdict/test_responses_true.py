@@ -23,7 +23,20 @@ from boundby.results.report import DeviceReport, Finding, Report
 from boundby.rules import remedies
 from boundby.rules.builtin import input_rules
 from boundby.simulate.counterfactual import Case
-from boundby.simulate.instructions import MS, US, Instruction, Launch, Loop, Range, Sync, Work, program
+from boundby.simulate.instructions import (
+    MS,
+    US,
+    Instruction,
+    Launch,
+    Loop,
+    Process,
+    Program,
+    Range,
+    Sync,
+    Thread,
+    Work,
+    program,
+)
 from boundby.simulate.machine import Machine
 from boundby.simulate.nsys_export import write_export
 from boundby.trace.program import KnownProgram, ProgramKind
@@ -52,6 +65,17 @@ def test_the_host_hides_behind_no_more_than_the_device_works(tmp_path: Path) -> 
     (overlap,) = [one for one in device.first_responses if one.id == "cpu.overlap"]
     assert overlap.saving_ns is not None
     assert overlap.saving_ns[1] <= device.busy_ns
+
+
+def test_a_librarys_call_comes_before_a_profiler_of_kernels(tmp_path: Path) -> None:
+    body = [Loop(10, [Launch("matmul_naive(const float *, int)", 20 * MS)]), Sync()]
+    solver = Program((Process([Thread(body, name="solver")], name="solver"),), command=("./solver",))
+    write_export(Case("read", solver, Machine(), 1).run(), tmp_path / "run.sqlite", "2023")
+    first, second, *_ = api.analyze(tmp_path / "run.sqlite").devices[0].first_responses
+    assert (first.id, second.id) == ("gpu_compute.library-kernel", "gpu_compute.better-kernels")
+    assert first.code.startswith("cublasSgemm(handle,")
+    assert first.code.endswith("// in place of matmul_naive")
+    assert first.is_search
 
 
 def test_a_phase_is_overlapped_where_the_device_works_as_long(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from boundby.evidence.collectives import is_exchange
 from boundby.evidence.device_work import SHORT_KERNEL_NS, device_work, kernel_name
 from boundby.evidence.feeders import SATURATED
 from boundby.evidence.host_idleness import is_in_operators
-from boundby.evidence.kernels import is_training, kernel_word, limits, shape
+from boundby.evidence.kernels import is_training, kernel_word, limits, ready_made, shape
 from boundby.evidence.waits import wait_chain
 from boundby.model.causes import BOUND_LABEL, Cause
 from boundby.model.gpus import Gpu, all_gpus, find_gpu
@@ -52,12 +53,19 @@ def _lower_precision(subject: Subject) -> Told | None:
     return Told("no number: the kernels' names do not show their precision")
 
 
-def _better_kernels(subject: Subject) -> Told | None:
-    """The kernel with the most time: what its grid, its types and its durations tell, and the command that tells the
-    rest."""
-    found, top = subject.found("gpu_compute.better-kernels"), subject.part.kernels.top
+class _TopKernel(NamedTuple):
+    """The kernel with the most time: what making it faster by hand would save, and what its rows say."""
+
+    name: str  # as it is shown
+    symbol: str
+    share: str
+    told: Told
+
+
+def _top_kernel(subject: Subject) -> _TopKernel | None:
+    top = subject.part.kernels.top
     if subject.is_part or not top:
-        return found
+        return None
     context, work = subject.context, device_work(subject.context)
     of_label = context.names_where(
         context.operations.name[subject.kernels], lambda name: kernel_label(name) == top[0].name
@@ -66,23 +74,46 @@ def _better_kernels(subject: Subject) -> Told | None:
     own = subject.kernels & (context.operations.device == subject.device_index)
     chosen = np.flatnonzero(alike & own)
     if not len(chosen):
-        return found
-    share = int(work.duration_ns[chosen].sum()) / max(int(work.duration_ns[own].sum()), 1)
+        return None
+    share = percent(int(work.duration_ns[chosen].sum()) / max(int(work.duration_ns[own].sum()), 1))
     name = kernel_name(context, int(chosen[0]))
     seen = "".join(f"; {one}" for one in limits(context, chosen))
-    because = f"{name} takes {percent(share)} of kernel time in {shape(context, chosen)}{seen}"
+    because = f"{name} takes {share} of kernel time in {shape(context, chosen)}{seen}"
     # A plus would join two scenarios; and a scenario makes it faster on other GPUs, too.
     is_asked = "+" not in name and len(chosen) == int(alike.sum())
     asked = f"kernel:{name}={KERNEL_MOST:g}" if is_asked else ""
     told = subject.speed(alike & own, KERNEL_LEAST, KERNEL_MOST, because, asked)
-    row = remedies.by_key()["gpu_compute.better-kernels"]
+    where = line_of_calls(context, context.calls.of_operation[chosen], work.duration_ns[chosen])
+    symbol = context.trace.names[context.operations.name[chosen[0]]]
+    return _TopKernel(name, symbol, share, told._replace(where=where, is_shown=bool(seen)))
+
+
+def _changed(subject: Subject, remedy: str, top: _TopKernel, **facts: str) -> Told:
+    row, kernel = remedies.by_key()[remedy], kernel_word(subject.context, top.name)
+    told = {**subject.facts, **facts, "kernel": kernel}
+    code = row.code(subject.context.program, told, is_of_amd=subject.context.trace.is_of_amd)
+    return top.told._replace(title=row.words({**told, "kernel": top.name}), code=code)
+
+
+def _better_kernels(subject: Subject) -> Told | None:
+    """What its grid, its types and its durations tell, and the command that tells the rest."""
+    found, top = subject.found("gpu_compute.better-kernels"), _top_kernel(subject)
+    if top is None:
+        return found
+    told = _changed(subject, "gpu_compute.better-kernels", top)
+    return told if len(top.name) <= LONGEST_NAME else told._replace(title="")
+
+
+def _library_kernel(subject: Subject) -> Told | None:
+    """What its name says that a library has ready."""
+    top = _top_kernel(subject)
+    ready = ready_made(subject.context, top.symbol) if top is not None else None
+    if top is None or ready is None:
+        return None
+    told = _changed(subject, "gpu_compute.library-kernel", top, **ready._asdict())
     return told._replace(
-        title=f"Find out what limits {name}" if len(name) <= LONGEST_NAME else "",
-        code=row.code(
-            context.program, {**subject.facts, "kernel": kernel_word(context, name)}, is_of_amd=context.trace.is_of_amd
-        ),
-        where=line_of_calls(context, context.calls.of_operation[chosen], work.duration_ns[chosen]),
-        is_shown=bool(seen),
+        because=f"by its name {top.name}, {top.share} of kernel time, is {ready.what}: {ready.library} has that ready, "
+        "tuned for each GPU"
     )
 
 
@@ -424,6 +455,7 @@ def _warm_up(subject: Subject) -> Told | None:
 #: By the remedy's key.
 COUNTED: Mapping[str, Callable[[Subject], Told | None]] = {
     "gpu_compute.lower-precision": _lower_precision,
+    "gpu_compute.library-kernel": _library_kernel,
     "gpu_compute.better-kernels": _better_kernels,
     "gpu_compute.bigger-gpu": _bigger_gpu,
     "gpu_compute.inference-engine": _engine,

@@ -15,8 +15,9 @@ from boundby.model.expressions import expression
 from boundby.model.scale import HABIT, HALF, LIST
 from boundby.model.units import count, counted, duration, percent
 from boundby.replay.device_concurrency import MOST_BLOCKS, WARP
+from boundby.trace.program import ProgramKind
 from boundby.trace.tables import GpuFacts
-from boundby.trace.vocabulary.kernel_names import MATMULS, KernelKind
+from boundby.trace.vocabulary.kernel_names import MATMULS, KernelKind, StandardWork, is_library_kernel, standard_work
 
 # Softmax and the matrix products on either side of it have at most so many kernels between them: scale, mask, dropout,
 # dtype and layout copies, and where softmax is written out its own steps.
@@ -223,6 +224,12 @@ def profile_command(context: RuleContext, label: str) -> str:
     if context.trace.is_of_amd:
         return f"rocprof-compute profile -n limits -k {kernel} -- {program} (omniperf before ROCm 6.3)"
     return f"ncu --set full --launch-count 3 --kernel-name {kernel} {program}"
+
+
+def ready_made(context: RuleContext, name: str) -> StandardWork | None:
+    """What a library has ready in place of a kernel of the program's own."""
+    is_own = context.program.kind == ProgramKind.CPP and not is_library_kernel(name) and not context.trace.is_of_amd
+    return standard_work(name) if is_own else None
 
 
 def profiler(context: RuleContext) -> str:

@@ -24,6 +24,8 @@ UNTOLD = {
     "work": "the GPU's work",
     "late": "one rank",
     "items": "N",
+    "kernel": "the kernel with the most time",
+    "library": "a library",
     "earlier": "Find out what the program does before its first GPU work",
 }
 
@@ -178,8 +180,20 @@ TABLE: tuple[Remedy, ...] = (
     ),
     Remedy(
         bound="gpu_compute",
+        id="library-kernel",
+        title="Try $library in place of $kernel",
+        do={"cpp": "$call  // in place of $kernel"},
+        text="NVIDIA's libraries have kernels for common work, tuned for each GPU: matrix products, convolutions, "
+        "Fourier transforms, sorts, sums.",
+        needs="that the kernel does what its name says",
+        caution="it does something else on the way, which the library's kernel cannot",
+        kinds=("cpp",),
+        is_search=True,
+    ),
+    Remedy(
+        bound="gpu_compute",
         id="better-kernels",
-        title="Find out what limits the kernel with the most time",
+        title="Find out what limits $kernel",
         rules=("hot-kernel",),
         do={
             "amd": "rocprof-compute profile -n limits -k $kernel -- $program",

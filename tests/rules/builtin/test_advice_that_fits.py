@@ -88,7 +88,7 @@ def test_the_kernel_named_is_the_one_with_most_time() -> None:
 )
 def test_what_a_library_has_ready(name: str, what: str | None) -> None:
     ready = standard_work(name)
-    assert (ready and ready[0]) == what
+    assert (ready and ready.what) == what
 
 
 def test_a_hot_kernel_of_standard_work_is_measured_against_the_library_first() -> None:

@@ -27,6 +27,7 @@ _BLANKS = {
     "program": "PROGRAM",
     "report": "REPORT",
     "kernel": "KERNEL",
+    "call": "cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, n, m, k, &alpha, B, n, A, k, &beta, C, n);",
     "function": "FUNCTION",
     "sample": "boundby profile -- PROGRAM",
     "rest": "--skip-first 1",

@@ -16,6 +16,7 @@ from boundby.evidence.kernels import (
     limits,
     profile_command,
     profiler,
+    ready_made,
     theoretical_occupancy,
 )
 from boundby.model.arrays import median
@@ -25,8 +26,7 @@ from boundby.model.units import counted, duration, percent
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.builtin._shapes import small_block_rows, small_grid_rows
 from boundby.rules.rule import Match, Rule
-from boundby.trace.program import ProgramKind
-from boundby.trace.vocabulary.kernel_names import MATMULS, KernelKind, is_library_kernel, standard_work
+from boundby.trace.vocabulary.kernel_names import MATMULS, KernelKind, is_library_kernel
 
 # Kernels of libraries and compilers are tuned already; layout conversions have a rule of their own.
 _TUNED = (
@@ -133,13 +133,12 @@ def _match(hot: KernelSet, label: str, share: float, saved_ns: int | None, named
 
 def _library_advice(context: RuleContext, row: int) -> tuple[str, ...]:
     """What a library has ready, by the name of a kernel of the program's own."""
-    name = context.trace.names[context.operations.name[row]]
-    is_own = context.program.kind == ProgramKind.CPP and not is_library_kernel(name) and not context.trace.is_of_amd
-    ready = standard_work(name) if is_own else None
+    ready = ready_made(context, context.trace.names[context.operations.name[row]])
     if ready is None:
         return ()
-    what, library = ready
-    return (f"By its name it is {what}: {library} has that ready, tuned for each GPU. Measure against it first",)
+    return (
+        f"By its name it is {ready.what}: {ready.library} has that ready, tuned for each GPU. Measure against it first",
+    )
 
 
 def _scale(context: RuleContext, saved_ns: int | None) -> tuple[str, ...]:

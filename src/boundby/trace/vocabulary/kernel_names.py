@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from enum import IntEnum
 from functools import lru_cache
+from typing import NamedTuple
 
 from boundby.model.expressions import expression
 from boundby.model.scale import LABEL
@@ -128,26 +129,51 @@ _LIBRARY_KERNEL = expression(
 )
 
 
-# Work that NVIDIA's libraries have ready, by how people call their own kernels for it.
-_STANDARD_WORK: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
-    (expression(rf"(?:^|_|(?<=[a-z])(?=[A-Z]))(?i:{words})(?:$|_|(?=[A-Z\d])|(?=kernel))"), what, library)
-    for words, what, library in (
-        (r"mat_?mul|matrix_?mul(?:t|tiply|tiplication)?|[sdh]?gemm", "a matrix product", "cuBLAS"),
-        (r"conv(?:olve|olution)?(?:[123]d)?", "a convolution", "cuDNN"),
-        (r"fft", "a Fourier transform", "cuFFT"),
-        (r"spmv|spmm", "a product with a sparse matrix", "cuSPARSE"),
-        (r"(?:radix_?)?sort", "a sort", "CUB"),
-        (r"(?:prefix_?)?scan|prefix_?sum", "a prefix sum", "CUB"),
-        (r"histogram", "a histogram", "CUB"),
-        (r"reduce|reduction", "a reduction", "CUB"),
+class StandardWork(NamedTuple):
+    """Work that a library of NVIDIA's has ready, and the call that asks for it."""
+
+    what: str
+    library: str
+    call: str
+
+
+# By how people call their own kernels for it.
+_STANDARD_WORK: tuple[tuple[re.Pattern[str], StandardWork], ...] = tuple(
+    (expression(rf"(?:^|_|(?<=[a-z])(?=[A-Z]))(?i:{words})(?:$|_|(?=[A-Z\d])|(?=kernel))"), StandardWork(*work))
+    for words, *work in (
+        (
+            *(r"mat_?mul|matrix_?mul(?:t|tiply|tiplication)?|[sdh]?gemm", "a matrix product", "cuBLAS"),
+            "cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, n, m, k, &alpha, B, n, A, k, &beta, C, n);",
+        ),
+        (
+            *(r"conv(?:olve|olution)?(?:[123]d)?", "a convolution", "cuDNN"),
+            "cudnnConvolutionForward(handle, &alpha, xd, x, wd, w, conv, algo, space, bytes, &beta, yd, y);",
+        ),
+        (r"fft", "a Fourier transform", "cuFFT", "cufftExecC2C(plan, in, out, CUFFT_FORWARD);"),
+        (
+            *(r"spmv|spmm", "a product with a sparse matrix", "cuSPARSE"),
+            "cusparseSpMV(handle, op, &alpha, A, x, &beta, y, CUDA_R_32F, CUSPARSE_SPMV_ALG_DEFAULT, buffer);",
+        ),
+        (r"(?:radix_?)?sort", "a sort", "CUB", "cub::DeviceRadixSort::SortKeys(temp, bytes, in, out, n);"),
+        (
+            r"(?:prefix_?)?scan|prefix_?sum",
+            "a prefix sum",
+            "CUB",
+            "cub::DeviceScan::ExclusiveSum(temp, bytes, in, out, n);",
+        ),
+        (
+            *(r"histogram", "a histogram", "CUB"),
+            "cub::DeviceHistogram::HistogramEven(temp, bytes, in, bins, levels, least, most, n);",
+        ),
+        (r"reduce|reduction", "a reduction", "CUB", "cub::DeviceReduce::Sum(temp, bytes, in, out, n);"),
     )
 )
 
 
-def standard_work(name: str) -> tuple[str, str] | None:
-    """What a kernel of a program's own does that a library has ready, and which library; None: its name says none."""
+def standard_work(name: str) -> StandardWork | None:
+    """What a kernel of a program's own does that a library has ready; None: its name says none."""
     label = kernel_label(name)
-    return next(((what, library) for pattern, what, library in _STANDARD_WORK if pattern.search(label)), None)
+    return next((work for pattern, work in _STANDARD_WORK if pattern.search(label)), None)
 
 
 # Gradients of scale and bias, and statistics of a batch: one sum over the batch for each feature.
