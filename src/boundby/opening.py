@@ -27,10 +27,11 @@ from boundby.capture.folder import (
 )
 from boundby.model import door
 from boundby.model.arrays import unique
+from boundby.model.door import HEADER_BYTES
 from boundby.model.errors import InputError, UserError
 from boundby.model.inputs import input_kind
 from boundby.model.stage import Room
-from boundby.readers import HEADER, READERS, read_trace
+from boundby.readers import READERS, read_trace
 from boundby.readers.files import first_bytes, no_report
 from boundby.readers.nsys import export_kind
 from boundby.results.write import SQLITE_MAGIC
@@ -130,7 +131,7 @@ def _from_standard_input(progress: Progress, room: Room | None) -> Trace:
     import tempfile
 
     name, source = "(standard input)", sys.stdin and sys.stdin.buffer  # None: closed
-    header = source.read(HEADER) if source else b""
+    header = source.read(HEADER_BYTES) if source else b""
     if not header:
         raise InputError("Standard input is empty.", "Give a report, or pipe one into: boundby analyze -")
     if not any(package.sniff(header) for package in READERS):

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boundby.native import passes
+from boundby.model.scale import ROOM
 from boundby.native.passes import distinct_texts, texts_at
 from tests.native import twins
 
@@ -37,4 +37,4 @@ def test_more_texts_than_slots() -> None:
     number, first = distinct_texts(*column(parts))
     assert number.tolist() == [row % 50_000 for row in range(120_000)]
     assert first.tolist() == list(range(50_000))
-    assert passes._FIRST_SLOTS < 50_000
+    assert ROOM < 50_000

@@ -28,7 +28,7 @@ from boundby.capture.locate import Nsys
 from boundby.model import door
 from boundby.model.scale import ANSWER_S, GRACE_S, LOOK_S, MOMENT_S
 from boundby.trace.facts import LAUNCHING_SCRIPT
-from boundby.trace.vocabulary.last_words import INTERRUPTED, LastWords, last_words
+from boundby.trace.vocabulary.last_words import INTERRUPTED, TAIL, LastWords, last_words
 
 # Give the program the user's own streams, past nsys.
 #
@@ -102,8 +102,6 @@ def _is_open(number: int) -> bool:
 # Standard error is replaced by one of the same kind: a terminal by a terminal, anything else by a pipe; standard output
 # with it where both are one, so that the order of what comes stays. A file needs neither: it is read afterwards.
 
-KEPT_BYTES = 1 << 16  # of the end: a traceback and what a launcher adds take a few thousand
-
 
 class Overheard:
     """Standard error (and output) of a program, from before it starts to after its end."""
@@ -160,13 +158,13 @@ class Overheard:
     @property
     def text(self) -> str:
         """The end of what it said."""
-        return bytes(self._tail[-KEPT_BYTES:]).decode("utf-8", "replace")
+        return bytes(self._tail[-TAIL:]).decode("utf-8", "replace")
 
     def _pass_on(self) -> None:
         assert self._source is not None
         while True:
             try:
-                data = os.read(self._source, KEPT_BYTES)
+                data = os.read(self._source, TAIL)
             except OSError:  # the last one closed its end of the terminal
                 data = b""
             if not data:
@@ -174,8 +172,8 @@ class Overheard:
                     os.close(self._source)
                 return
             self._tail += data
-            if len(self._tail) > 2 * KEPT_BYTES:
-                del self._tail[:-KEPT_BYTES]
+            if len(self._tail) > 2 * TAIL:
+                del self._tail[:-TAIL]
             with contextlib.suppress(OSError):  # who listened has gone: the program need not know
                 while data:
                     data = data[os.write(STDERR_FILENO, data) :]
@@ -197,8 +195,8 @@ def _like_the_terminal(end: int) -> None:
 def _end_of_file(begin: int) -> bytes:
     """What was added to the file that standard error is; nothing where it cannot be read."""
     with contextlib.suppress(OSError), door.opened(Path(f"/proc/self/fd/{STDERR_FILENO}")) as file:
-        file.seek(max(begin, os.fstat(STDERR_FILENO).st_size - KEPT_BYTES))
-        return file.read(KEPT_BYTES)
+        file.seek(max(begin, os.fstat(STDERR_FILENO).st_size - TAIL))
+        return file.read(TAIL)
     return b""
 
 

@@ -22,7 +22,8 @@ from boundby.model import units
 from boundby.model.arrays import BoolArray, Int64Array, factorize, group_sums
 from boundby.model.causes import CAUSE_KEYS, CAUSES, LETTER, SHORT_LABEL, Cause
 from boundby.model.errors import InputError
-from boundby.model.scale import HALF, NEGLIGIBLE, NOTABLE, SLIGHT, SMALL
+from boundby.model.scale import HALF, MOST_MEMBERS, NEGLIGIBLE, NOTABLE, PAGE_ROWS, SEVERAL, SLIGHT, SMALL
+from boundby.model.units import LINE
 from boundby.results.job_report import (
     Ended,
     JobReport,
@@ -65,8 +66,6 @@ def broken(report: JobReport) -> Iterator[str]:
 
 #: A job is bound by imbalance where balance would save this share of it: nothing else is to be had for so little.
 IMBALANCE_SHARE = SMALL
-#: Pairs who wait for each other that a report keeps.
-_MOST_PAIRS = 200
 #: A rank that shares a smaller part of its collectives with the others is no rank of their job.
 _STRANGE_SHARE = 0.2
 #: A replay that misses the measured length by more lowers confidence; by far more, and nothing that it says is sure.
@@ -75,16 +74,8 @@ _REPLAY_ERROR, _REPLAY_FAILS = SLIGHT, NOTABLE
 _POOR_CLOCK_NS = 50_000
 #: Where more of the time in collectives is in such that nobody else here has, what bounds the job cannot be told.
 _MOSTLY_ALONE = HALF
-#: A step is told in so many parts of equal length.
-_LINE_PARTS = 100
 #: A profiler's excess below this share of a step is not worth a word.
 _LEAST_EXCESS_SHARE = NEGLIGIBLE
-#: Up to so many peers a rank is held against the others, from there on against all: it hardly moves their median.
-_FEW = 8
-
-
-#: The largest machines run fewer: a report that tells of more is damaged.
-MOST_RANKS = 1 << 20
 
 
 def merge(summaries: Sequence[RankSummary], path: str, unused: Sequence[Gathered] = ()) -> JobReport:
@@ -106,7 +97,7 @@ def merge(summaries: Sequence[RankSummary], path: str, unused: Sequence[Gathered
     diagnosis = replace(diagnosis, culprits=tuple(folded(diagnosis.culprits, job)))
     waits = _waits(kept, aligned)
     ranks = _ranks(kept, aligned, diagnosis, job, waits)
-    world = max((one.world_size for one in kept if one.world_size <= MOST_RANKS), default=UNKNOWN)
+    world = max((one.world_size for one in kept if one.world_size <= MOST_MEMBERS), default=UNKNOWN)
     here = {one.rank for one in kept}
     missing = tuple(sorted(set(range(max(world, 0))) - here)) if UNKNOWN not in here else ()
     notes = [*aligned.notes, *_notes(kept, aligned, diagnosis, missing)]
@@ -370,7 +361,7 @@ def _ranks(
                 warnings=summary.warnings,
                 step_line=""
                 if step is None
-                else line_of(summary, aligned.clocks[place], matched, place).letters(summary, *step[1:], _LINE_PARTS),
+                else line_of(summary, aligned.clocks[place], matched, place).letters(summary, *step[1:], LINE),
             )
         )
     return tuple(reports)
@@ -419,7 +410,7 @@ def _step_causes(job: Job, members: Sequence[int]) -> Iterator[str]:
     usual = np.median(job.time[list(members)], axis=0)
     for place in members:
         peers = usual
-        if len(members) <= _FEW:
+        if len(members) <= SEVERAL:
             others = [rank for rank in members if rank != place]
             peers = np.median(job.time[others], axis=0) if others else job.time[place]
         excess = (job.time[place] - peers) @ by_cause
@@ -473,7 +464,7 @@ def _random(chance: Chance, job: Job, is_mpi: bool) -> Straggler:
 def _pairs(matched: Matched, waits: _WaitsOfParts, count: int) -> tuple[Pair, ...]:
     """Who waited for whom."""
     total = group_sums(matched.rank * count + waits.last, waits.blamed_ns, count * count)
-    order = np.argsort(-total, kind="stable")[:_MOST_PAIRS].tolist()
+    order = np.argsort(-total, kind="stable")[:PAGE_ROWS].tolist()
     return tuple(Pair(place // count, place % count, int(total[place])) for place in order if total[place] > 0)
 
 

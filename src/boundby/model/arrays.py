@@ -13,6 +13,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from boundby.model.library import int64, integers, run
+from boundby.model.scale import HANDFUL, PLENTY, ROOM
 
 Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
@@ -139,7 +140,7 @@ def narrow(column: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     return compact(fitted)
 
 
-_WIDEST = (1 << 30) - 1
+_WIDEST = np.iinfo(np.int32).max // 2
 
 
 def index_type(most: int) -> type[np.signedinteger[Any]]:
@@ -195,7 +196,7 @@ def without(values: npt.NDArray[Scalar], gone: npt.NDArray[Any]) -> npt.NDArray[
 
 
 # Of so many numbers or more a sample of as many is looked at first; the median lies so near to its middle.
-_SAMPLED, _ASIDE, _COUNTED = 1 << 12, 1 << 7, 1 << 14
+_SAMPLED, _ASIDE = 1 << 12, 1 << 7
 
 
 def median(values: npt.ArrayLike) -> float:
@@ -204,7 +205,7 @@ def median(values: npt.ArrayLike) -> float:
     half, is_odd = len(numbers) // 2, len(numbers) % 2
     if len(numbers) > _SAMPLED and numbers.dtype.kind == "i":
         low, high = bounds(numbers)
-        if high - low < _COUNTED:  # so few different ones are counted
+        if high - low < ROOM:  # so few different ones are counted
             upto = np.cumsum(np.bincount(numbers.astype(np.int64, copy=False) - low))
             middle = low + np.searchsorted(upto, (half - 1 + is_odd, half), side="right")
             return (float(middle[0]) + float(middle[1])) / 2
@@ -306,13 +307,13 @@ def _few(flat: npt.NDArray[Scalar]) -> tuple[int, BoolArray] | None:
 
 
 # Of so many rows so many different ones are looked for in one pass, first in a table that stays in a core's cache.
-_SLOTS, _LEAST_ROWS, _DISTINCT_PART = (1 << 12, 1 << 18), 1 << 10, 4
+_SLOTS, _DISTINCT_PART = (1 << 12, 1 << 18), 4
 
 
 def _distinct(columns: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]] | None:
     """The first row of each distinct one, and which of these each row is like; None: better found by sorting."""
     size = len(columns[0])
-    if size < _LEAST_ROWS or any(column.dtype.kind not in "ib" for column in columns):
+    if size < PLENTY or any(column.dtype.kind not in "ib" for column in columns):
         return None
     whole = [integers(column) for column in columns]
     addresses, widths = np.array([(column.ctypes.data, column.itemsize) for column in whole], np.int64).T.copy()
@@ -428,13 +429,10 @@ def is_any(column: npt.NDArray[Any], values: Iterable[int]) -> BoolArray:
 def is_in(column: npt.NDArray[Any], values: Iterable[int]) -> BoolArray:
     """``np.isin`` for integers, without masked arrays."""
     known = unique(np.asarray(values if isinstance(values, np.ndarray) else [*values], np.int64))
-    if len(known) <= _FEW_VALUES:
+    if len(known) <= HANDFUL:
         return is_any(column, known.tolist())
     found: BoolArray = known[np.minimum(places(known, column), len(known) - 1)] == column
     return found
-
-
-_FEW_VALUES = 4
 
 
 def places(
@@ -604,7 +602,7 @@ def group_counts(group: npt.NDArray[Any], groups: int) -> Int64Array:
 
 
 # Where groups and values make no more cells than this for each row, a table of all of them takes the place of sorting.
-_CELLS_PER_ROW = 4
+_CELLS_PER_ROW = HANDFUL
 
 
 class Tally(NamedTuple):

@@ -17,10 +17,11 @@ import numpy.typing as npt
 
 from boundby.model.arrays import Int64Array, as_rows, pick, places, sorted_distinct
 from boundby.model.library import int64, run
+from boundby.model.scale import PLENTY
 
 #: Threads of a process, and streams of a device, beyond which those that take turns are no more told apart: twice
 #: what any trace seen so far has. What is worked out for each takes a thousandth of a second and more.
-MOST_APART = 1_000
+MOST_APART = PLENTY
 
 
 class IntervalSet(NamedTuple):

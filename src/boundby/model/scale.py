@@ -24,6 +24,7 @@ SEVERAL = 8  # a pattern: by chance there are fewer
 MANY = 20  # chance has evened out
 PLENTY = 1_000  # so many tell what all would
 CROWD = 10_000  # nobody tells as many apart, and no list of them is kept
+MOST_MEMBERS = 1 << 20  # GPUs or ranks of a job: the largest machines have fewer
 DEEPEST = 64  # levels: no program nests deeper, but by recursion
 
 # Of time: neither a launch nor what a framework does between two launches takes as long.

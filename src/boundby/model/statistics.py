@@ -13,11 +13,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from boundby.model.scale import PIECE_BYTES
+
 Float = NDArray[np.float64]
 Numbers = Sequence[float] | Float
 
-#: Elements drawn at once by the bootstrap, so that many samples need little memory.
-_CHUNK = 2_000_000
 #: With fewer samples on either side the normal approximation of Mann-Whitney's U is poor.
 MIN_FOR_TEST = 8
 #: The usual rule of thumb: from so many on, chance evens out in a mean.
@@ -129,7 +129,7 @@ def _resampled_medians(values: Numbers, block: int, resamples: int, random: np.r
     blocks = -(-number // block)
     steps = np.arange(block)
     medians = np.empty(resamples)
-    chunk = max(1, _CHUNK // number)
+    chunk = max(1, PIECE_BYTES // number)  # so that many samples need little memory
     for begin in range(0, resamples, chunk):
         rows = min(chunk, resamples - begin)
         first = random.integers(0, number, (rows, blocks, 1))

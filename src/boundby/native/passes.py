@@ -34,13 +34,12 @@ from boundby.model.arrays import (
 )
 from boundby.model.intervals import IntervalSet, StepFunction
 from boundby.model.library import CStruct, int64, integers, run, struct
+from boundby.model.scale import ROOM, SEVERAL
 from boundby.model.units import EXACT_NS, FURTHEST_NS
 
 Bytes = npt.NDArray[np.uint8]
 
-_FIRST_SLOTS = 1 << 14
-_MORE_SLOTS = 16  # times as many, where there are too few
-_END = 10  # "\n": what texts are joined with to be decoded all at once
+_END = ord("\n")  # what texts are joined with to be decoded all at once
 
 
 def distinct_texts(written: Bytes, offset: Int32Array) -> tuple[Int32Array, Int32Array]:
@@ -48,13 +47,13 @@ def distinct_texts(written: Bytes, offset: Int32Array) -> tuple[Int32Array, Int3
     Text ``row`` reaches from ``offset[row]`` to ``offset[row + 1]``, which the caller has looked at."""
     rows = len(offset) - 1
     number, first = np.empty(rows, np.int32), np.empty(rows, np.int32)
-    size = _FIRST_SLOTS
+    size = ROOM
     while True:
         slots = np.full(size, -1, np.int32)
         found = run("boundby_distinct_texts", written, offset, rows, slots, size, number, first)
         if found >= 0:
             return number, first[:found].copy()
-        size *= _MORE_SLOTS
+        size *= SEVERAL
 
 
 def texts_at(written: Bytes, begin: npt.NDArray[Any], end: npt.NDArray[Any]) -> list[str]:
@@ -84,8 +83,6 @@ TABLES = {
     "ranges": ("region_of_range",),
     "states": ("state_time", "state"),
 }
-#: Pieces that there is room for at first, beside two for each interval.
-_MORE = 1 << 16
 
 
 def cut_intervals(
@@ -99,7 +96,7 @@ def cut_intervals(
         known[table] = lengths.pop()
         if lengths:
             raise ValueError("columns do not fit together")
-    room = 2 * known["count"] + _MORE
+    room = 2 * known["count"] + ROOM
     while True:
         node, ns = np.empty(room, np.int32), np.empty(room, np.int32)
         cause, region = np.empty(room, np.int8), np.empty(room, np.int32)

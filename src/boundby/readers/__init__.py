@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+from boundby.model.door import HEADER_BYTES
 from boundby.model.library import required
 from boundby.model.stage import Room, stage
 from boundby.readers import kineto, nsys
@@ -20,9 +21,6 @@ from boundby.trace.tables import Trace
 
 Progress = Callable[[str, float | None], None]
 
-
-#: Bytes: compressed text shows itself only in so many.
-HEADER = 1_000
 
 #: Each has ``sniff(header)``: whether a file that begins with these bytes is of its kind; and in its module ``reader``
 #: ``read(path, *, name, source, progress, room)``: the trace in such a file.
@@ -51,7 +49,7 @@ def read_trace(
     if kind := nsys.export_kind(location):
         package, source = nsys, kind
     else:
-        header = first_bytes(location, HEADER)
+        header = first_bytes(location, HEADER_BYTES)
         package = next((package for package in READERS if package.sniff(header)), None)
     if package is None:
         raise no_report(location, header)
@@ -66,4 +64,4 @@ def _silent(stage: str, fraction: float | None) -> None:
     """No progress is shown."""
 
 
-__all__ = ["HEADER", "READERS", "holds_trace", "read_trace"]
+__all__ = ["READERS", "holds_trace", "read_trace"]

@@ -33,7 +33,7 @@ from boundby.model.arrays import (
 )
 from boundby.model.expressions import expression
 from boundby.model.intervals import CoveredTime, do_nest, union
-from boundby.model.scale import A_FEW_LINES, HABIT, HALF, MANY, NEGLIGIBLE, SMALL
+from boundby.model.scale import A_FEW_LINES, HABIT, HALF, MANY, NEGLIGIBLE, SEVERAL, SMALL
 from boundby.trace.facts import BROKEN_ROWS, CLOCKS_APART_NS, UNBELIEVABLE, TraceWarning
 from boundby.trace.tables import NO_CORRELATION, CallTable, Direction, Intervals, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, is_call
@@ -92,8 +92,6 @@ def longest_ascending(values: Int64Array) -> BoolArray:
 # tells which of them are right. Steps follow one another as their numbers do. (Other ranges may lie in those of their
 # name: a function may call itself, and a module that has a number is called again and again.)
 
-#: Where ranges of one thread cross more often, they do not nest.
-MOST_CROSSINGS = 8
 #: So many ranges must be in order for each that is not.
 LEAST_IN_ORDER = HABIT
 _DIGITS = expression(r"0*(\d+)")
@@ -185,7 +183,7 @@ def _crossing(start: Int64Array, end: Int64Array, rounded_ns: int) -> list[int]:
             if mine >= theirs:
                 found.append(row)
                 is_kept = False
-        if len(found) > min(MOST_CROSSINGS, len(begins) // LEAST_IN_ORDER):
+        if len(found) > min(SEVERAL, len(begins) // LEAST_IN_ORDER):
             return []
         if is_kept:
             open_rows.append(row)

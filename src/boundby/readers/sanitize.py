@@ -27,11 +27,11 @@ MOST_TIME_NS = FURTHEST_NS  # nsys can write Unix time
 MOST_SPAN_NS = EXACT_NS  # no capture is as long, and a thousand such intervals still add up in 64 bits
 MOST_SUM = float(1 << 62)
 MOST_BYTES = 1 << 48  # 256 TiB in one copy
-MOST_SHAPE = 1 << 31  # no dimension, register count or shared size is larger
+MOST_SHAPE = int(np.iinfo(np.int32).max)  # no dimension, register count or shared size is larger
 _LAST = np.iinfo(np.int64).max
 _LEAST_ID = MISSING + (1 << 24)  # below, a thread's process would look like none
 LONGEST_NAME = 1 << 14  # of nested C++ templates some thousand characters
-CORRELATIONS = 1 << 32  # CUPTI counts calls in 32 bits; the join packs (process, id) into 64
+CORRELATIONS = int(np.iinfo(np.uint32).max) + 1  # CUPTI counts calls in 32 bits; the join packs (process, id) into 64
 
 
 def sanitize(path: Path, tables: Mapping[str, Raw], next_step: str) -> tuple[TraceWarning, ...]:

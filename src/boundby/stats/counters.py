@@ -12,6 +12,7 @@ from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.model.arrays import Int64Array, factorize, pick
 from boundby.model.intervals import CoveredTime, IntervalSet, union
 from boundby.model.scale import CURVE
+from boundby.model.units import PERCENT
 from boundby.results.report import Counters, DeviceCounters, KernelCounters, MetricPoint
 from boundby.stats.device_figures import GRAPH, MOST_NAMES
 from boundby.trace.tables import MetricSamples, OpKind
@@ -22,7 +23,6 @@ Float = npt.NDArray[np.float64]
 
 #: Points kept of each device for pictures: means of stretches of equal numbers of samples.
 MOST_POINTS = CURVE
-_PERCENT = 100.0
 
 
 class _Sampled(NamedTuple):
@@ -100,7 +100,7 @@ def _counters(sums: Float) -> Counters | None:
     if sums[-2] <= 0:
         return None
     values = {
-        column: float(sums[2 * place + 1] / sums[2 * place] / _PERCENT) if sums[2 * place] > 0 else None
+        column: float(sums[2 * place + 1] / sums[2 * place] / PERCENT) if sums[2 * place] > 0 else None
         for place, column in enumerate(METRIC_COLUMNS)
     }
     alone = min(max(float(sums[-1] / sums[-2]), 0.0), 1.0)  # differences of sums are not exact

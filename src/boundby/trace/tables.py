@@ -66,7 +66,7 @@ from boundby.trace.vocabulary.python import sleep_kind_of_frame
 from boundby.trace.vocabulary.range_names import Shapes, is_library
 
 NO_CORRELATION = 0  # CUPTI numbers calls from 1; managed-memory migrations carry 0
-NO_STREAM = 0xFFFFFFFF  # how CUPTI writes "no stream" and "no event"
+NO_STREAM = int(np.iinfo(np.uint32).max)  # how CUPTI writes "no stream" and "no event"
 
 
 class OpKind(IntEnum):

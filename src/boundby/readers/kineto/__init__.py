@@ -7,13 +7,13 @@ from pathlib import Path
 
 from boundby.model import door
 from boundby.model.expressions import expression
+from boundby.model.scale import PIECE_BYTES
 
 GZIP = b"\x1f\x8b"
-GZIP_WINDOW = 31  # of zlib: gzip's header and the largest window
+GZIP_WINDOW = 16 + zlib.MAX_WBITS  # gzip's header and the largest window
 # How a report of boundby begins, which is JSON, too; and what stands early in a trace and never in a report.
 _REPORT = expression(rb'^\s*\[?\s*\{\s*"(?:format_version|boundby|comparison)')
 _TRACE = expression(rb'"(?:traceEvents|schemaVersion|deviceProperties|baseTimeNanoseconds|displayTimeUnit|ph)"\s*:')
-_EARLY = 1 << 16  # bytes
 
 
 def sniff(header: bytes) -> bool:
@@ -29,5 +29,5 @@ def sniff(header: bytes) -> bool:
 
 def holds_trace(path: Path) -> bool:
     """Whether a plain file of JSON is a trace, and no report of boundby. Raises OSError."""
-    early = door.first_of(path, _EARLY)
+    early = door.first_of(path, PIECE_BYTES)
     return bool(_TRACE.search(early)) and not _REPORT.match(early.removeprefix(b"\xef\xbb\xbf"))

@@ -6,9 +6,10 @@ import json
 import re
 from typing import Any
 
+from boundby.model.units import FURTHEST_NS
 from boundby.trace.facts import JobPlace, ProcessGroup
 
-_LEAST_UNIX_NS = 1_000_000_000_000_000_000  # 2001: no machine has been up for as long
+_LEAST_UNIX_NS = FURTHEST_NS // 4  # 2006: no machine has been up for as long
 _TOLD = (
     *("schemaVersion", "cupti_version", "cuda_runtime_version", "cuda_driver_version", "roctracer_version"),
     *("hip_runtime_version", "hip_driver_version", "with_stack", "with_modules", "record_shapes", "profile_memory"),

@@ -13,8 +13,7 @@ from boundby.model.expressions import expression
 from boundby.native.passes import NUMBER, RAW, TEXT, JsonEvents
 from boundby.readers.sanitize import bounded
 
-KERNEL, COPY, SET, CALL, OPERATOR, ANNOTATION, MODULE, FRAME, OVERHEAD, SYNC, MEMORY = range(1, 12)
-OTHER = 0
+OTHER, KERNEL, COPY, SET, CALL, OPERATOR, ANNOTATION, MODULE, FRAME, OVERHEAD, SYNC, MEMORY = range(12)
 # Categories by what they are; 2021's are capitalised, and some vendors' runtimes have their own.
 _KIND_OF = {
     "kernel": KERNEL,

@@ -41,7 +41,7 @@ from boundby.readers.kineto.columns import (
     kinds_of,
 )
 from boundby.readers.kineto.gpu_events import KinetoGpus, devices_of, gpu_operations
-from boundby.readers.sanitize import CORRELATIONS, MOST_BYTES, MOST_TIME_NS, Raw, bounded, sanitize
+from boundby.readers.sanitize import CORRELATIONS, MOST_BYTES, MOST_SHAPE, MOST_TIME_NS, Raw, bounded, sanitize
 from boundby.trace.facts import PYTORCH, Captured, Cycle, TraceWarning
 from boundby.trace.stacks import NO_BACKTRACES, ROUNDED_NS, Backtraces, Frames, LazyBacktraces, StackEvents, StackSource
 from boundby.trace.tables import (
@@ -67,8 +67,6 @@ _CALLED_FROM = ("Call stack", "Module Hierarchy")
 _BETWEEN_FRAMES = expression(r";\s*")
 _MODULE = expression(r"([^().:]+)\(([^()]*)\)::")
 _OUTERMOST, _ITSELF = "TOP", "SELF"
-_MOST_FRAMES = 256
-_MOST_LINE = 1 << 31
 
 
 def call_stacks(columns: Columns, raw: Raw, calls: CallTable) -> Backtraces | None:
@@ -110,11 +108,11 @@ def call_stacks(columns: Columns, raw: Raw, calls: CallTable) -> Backtraces | No
 def _stack(text: str, names: dict[str, int], frames: dict[tuple[int, int, int], int]) -> list[int]:
     """The frames of a stack, the innermost first; ``names`` and ``frames`` grow by those that are new."""
     found = []
-    for part in _BETWEEN_FRAMES.split(text)[:_MOST_FRAMES]:
+    for part in _BETWEEN_FRAMES.split(text):
         if part.strip():
             frame = read_frame(bounded(part.strip()))
             name, file = (names.setdefault(one, len(names)) for one in (frame.function, frame.file))
-            key = name, file, frame.line if frame.line < _MOST_LINE else 0
+            key = name, file, frame.line if frame.line < MOST_SHAPE else 0
             found.append(frames.setdefault(key, len(frames)))
     return found
 
@@ -162,7 +160,7 @@ def _modules(text: str) -> tuple[str, ...]:
     """The modules that a hierarchy names, the outermost first: ``Net``, ``conv1(Conv2d)``. Calls of a module's own
     methods are the module's."""
     found = []
-    for name, kind in _MODULE.findall(text)[:_MOST_FRAMES]:
+    for name, kind in _MODULE.findall(text):
         if name == _OUTERMOST:
             found.append(bounded(kind or name))
         elif name != _ITSELF:
@@ -219,7 +217,6 @@ _STEP = expression(r"^ProfilerStep#(\d{1,18})")
 _WHOLE = HALF
 #: Between steps whose numbers do not follow each other a schedule waited, if in so much of the time nothing began.
 _UNRECORDED = HALF
-_HOST = 0  # device type of memory events: c10::DeviceType::CPU
 
 
 def holds_events(events: JsonEvents) -> bool:
@@ -601,7 +598,7 @@ def _points(
 
 def _memory(columns: Columns, raw: Raw, gpus: KinetoGpus) -> MemoryPoints:
     rows = raw["row"]
-    on_host = columns.number("Device Type", rows) == _HOST
+    on_host = columns.number("Device Type", rows) == 0  # c10::DeviceType::CPU
     delta = columns.within("Bytes", rows, -MOST_BYTES, MOST_BYTES, 0)
     allocated, reserved = (
         columns.within(f"Total {what}", rows, 0, MOST_BYTES, 0) for what in ("Allocated", "Reserved")

@@ -10,6 +10,7 @@ import numpy as np
 
 from boundby.model.arrays import MISSING, BoolArray, Int32Array, Int64Array, factorize, unique
 from boundby.model.expressions import expression
+from boundby.model.scale import MOST_MEMBERS
 from boundby.readers.kineto import about
 from boundby.readers.kineto.columns import COPY, KERNEL, Columns
 from boundby.readers.sanitize import MOST_SHAPE, Raw
@@ -41,7 +42,6 @@ _MEMORY_KINDS = {
     "managed static": MemoryKind.MANAGED,
 }
 _NO_RANKS: tuple[int, ...] = ()
-_MOST_DEVICES = 1 << 20
 _MOST_SUM = float(1 << 62)
 
 
@@ -81,9 +81,9 @@ class KinetoDevice(NamedTuple):
 
 def devices_of(columns: Columns, rows: Int64Array) -> Int64Array:
     """The device id of each event on one: its argument, else the process that it is filed under, else 0."""
-    device, pid = columns.within("device", rows, 0, _MOST_DEVICES, -1), columns.events.pid[rows]
+    device, pid = columns.within("device", rows, 0, MOST_MEMBERS, -1), columns.events.pid[rows]
     device = np.where(device < 0, pid, device)
-    return np.where((device < 0) | (device >= _MOST_DEVICES), 0, device)
+    return np.where((device < 0) | (device >= MOST_MEMBERS), 0, device)
 
 
 def gpu_operations(columns: Columns, raw: Raw, process: Int32Array) -> KinetoDevice:

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 from boundby.model import door
 from boundby.model.errors import InputError
+from boundby.model.scale import PIECE_BYTES
 from boundby.model.stage import Room
 from boundby.native.passes import EventScanner, JsonEvents, NotJsonError
 from boundby.readers.files import PROFILE_AGAIN as _COPY_AGAIN
@@ -22,11 +23,8 @@ from boundby.trace.tables import Trace
 
 Progress = Callable[[str, float | None], None]
 
-_PIECE = 1 << 22
 #: Text of a trace is some 10 to 40 times its packed size. What is made to fill memory is a thousand times as long.
-MOST_UNPACKED, _MOST_RATIO = 1 << 30, 200
-#: A file of JSON that is no trace is looked at as a whole up to so many bytes.
-_MOST_LOOKED_AT = 1 << 20
+MOST_UNPACKED, _MOST_RATIO = door.MOST_TEXT_BYTES, 200
 
 
 def read(path: Path, *, name: str | None, source: str, progress: Progress, room: Room | None = None) -> Trace:  # noqa: ARG001
@@ -49,7 +47,7 @@ def _unpacked(file: BinaryIO, packed: bytes, shown: Path) -> Iterator[tuple[byte
     """The text of a compressed file, of which this is the first piece."""
     unpacked, unpacker = 0, zlib.decompressobj(GZIP_WINDOW)
     while packed:
-        text = unpacker.decompress(packed, _PIECE)
+        text = unpacker.decompress(packed, PIECE_BYTES)
         unpacked += len(text)
         if unpacked > MOST_UNPACKED and unpacked > _MOST_RATIO * file.tell():
             raise InputError(
@@ -59,11 +57,11 @@ def _unpacked(file: BinaryIO, packed: bytes, shown: Path) -> Iterator[tuple[byte
             yield text, file.tell()
         packed = unpacker.unconsumed_tail
         if unpacker.eof:  # another member may follow
-            packed = unpacker.unused_data or file.read(_PIECE)
+            packed = unpacker.unused_data or file.read(PIECE_BYTES)
             if not packed.startswith(GZIP):
                 return
             unpacker = zlib.decompressobj(GZIP_WINDOW)
-        packed = packed or file.read(_PIECE)
+        packed = packed or file.read(PIECE_BYTES)
     if not unpacker.eof:
         raise InputError(f"{shown} is cut short: the compressed data end in the middle.", _COPY_AGAIN)
 
@@ -72,12 +70,12 @@ def _pieces(path: Path, shown: Path) -> Iterator[tuple[bytes, int]]:
     """The text in pieces, and how many bytes of the file have been read by then."""
     try:
         with door.opened(path) as file:
-            first = file.read(_PIECE)
+            first = file.read(PIECE_BYTES)
             if not first.startswith(GZIP):
                 first = first.removeprefix(b"\xef\xbb\xbf")
                 while first:
                     yield first, file.tell()
-                    first = file.read(_PIECE)
+                    first = file.read(PIECE_BYTES)
                 return
             yield from _unpacked(file, first, shown)
     except zlib.error:
@@ -108,7 +106,7 @@ def _check(shown: Path, events: JsonEvents) -> None:
 def _is_json(path: Path) -> bool:
     """Whether a file is whole JSON, of whatever kind."""
     try:
-        json.loads(door.read_bytes(path, _MOST_LOOKED_AT))
+        json.loads(door.read_bytes(path, PIECE_BYTES))
         return True
     except (OSError, ValueError, RecursionError):
         pass

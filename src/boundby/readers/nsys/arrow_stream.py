@@ -20,7 +20,7 @@ from boundby.model import door
 from boundby.model.arrays import MISSING, BoolArray, Int32Array, Int64Array, is_even, joined, spread
 from boundby.native.passes import distinct_texts, texts_at
 
-_CONTINUES = 0xFFFFFFFF
+_CONTINUES = int(np.iinfo(np.uint32).max)
 _SIZES = {8, 16, 32, 64}
 
 

@@ -26,7 +26,10 @@ import numpy as np
 from boundby.model import door, stage
 from boundby.model.arrays import MISSING as MISSING
 from boundby.model.arrays import Int32Array, Int64Array, spread
+from boundby.model.door import MOST_TEXT_BYTES
 from boundby.model.errors import InputError, UserError
+from boundby.model.scale import MANY, MOMENT_S, ROOM
+from boundby.model.units import LINE
 from boundby.readers.files import export_again, first_bytes, no_report
 from boundby.readers.nsys import sniff
 from boundby.readers.nsys.pages import DECIMALS, Only, PageReader, Since, bits_of
@@ -42,14 +45,12 @@ class Reads(NamedTuple):
     gives: str
 
 
-BUSY_TIMEOUT_S = 2.0  # an exporter that is still writing keeps its lock for much longer than this
+BUSY_TIMEOUT_S = MOMENT_S  # an exporter that is still writing keeps its lock for much longer than this
 
 #: What reading can raise. UnicodeDecodeError: Python fails to decode SQLite's message about a damaged schema.
 SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
-_LONGEST_REASON = 80  # SQLite repeats whole statements in its messages
 
 _LEAST_ROW_BYTES = 8  # in the file, of any table
-ROWS_PER_CHUNK = 250_000  # bounds the memory of rows on their way into arrays
 
 
 class Connection(sqlite3.Connection):
@@ -187,7 +188,7 @@ def explain(path: Path, error: Exception) -> UserError:
     if _says(text, "prohibited", "not authorized", "unsafe use"):
         return InputError(f"{path} is not an export: its schema holds more than tables.", export_again(path))
     reason = " ".join(text.split())
-    reason = reason if len(reason) <= _LONGEST_REASON else reason[:_LONGEST_REASON] + "..."
+    reason = reason if len(reason) <= LINE else reason[:LINE] + "..."
     return InputError(f"{path} is damaged (SQLite says: {reason}).", export_again(path))
 
 
@@ -213,7 +214,7 @@ def _check_length(path: Path, header: bytes) -> None:
 
 
 #: A log holds pages that are not in the file yet: of an export that was being written many, but no more than these.
-MOST_LOG_TIMES, MOST_LOG_BYTES = 10, 1 << 30
+MOST_LOG_BYTES = MOST_TEXT_BYTES
 
 
 def _copy_with_log(path: Path, log: Path, folder: Path) -> Path:
@@ -221,7 +222,7 @@ def _copy_with_log(path: Path, log: Path, folder: Path) -> Path:
 
     copy = folder / path.name
     need = max(path.stat().st_size + log.stat().st_size, 1)
-    if log.stat().st_size > MOST_LOG_TIMES * path.stat().st_size + MOST_LOG_BYTES:
+    if log.stat().st_size > MANY * path.stat().st_size + MOST_LOG_BYTES:
         raise InputError(
             f"{path} has a write-ahead log of {log.stat().st_size:,} bytes beside it, which cannot be of this file.",
             f"Remove {log.name} if no program writes to the file. {export_again(path)}",
@@ -389,13 +390,11 @@ class Database:
         rows = f'SELECT _rowid_ AS row, {named} FROM "{table}" NOT INDEXED WHERE {condition} ORDER BY _rowid_ LIMIT ?'
         first = MISSING
         while True:
-            query = self._connection.execute(
-                f"SELECT count(*), max(row), {joined} FROM ({rows})", (first, ROWS_PER_CHUNK)
-            )
+            query = self._connection.execute(f"SELECT count(*), max(row), {joined} FROM ({rows})", (first, ROOM))
             count, last, *texts = query.fetchone()
             if count:
                 yield np.stack([_integers(text, count) for text in texts])
-            if count < ROWS_PER_CHUNK or last == np.iinfo(np.int64).max:
+            if count < ROOM or last == np.iinfo(np.int64).max:
                 return
             first = last + 1
 
@@ -405,10 +404,10 @@ class Database:
         try:
             cursor = self._connection.execute(f'SELECT {", ".join(values)} FROM "{table}" NOT INDEXED{condition}')
             while True:
-                flat = self._flat(table, itertools.islice(cursor, ROWS_PER_CHUNK))
+                flat = self._flat(table, itertools.islice(cursor, ROOM))
                 chunk = flat.reshape(-1, len(values))
                 yield chunk.T
-                if len(chunk) < ROWS_PER_CHUNK:
+                if len(chunk) < ROOM:
                     return
         except sqlite3.Error as error:
             raise explain(self.path, error) from error

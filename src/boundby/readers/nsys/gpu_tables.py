@@ -26,6 +26,7 @@ from boundby.model.arrays import (
     translated,
     unique,
 )
+from boundby.model.scale import SEVERAL
 from boundby.readers.nsys.database import MISSING, Database, Reads, as_text
 from boundby.readers.nsys.identity import Identities, Indexes, pid_of
 from boundby.readers.nsys.pages import Since
@@ -461,9 +462,8 @@ def streams(database: Database, identities: Identities) -> Streams:
 
 
 #: Where the numbers of graphs that can be launched begin, as nodes; and of those that they are made from.
-_LAUNCHED, _MADE = 1 << 61, 1 << 60
-#: A graph is captured, cloned where it is instantiated, and perhaps once or twice in between; damage may go in circles.
-_MOST_CLONES = 8
+_MADE = 1 << 60
+_LAUNCHED = 2 * _MADE
 
 
 def _made(database: Database, identities: Identities) -> dict[str, Int64Array]:
@@ -488,7 +488,7 @@ def _captured(nodes: GraphNodes, made: dict[str, Int64Array]) -> GraphNodes:
     order = np.lexsort((start, original == MISSING, node, process))
     events = _Events(process[order], node[order])
     row = events.of(nodes.process, nodes.node)
-    for _ in range(_MOST_CLONES):
+    for _ in range(SEVERAL):
         above = np.where(row >= 0, events.of(nodes.process, original[order][np.maximum(row, 0)]), -1)
         if not (above >= 0).any():
             break

@@ -26,6 +26,7 @@ from boundby.trace.facts import (
     Written,
 )
 from boundby.trace.tables import OpKind, Trace
+from boundby.trace.vocabulary.last_words import TAIL
 from boundby.trace.vocabulary.profiler import has_started_cuda, why_no_cuda
 
 # nsys writes these into nearly every report; they say nothing about this one.
@@ -207,7 +208,6 @@ def captured(database: Database, trace: Trace, *, has_graph_nodes: bool) -> Capt
 
 
 # The end of a stream tells how a program ended; a traceback and what its launcher adds take a few thousand characters.
-_TAIL_CHARACTERS = 32_768
 _ERRORS, _OUTPUT = "stderr", "stdout"
 
 
@@ -216,7 +216,7 @@ def read_written(database: Database) -> tuple[Written, ...]:
     if not database.has("ProcessStreams", "globalPid", "filenameId", "contentId"):
         return ()
     rows = database.rows(
-        f"SELECT p.globalPid, name.value, substr(content.value, -{_TAIL_CHARACTERS}) FROM ProcessStreams AS p"
+        f"SELECT p.globalPid, name.value, substr(content.value, -{TAIL}) FROM ProcessStreams AS p"
         " JOIN StringIds AS name ON name.id = p.filenameId JOIN StringIds AS content ON content.id = p.contentId"
         " ORDER BY p.globalPid, p.filenameId"
     )

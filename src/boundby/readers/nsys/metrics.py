@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from boundby.model.arrays import MISSING, Int32Array, Int64Array, joined, median, translated, unique
+from boundby.model.units import PERCENT
 from boundby.readers.nsys.database import Database, Reads, as_text
 from boundby.trace.tables import MetricSamples
 from boundby.trace.vocabulary.profiler import METRIC_COLUMNS, column_of
@@ -26,10 +27,6 @@ DECLARED = (
     Reads(_EVENTS, ("timestamp", _RAW, *_DATA), "in exports of 2022: samples of the GPUs' counters, as JSON"),
 )
 _DEVICE_BITS = 0xFF  # of a typeId: the GPU's number
-_MOST_PERCENT = 100
-#: A sample after which the next one comes so many times later than usual tells nothing of the time between: samples
-#: are missing there.
-_LATE = 2
 Raw = dict[str, Int64Array]  # start, type, place (in COLUMNS), value: of one length
 
 
@@ -39,7 +36,7 @@ def samples(database: Database, gpu_ids: tuple[int, ...], since_ns: int | None =
     place = {gpu: index for index, gpu in enumerate(gpu_ids)}
     device = translated(raw["type"], lambda kind: place.get(kind & _DEVICE_BITS, -1), np.int32)
     kept = (device >= 0) & (raw["start"] >= (MISSING + 1 if since_ns is None else since_ns))
-    kept &= (raw["value"] >= 0) & (raw["value"] <= _MOST_PERCENT)
+    kept &= (raw["value"] >= 0) & (raw["value"] <= PERCENT)
     if not kept.any():
         return MetricSamples.empty()
     return _table(device[kept], {column: values[kept] for column, values in raw.items()})
@@ -57,14 +54,14 @@ def _table(device: Int32Array, raw: Raw) -> MetricSamples:
         sums = np.full(len(first), -1, np.int64)
         sums[row[mine]] = 0
         np.add.at(sums, row[mine], raw["value"][mine])
-        columns[column] = np.minimum(sums, _MOST_PERCENT).astype(np.int8)
+        columns[column] = np.minimum(sums, PERCENT).astype(np.int8)
     start, device = raw["start"][first], device[first]
     end = np.empty_like(start)
     for one in unique(device).tolist():
         mine = np.flatnonzero(device == one)
         steps = np.diff(start[mine])
         usual = int(median(steps)) if len(steps) else 0
-        end[mine] = start[mine] + np.append(np.where(steps > _LATE * usual, usual, steps), usual)
+        end[mine] = start[mine] + np.append(np.where(steps > 2 * usual, usual, steps), usual)
     table = MetricSamples(start_ns=start, end_ns=end, device=device, **columns)
     return table.take(end > start)
 
@@ -127,7 +124,7 @@ def _values(text: str) -> Mapping[int, int]:
     found = {}
     for name, value in told.items() if isinstance(told, dict) else ():
         column = column_of(name)
-        if column is not None and str(value).isdecimal() and len(str(value)) <= len(str(_MOST_PERCENT)):
+        if column is not None and str(value).isdecimal() and len(str(value)) <= len(str(PERCENT)):
             found[METRIC_COLUMNS.index(column)] = int(value)
     return found
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
@@ -27,18 +28,21 @@ from boundby.model.arrays import (
     spread,
     unique,
 )
+from boundby.model.scale import CROWD, MANY, PIECE_BYTES, ROOM, SLIGHT
+from boundby.model.units import EXACT_NS
 from boundby.native.passes import MOST_OUTPUTS, MOST_ROWS_OF_PAGE, NONE, At, Found, Leaves, empty_slots
 
-_LEAF, _INTERIOR = 13, 5
-_INTERIOR_HEADER = 12
-_DEEPEST = 20  # levels; SQLite goes no deeper
-_BATCH_BYTES = 1 << 21  # of pages in memory at once: what a core's cache holds
+
+class _Page(IntEnum):
+    """What SQLite's format says of a page of a table: its kinds, and where the pointers of an interior one begin."""
+
+    LEAF = 13
+    INTERIOR = 5
+    HEADER = 12
+
+
 _INSTANTS = ("start", "end")  # these differ
-_FIRST_ROWS = 1 << 16
 _APART = 16  # numbers, by which columns are moved against each other
-_MOST_DEFERRED = 10_000  # rows that SQLite is asked for one by one
-_MORE = 1.02  # times as many rows as the leaves read so far promise
-_FIRST_SLOTS, _FIRST_TEXT_BYTES = 1 << 12, 1 << 18
 
 
 class Since(NamedTuple):
@@ -120,9 +124,9 @@ class PageReader:
         leaves = None if shape is None else self._leaves(shape.root)
         if shape is None or places is None or leaves is None:
             return None
-        at_once, most_rows = max(1, _BATCH_BYTES // self._page_size), self._page_size // 2
+        at_once, most_rows = max(1, PIECE_BYTES // self._page_size), self._page_size // 2
         buffer = np.empty(at_once * self._page_size, np.int8)
-        columns = _room_for(_FIRST_ROWS, len(places))
+        columns = _room_for(MOST_ROWS_OF_PAGE, len(places))
         may_be_alike = np.array([column.lower() not in _INSTANTS for column in read]) & (texts is None)
         alike = may_be_alike & (np.array(places) != shape.rowid_column) & (only is None)
         ask = self._question(shape, places, columns, alike, buffer, has_texts=texts is not None)
@@ -137,7 +141,7 @@ class PageReader:
                 begin = int(state[At.ROWS])
                 if ask.capacity - begin < most_rows:
                     part = (first + int(state[At.NEXT_PAGE])) / len(leaves)
-                    capacity = int(_MORE * begin / part) + 2 * most_rows  # what is not written to is not taken
+                    capacity = int((1 + SLIGHT) * begin / part) + 2 * most_rows  # what is not written to is not taken
                     columns = _grown(columns, capacity, begin, alike)
                     ask = replace(ask, values=_addresses(columns), capacity=capacity)
                 if ask.count != len(some):  # as for the last ones
@@ -147,7 +151,7 @@ class PageReader:
                     return None
                 ask, columns = _with_room(found, ask, columns)
                 many += int(state[At.DEFERRED])
-                patched = None if many > _MOST_DEFERRED else self._patch(table, read, ask, columns)
+                patched = None if many > CROWD else self._patch(table, read, ask, columns)
                 if patched is None:
                     return None
                 ask = patched
@@ -180,8 +184,8 @@ class PageReader:
         """What is asked of the leaves, with room for the first rows."""
         output = np.full(len(shape.names), NONE, np.int32)
         output[places] = np.arange(len(places))
-        slots = empty_slots(_FIRST_SLOTS if has_texts else 1)
-        text_bytes = _FIRST_TEXT_BYTES if has_texts else 0
+        slots = empty_slots(ROOM if has_texts else 1)
+        text_bytes = PIECE_BYTES if has_texts else 0
         return Leaves(
             pages=buffer,
             count=0,
@@ -197,7 +201,7 @@ class PageReader:
             values=_addresses(columns),
             is_even=alike,
             first=np.zeros(len(places), np.int64),
-            capacity=_FIRST_ROWS,
+            capacity=MOST_ROWS_OF_PAGE,
             deferred_row=np.empty(MOST_ROWS_OF_PAGE, np.int64),
             deferred_rowid=np.empty(MOST_ROWS_OF_PAGE, np.int64),
             deferred_room=MOST_ROWS_OF_PAGE,
@@ -234,13 +238,13 @@ class PageReader:
     def _leaves(self, root: int) -> Int64Array | None:
         """The numbers of a table's leaf pages, in order; None where the tree is not a tree."""
         pages: Int64Array | None = np.array([root], np.int64)
-        for _ in range(_DEEPEST):
+        for _ in range(MANY):
             if pages is None or len(pages) == 0 or pages.min() < 2 or pages.max() > self._pages:
                 return None
             first = self._page(int(pages[0]))
-            if first is not None and first[0] == _LEAF:
+            if first is not None and first[0] == _Page.LEAF:
                 return pages if len(unique(pages)) == len(pages) else None
-            pages = self._below(pages) if first is not None and first[0] == _INTERIOR else None
+            pages = self._below(pages) if first is not None and first[0] == _Page.INTERIOR else None
         return None
 
     def _below(self, pages: Int64Array) -> Int64Array | None:
@@ -257,13 +261,13 @@ class PageReader:
     def _children(self, number: int) -> Int64Array | None:
         """The pages that an interior page leads to; None: it is none, or leads out of itself."""
         page = self._page(number)
-        if page is None or page[0] != _INTERIOR:
+        if page is None or page[0] != _Page.INTERIOR:
             return None
         cells = int(page[3]) << 8 | int(page[4])
-        first = _INTERIOR_HEADER + 2 * cells
+        first = _Page.HEADER + 2 * cells
         if first > self._usable:
             return None
-        at = page[_INTERIOR_HEADER:first].view(">u2").astype(np.int64)
+        at = page[_Page.HEADER : first].view(">u2").astype(np.int64)
         if len(at) and (at.min() < first or at.max() > self._usable - 5):
             return None
         at = np.append(at, 8)  # the last child stands in the header
@@ -313,11 +317,8 @@ def bits_of(value: float) -> int:
 def decimals(column: Int64Array) -> Float64Array:
     """A column of decimals, NaN where there is none. Of whole numbers SQLite's files hold integers of 48 bits at most,
     which are the bits of no other decimal that means anything; of all else the bits."""
-    numbers = np.where(np.abs(column) < _MOST_WHOLE, column, column.view(np.float64))
+    numbers = np.where(np.abs(column) < EXACT_NS, column, column.view(np.float64))
     return np.where(column == MISSING, np.nan, numbers)
-
-
-_MOST_WHOLE = 1 << 48
 
 
 def _room_for(rows: int, columns: int) -> list[Int64Array]:

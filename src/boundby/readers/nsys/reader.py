@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from boundby.model.arrays import Int64Array
 from boundby.model.errors import InputError, SelectionError
+from boundby.model.scale import PLENTY
 from boundby.model.stage import Room
 from boundby.model.units import NS_PER_MS, percent, size
 from boundby.readers.files import export_again
@@ -35,7 +36,7 @@ from boundby.trace.tables import MemoryPoints, MetricSamples, OpKind, Trace
 #: Python, NumPy and boundby itself.
 FIXED_BYTES = 70_000_000
 #: Bytes of each row, measured at the peak of whole analyses (docs/performance.md): tables, account, graph.
-OPERATION_BYTES, CALL_BYTES, RANGE_BYTES, HOST_BYTES = 180, 150, 400, 125
+EVENT_BYTES, RANGE_BYTES = 180, 400
 #: Bytes of each frame of a backtrace, measured alike; all backtraces are read, whatever part of the capture is.
 FRAME_BYTES = 90
 #: Bytes of each sample of a GPU's counter, measured at 1 and at 3 million.
@@ -43,19 +44,17 @@ COUNTER_BYTES = 60
 _COUNTERS = "GPU_METRICS"
 _BACKTRACES = ("SAMPLING_CALLCHAINS", "CUDA_CALLCHAINS", "OSRT_CALLCHAINS")
 _TABLES = {
-    "CUPTI_ACTIVITY_KIND_KERNEL": OPERATION_BYTES,
-    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": OPERATION_BYTES,
-    "CUPTI_ACTIVITY_KIND_MEMCPY": OPERATION_BYTES,
-    "CUPTI_ACTIVITY_KIND_MEMSET": OPERATION_BYTES,
-    "CUPTI_ACTIVITY_KIND_RUNTIME": CALL_BYTES,
-    "CUPTI_ACTIVITY_KIND_DRIVER": CALL_BYTES,
+    "CUPTI_ACTIVITY_KIND_KERNEL": EVENT_BYTES,
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": EVENT_BYTES,
+    "CUPTI_ACTIVITY_KIND_MEMCPY": EVENT_BYTES,
+    "CUPTI_ACTIVITY_KIND_MEMSET": EVENT_BYTES,
+    "CUPTI_ACTIVITY_KIND_RUNTIME": EVENT_BYTES,
+    "CUPTI_ACTIVITY_KIND_DRIVER": EVENT_BYTES,
     "NVTX_EVENTS": RANGE_BYTES,
-    "OSRT_API": HOST_BYTES,
-    "SCHED_EVENTS": HOST_BYTES,
-    "COMPOSITE_EVENTS": HOST_BYTES,
+    "OSRT_API": EVENT_BYTES,
+    "SCHED_EVENTS": EVENT_BYTES,
+    "COMPOSITE_EVENTS": EVENT_BYTES,
 }
-#: Rows of each table that are looked at to learn when its events come.
-_SAMPLES = 1_000
 
 
 def cut_to_fit(database: Database, room: Room) -> tuple[int, TraceWarning] | None:
@@ -92,7 +91,7 @@ def cut_to_fit(database: Database, room: Room) -> tuple[int, TraceWarning] | Non
 
 def _sampled(database: Database, table: str, rows: int) -> tuple[Int64Array, npt.NDArray[np.float64]]:
     """When some rows begin, and how many bytes each stands for."""
-    wanted = np.unique(np.linspace(1, rows, _SAMPLES).astype(np.int64))
+    wanted = np.unique(np.linspace(1, rows, PLENTY).astype(np.int64))
     if table in database.known_rows:
         start = database.columns(table, ("start",))["start"][wanted - 1]
         return start, np.full(len(start), _TABLES[table] * rows / len(start))
@@ -103,7 +102,7 @@ def _sampled(database: Database, table: str, rows: int) -> tuple[Int64Array, npt
         query = f'SELECT min(start) FROM "{table}" UNION ALL SELECT max(start) FROM "{table}"'
     found = [value for (value,) in database.rows(query) if isinstance(value, int)] or [0]
     if not is_numbered:  # as if its events came evenly
-        found = [found[0] + (found[-1] - found[0]) * number // _SAMPLES for number in range(_SAMPLES + 1)]
+        found = [found[0] + (found[-1] - found[0]) * number // PLENTY for number in range(PLENTY + 1)]
     return np.array(found, np.int64), np.full(len(found), _TABLES[table] * rows / len(found))
 
 

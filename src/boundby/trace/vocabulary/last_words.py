@@ -19,13 +19,13 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from boundby.model.expressions import expression
-from boundby.model.scale import LIST
+from boundby.model.scale import LIST, TWO_LINES
 from boundby.trace.stacks import is_user_python
 
 FAILED, INTERRUPTED, UNCLEAR = "failed", "interrupted", "unclear"
-LONGEST_WORDS = 200  # characters: a screen has two lines for them
-LONGEST_LINE = 160  # characters of a line that is kept
+LONGEST_WORDS = TWO_LINES
 MOST_LINES = LIST  # that are kept: a traceback's last frames and the error
+TAIL = 1 << 16  # characters of the end of what a program writes: a traceback and its launcher add a few thousand
 _LONGEST_READ = 2_000  # characters of a line: what errors say stands before that
 _SIGNALS = {one.value: one.name for one in signal.Signals}
 BY_SIGNAL = 128  # and the signal's number: the exit status of whom a signal ended
@@ -168,9 +168,7 @@ def _told(marks: Sequence[_Mark], lines: Sequence[str]) -> LastWords:
     rest = lines[chosen.last + 1 :]
     kept = chosen.kept or tuple(lines[chosen.first : chosen.last + 1])
     where = chosen.where or _place(rest)
-    return LastWords(
-        ended, _short(chosen.words), where, tuple(masked(line)[:LONGEST_LINE] for line in kept[-MOST_LINES:])
-    )
+    return LastWords(ended, _short(chosen.words), where, tuple(masked(line)[:TWO_LINES] for line in kept[-MOST_LINES:]))
 
 
 def _short(words: str) -> str:

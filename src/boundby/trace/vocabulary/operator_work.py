@@ -27,7 +27,6 @@ _BYTES_OF = {
     **dict.fromkeys(("bool", "unsigned char", "signed char", "char"), 1),
 }
 _PRECISION_OF = {"c10::Half": "fp16", "c10::BFloat16": "bf16", "float": "fp32"}
-_MOST_SIZE = 1 << 40  # no tensor's dimension is longer; products stay far from overflow in Python, and in reports
 _MOST_WORK = 1 << 60
 
 
@@ -266,6 +265,6 @@ def _tensors(value: Any) -> tuple[Sizes, ...]:
 
 def _sizes(value: list[Any]) -> Sizes:
     found = tuple(int(one) for one in value)
-    if any(not 0 <= one < _MOST_SIZE for one in found):
+    if any(not 0 <= one < _MOST_WORK for one in found):
         raise ValueError(value)
     return found
