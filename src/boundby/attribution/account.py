@@ -34,6 +34,7 @@ from boundby.model.intervals import (
     simplify,
     union,
 )
+from boundby.model.scale import HALF_MORE
 from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary.os import MessageKind
 
@@ -88,7 +89,7 @@ def _busy_segments(context: TraceContext, operations: DeviceOperations, low: int
 # The account of host threads, for traces without GPU work: on a CPU, blocked, or unknown.
 
 # A sample shows that the thread ran for about one sampling period; gaps up to this many periods are not a stop.
-SAMPLE_REACH = 1.5
+SAMPLE_REACH = HALF_MORE
 
 
 class ThreadAccount(Struct, frozen=True):

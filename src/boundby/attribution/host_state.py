@@ -51,7 +51,7 @@ from boundby.model.intervals import (
     union,
 )
 from boundby.model.library import int64
-from boundby.model.scale import HALF, NOTABLE
+from boundby.model.scale import DISPATCH_NS, HALF, LAUNCH_NS, NOTABLE, SLIGHT
 from boundby.model.units import FURTHEST_NS
 from boundby.native.passes import FIRST_INSTANT, LAST_INSTANT, Layer, states
 from boundby.trace.tables import OpKind, Paging, Trace
@@ -60,10 +60,10 @@ from boundby.trace.vocabulary.os import ONCE, SLEEPS
 from boundby.trace.vocabulary.range_names import FEEDER_NAME, INPUT_NAME
 
 # Frameworks need some host time from one call to the next: that much of every interval counts as dispatch.
-DISPATCH_LIMIT_NS = 100_000
+DISPATCH_LIMIT_NS = DISPATCH_NS
 
 # An operation that starts within this time of its launch was simply on its way; one that takes longer waited.
-LAUNCH_LIMIT_NS = 10_000
+LAUNCH_LIMIT_NS = LAUNCH_NS
 
 # A launch that takes this many times the median of all, with this many operations queued before it, waits for
 # room in the queue (real traces: 1,020 or 880 queued, and milliseconds in cudaLaunchKernel instead of 6 us).
@@ -75,7 +75,7 @@ FULL_QUEUE_DEPTH = 128
 LEAST_HELD_NS, MOST_LATE_FRACTION = 200_000, NOTABLE
 
 # A thread on a CPU for more than this fraction of its time spins.
-SPINNING_FRACTION = 0.98
+SPINNING_FRACTION = 1 - SLIGHT
 
 # Internal states beside the causes: no evidence about this thread, and another of its logical thread has called since;
 # at work on what another takes.

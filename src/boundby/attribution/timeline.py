@@ -62,7 +62,7 @@ from boundby.model.arrays import (
 )
 from boundby.model.errors import SelectionError
 from boundby.model.intervals import NOTHING, IntervalSet, clip, close_leaks, complement
-from boundby.model.scale import HABIT, HALF, MANY, NOTABLE
+from boundby.model.scale import HABIT, HALF, MANY, NOTABLE, PLENTY
 from boundby.structure.found import add_found
 from boundby.structure.mpi_ranks import not_ended, unmatched
 from boundby.trace.facts import UNBELIEVABLE, TraceWarning
@@ -71,8 +71,6 @@ from boundby.trace.vocabulary.cuda import CallClass, is_device_wide
 
 # Of fewer instances none is a step that an end can cut: a program's one phase begins and ends where it likes.
 LEAST_INSTANCES = HABIT
-# Operations that tell of a healthy clock that nothing of it is unshown.
-_TELLING = 1_000
 
 
 class DeviceTimeline(Struct, frozen=True, dict=True):
@@ -465,7 +463,7 @@ def _unlike_waits(trace: Trace, device: int, late_ns: Int64Array, span_ns: int) 
 def _unshown_ns(begun: Int64Array, calls: Calls, call: npt.NDArray[np.integer], shift_ns: int) -> int:
     """How long after its call's end the quickest operation begins, where that is longer than any latency, else 0: with
     a healthy clock some operations are enough to tell."""
-    for some in (slice(0, _TELLING), slice(None)):
+    for some in (slice(0, PLENTY), slice(None)):
         quickest_ns = int((begun[some] - pick(calls.end_ns, call[some], 0)).min()) + shift_ns
         if quickest_ns <= MOST_LATENCY_NS:
             return 0

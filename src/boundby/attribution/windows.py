@@ -15,14 +15,15 @@ from boundby.model.arrays import Int64Array, pick, places, unique
 from boundby.model.errors import SelectionError, did_you_mean
 from boundby.model.expressions import expression
 from boundby.model.intervals import NOTHING
-from boundby.model.units import duration
+from boundby.model.scale import COLUMN
+from boundby.model.units import FURTHEST_NS, duration
 from boundby.structure.found import is_found
 from boundby.structure.steps import find_steps, likely_steps
 from boundby.trace.tables import Trace
 
 _UNIT_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "": 1_000_000_000}
 #: No trace has an instant beyond, nor a number that takes more signs; sums of such times stay in range.
-_FAR_NS, _LONGEST = 1 << 61, 40
+_FAR_NS, _LONGEST = FURTHEST_NS // 2, COLUMN
 _TIME = expression(r"^\s*([+-]?\d+(?:\.\d*)?|[+-]?\.\d+)\s*(ns|us|ms|s|)\s*$")
 
 

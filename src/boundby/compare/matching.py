@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from boundby.model.causes import CAUSE_KEYS, Cause
-from boundby.model.scale import MOST
+from boundby.model.scale import CROWD, MOST, QUARTER, SLIGHT
 from boundby.results.comparison import Account, FindingChange, RegionChange
 from boundby.results.report import Finding, RegionReport, Report, Verdict
 from boundby.structure.steps import Candidate, find_steps
@@ -146,8 +146,8 @@ def steps_of(parts: Sequence[TreePart], whole: TreePart) -> TreePart | None:
 ALIKE = 0.6
 #: What moved must be surer: the place does not speak for it.
 ALIKE_ELSEWHERE = MOST
-OTHER_DOMAIN = 0.97  # the same name in another domain is nearly the same region
-MAX_PAIRS = 10_000  # of siblings to compare: where hundreds are new, likeness of names says little and takes long
+OTHER_DOMAIN = 1 - SLIGHT  # the same name in another domain is nearly the same region
+MAX_PAIRS = CROWD  # of siblings to compare: where hundreds are new, likeness of names says little and takes long
 _WORDS = re.compile(r"[A-Za-z][a-z]*|\d+|\*")
 
 
@@ -284,7 +284,7 @@ def _name_likeness(one: str, other: str) -> float:
 
 #: A finding of a place that only the later run has is taken for one of the earlier run only if it promises no more
 #: than so many times as much: what grew is told as new.
-SAME_AT_MOST = 1.25
+SAME_AT_MOST = 1 + QUARTER
 _FIGURE = re.compile(r"\d+(?:[.,]\d+)*(?: (?:ns|us|ms|s)\b)?")
 
 

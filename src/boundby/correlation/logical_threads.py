@@ -14,14 +14,14 @@ from boundby.correlation.correlate import Calls
 from boundby.correlation.cpu_evidence import gather_evidence
 from boundby.model.arrays import Int64Array, places, unique
 from boundby.model.intervals import IntervalSet, contains, intersect, union
-from boundby.model.scale import NEARLY_ALL, SMALL
+from boundby.model.scale import NEARLY_ALL, QUARTER, SEVERAL, SMALL
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.cuda import CallClass
 from boundby.trace.vocabulary.range_names import BACKWARD
 
 # Threads take turns when their calls, merged by time, change hands in at most this fraction of the smaller
 # thread's calls. Independent threads with equal rates change hands at every second call (1.0 of the smaller).
-TURN_TAKING = 0.2
+TURN_TAKING = QUARTER
 # Where it is known when threads sleep: threads take turns when this fraction of each one's calls begins while the
 # other one sleeps.
 ASLEEP_FRACTION = NEARLY_ALL
@@ -29,7 +29,7 @@ ASLEEP_FRACTION = NEARLY_ALL
 # them waits in its calls for the device, say, and works for itself.
 AT_ONCE_FRACTION = SMALL
 # Fewer calls than this are no pattern.
-LEAST_CALLS = 8
+LEAST_CALLS = SEVERAL
 # A thread in whose ranges the annotated thread opens nothing and calls nothing, in this fraction of its
 # outermost ranges, works on that thread's behalf: its ranges belong inside.
 QUIET_FRACTION = NEARLY_ALL

@@ -17,7 +17,7 @@ from boundby.correlation.correlate import Calls
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array, in_order, is_any, marked, places, unique
 from boundby.model.expressions import expression
 from boundby.model.intervals import EMPTY, IntervalSet, contains, intersect, union
-from boundby.model.scale import HABIT, HALF, QUARTER
+from boundby.model.scale import HABIT, HALF, NO_LAUNCH_NS, QUARTER, SEVERAL, TABLE
 from boundby.trace.facts import TraceWarning
 from boundby.trace.stacks import StackSource, file_name
 from boundby.trace.tables import OpKind, Trace
@@ -34,16 +34,16 @@ _OPENING = expression(r"^cuInit$|GetProcAddress|GetExportTable|GetDriverEntryPoi
 _DRIVER = expression(r"^lib(?:cuda|cudart)\.so|^lib(?:cublas|cudnn|cusolver|cusparse|cufft|curand|nvrtc|nvJitLink)")
 _MAPPING = expression(r"^(?:open(?:at)?(?:64)?|mmap(?:64)?|munmap|dlm?open)$")
 # Between two marks a handle makes its events and its workspace, and launches nothing.
-_MOST_BETWEEN = 40
+_MOST_BETWEEN = TABLE
 # The calls of one start: real ones make hundreds. A few may be one kernel that is loaded.
-_BURST = 10
+_BURST = SEVERAL
 # Opening and relocating the largest of these libraries takes less; what is longer before the first call is more.
 _LONGEST_HEAD_NS = 500_000_000
 # A library's own work at every call takes microseconds; setting up takes milliseconds.
-_LEAST_SAMPLED_NS = 1_000_000
+_LEAST_SAMPLED_NS = NO_LAUNCH_NS
 _LEAST_SAMPLES = 2
 # Loading a shared library maps several segments; fewer such calls are any program's.
-_LEAST_MAPPINGS = 8
+_LEAST_MAPPINGS = SEVERAL
 # Opened far more often than mapped, files are read: modules of Python, data.
 _MAPPED_OF_OPENED = HALF
 # What opens a file so near to a burst of them belongs to it.

@@ -34,7 +34,7 @@ from boundby.document.blocks import (
 from boundby.document.comparison_document import limits, told_first
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, CAUSE_INFO, CAUSE_KEYS, COLORS, JOB_CAUSES, LETTER, NOUN, SHORT_LABEL
-from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, NEGLIGIBLE, ONE_BY_ONE, RANKING, SMALL
+from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, NEGLIGIBLE, ONE_BY_ONE, RANKING, SMALL, TABLE
 from boundby.results.comparison import GateResult
 from boundby.results.job_report import (
     JobComparison,
@@ -51,7 +51,6 @@ from boundby.trace.vocabulary.last_words import UNCLEAR
 
 #: Up to so many ranks stand one by one; of more, those that stand out.
 OUTLIERS = RANKING
-_PAIRS = 32
 #: Predictions that save less are not worth a line.
 _LEAST_SAVED = NEGLIGIBLE
 #: Of all waits one rank causes more than this: it is named, with a doubt, where nobody is slower than its peers.
@@ -402,7 +401,7 @@ def document(job: JobReport, look: JobLook = STANDING_OUT, links: Sequence[str |
                 id="what-if",
                 short="What if",
             ),
-            *section("Who waits for whom", Only("page", (Table(pairs, job.pairs[:_PAIRS]),)), id="pairs"),
+            *section("Who waits for whom", Only("page", (Table(pairs, job.pairs[:TABLE]),)), id="pairs"),
             *section(
                 "Notes",
                 entries([*(f"Left out: {clean(one)}" for one in job.left_out), *map(clean, job.notes)]),

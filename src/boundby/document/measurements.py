@@ -16,11 +16,12 @@ from boundby.document.blocks import clean
 from boundby.model import units
 from boundby.model.arrays import median, quantile
 from boundby.model.scale import LABEL, LIST, SLIGHT, SMALL, TABLE
+from boundby.model.statistics import CONFIDENCE
 from boundby.results.report import Counters, DeviceReport, MemoryPoint, RegionReport, Report, Work
 from boundby.trace.vocabulary.range_names import BACKWARD
 
 #: The high quantile of steps, as of regions.
-_HIGH = 0.95
+_HIGH = CONFIDENCE
 COUNTER_COLUMNS = ("kernel", "time", "SMs", "issue", "tensor", "DRAM", "PCIe", "alone")
 
 

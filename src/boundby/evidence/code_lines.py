@@ -17,20 +17,17 @@ from boundby.evidence.context import Rows, RuleContext
 from boundby.evidence.hotspots import Hotspot, short_symbol
 from boundby.evidence.operators import has_sources, stack_of_call
 from boundby.model.arrays import Int64Array
-from boundby.model.door import read_text
+from boundby.model.door import MOST_WRITTEN_BYTES, read_text
 from boundby.model.expressions import expression
-from boundby.model.scale import HALF
+from boundby.model.scale import HALF, PLENTY
 from boundby.results.report import CodeLine
 from boundby.trace.stacks import file_name, is_plumbing
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.python import Frame
 
-#: Of many calls so many are asked, the costliest first.
-MOST_ASKED = 100
 #: A function that holds less of a stretch does not stand for it.
 MOSTLY = HALF
 #: A longer file is no source that a person wrote.
-MOST_SOURCE_BYTES = 1 << 24
 _WRAPPER = expression(
     r"^(?:main|_?main_?\w*|<module>|<lambda>|_?wrapper\w*|_?wrapped\w*|inner|_fn|decorate_context|__call__|_call_impl"
     r"|_wrapped_call_impl|run_module_as_main|__enter__|__exit__)$"
@@ -53,7 +50,7 @@ def line_of_calls(context: RuleContext, calls: Rows, weight: Int64Array | None =
     weights = np.ones(len(calls), np.int64) if weight is None else np.maximum(weight, 1)
     chosen = calls >= 0
     calls, weights = calls[chosen], weights[chosen]
-    asked = np.lexsort((calls, -weights))[:MOST_ASKED]
+    asked = np.lexsort((calls, -weights))[:PLENTY]
     found: dict[CodeLine, int] = {}
     for call, ns in zip(calls[asked].tolist(), weights[asked].tolist(), strict=True):
         line = own_line(stack_of_call(context.timeline, call))
@@ -127,4 +124,4 @@ def _source(line: CodeLine, report: str) -> str:
 
 @cache
 def _lines(path: Path) -> list[str]:
-    return read_text(path, MOST_SOURCE_BYTES).splitlines()
+    return read_text(path, MOST_WRITTEN_BYTES).splitlines()

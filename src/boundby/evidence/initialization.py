@@ -17,7 +17,7 @@ from boundby.model.arrays import in_order, is_any, is_in, marked, median, unique
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
 from boundby.model.intervals import EMPTY, IntervalSet, contains, union
-from boundby.model.scale import MANY, SMALL
+from boundby.model.scale import BUSY_NS, MANY, SMALL
 from boundby.model.units import count, size
 from boundby.trace.stacks import StackSource, file_name
 from boundby.trace.tables import OpKind
@@ -215,7 +215,7 @@ def libraries_of(context: RuleContext, intervals: IntervalSet, threads: Iterable
 
 # Triton's do_bench writes 256 MB between two runs of a kernel, so that it finds nothing in the cache; smaller fills are
 # a program's own.
-FLUSH_NS, FLUSH_BYTES = 50_000, 128 << 20
+FLUSH_NS, FLUSH_BYTES = BUSY_NS, 128 << 20
 # So often in a row one kernel and one fill take turns: do_bench runs each configuration dozens of times.
 LEAST_FLUSHES = MANY
 _FILL = expression(r"FillFunctor|memset", re.IGNORECASE)

@@ -27,18 +27,18 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.causes import Cause
-from boundby.model.scale import HABIT, MOST, NO_LAUNCH_NS, SMALL
+from boundby.model.scale import HABIT, MOST, NO_LAUNCH_NS, PLENTY, SEVERAL, SMALL
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
 
 # So many launches in a row, seen before, are the same code running again; fewer are met by chance.
-GRAM = 8  # a power of two
+GRAM = SEVERAL  # a power of two
 # A sequence is worth a graph if it came at least so often ...
 LEAST_TIMES = HABIT
 # ... and holds so many launches.
 LEAST_LAUNCHES = 10
 # Graphs of more launches than this are cut: a loop of one kernel has no natural length.
-MOST_LAUNCHES = 1_000
+MOST_LAUNCHES = PLENTY
 # A stretch begins again if so many of its launches are those of the turn before.
 ALIKE = 1 - SMALL
 # Host time between two launches counts as the cost of launching up to this; beyond, the host did something else.

@@ -15,6 +15,7 @@ from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import Int32Array, Int64Array, Looked, compact, factorize, unique
 from boundby.model.intervals import NOTHING
+from boundby.model.scale import BUSY_NS
 from boundby.results.report import CodeLine
 from boundby.trace.stacks import Backtraces, StackSource, describe_frame, is_plumbing, is_user_python, own_first
 from boundby.trace.tables import Trace
@@ -22,7 +23,7 @@ from boundby.trace.vocabulary.python import Frame
 from boundby.trace.vocabulary.range_names import operator_names
 
 # A Python stack taken at a call is stamped a little before or after it; no other call of the thread lies between.
-_PYTHON_SLACK_NS = 50_000
+_PYTHON_SLACK_NS = BUSY_NS
 
 
 class Operators(Struct, frozen=True):

@@ -16,6 +16,7 @@ from boundby.model.arrays import compact, is_any, is_in, pick, scattered, spread
 from boundby.model.expressions import expression
 from boundby.model.intervals import NOTHING, CoveredTime, IntervalSet, clip, union
 from boundby.model.scale import HABIT, MOST, SMALL
+from boundby.stats.device_figures import SMALL_COPY_BYTES
 from boundby.trace.tables import Direction, MemoryKind, OpKind, Paging
 
 # Below this a copy is latency, not bandwidth: a scalar, a flag, an index.
@@ -24,7 +25,7 @@ LEAST_BYTES = 1 << 16
 LARGE_BYTES = 4 << 20
 # Data that goes out and comes back so often does so in every step.
 LEAST_RETURNS = HABIT
-RETURN_BYTES = 1 << 20
+RETURN_BYTES = LARGE_BYTES
 # No host writes faster than this, so that data which is sent sooner was there before: it is what came out, or waited.
 HOST_BYTES_PER_NS = 20.0
 # Of a one-time upload, kernels fill no more than this part of its span.
@@ -33,8 +34,18 @@ UPLOAD_KERNELS = SMALL
 
 # What large copies from pinned memory reach over 16 lanes of PCI Express, in GB/s: three quarters of the link's rate.
 _OF_GENERATION = {3: 12.0, 4: 24.0, 5: 50.0}
-_GENERATION = {(6, 0): 3, (6, 1): 3, (7, 0): 3, (7, 5): 3, (8, 0): 4, (8, 6): 4, (8, 9): 4, (9, 0): 5, (10, 0): 5}
-_GENERATION[(12, 0)] = 5
+_GENERATION = {
+    (6, 0): 3,
+    (6, 1): 3,
+    (7, 0): 3,
+    (7, 5): 3,
+    (8, 0): 4,
+    (8, 6): 4,
+    (8, 9): 4,
+    (9, 0): 5,
+    (10, 0): 5,
+    (12, 0): 5,
+}
 # On one chip or board with the processor: no PCI Express in between.
 _NOT_PCIE = expression(r"GH200|GB200|GB300|GB10|Grace|Orin|Xavier|Tegra|Thor", re.IGNORECASE)
 _HALF_WIDTH = expression(r"laptop|max-q|mobile", re.IGNORECASE)
@@ -139,7 +150,7 @@ def is_upload(context: RuleContext, rows: Rows) -> bool:
 
 
 # A scalar, a flag or a few indices are no batch.
-LEAST_BATCH_BYTES = 1 << 10
+LEAST_BATCH_BYTES = SMALL_COPY_BYTES
 # Fewer steps are no habit.
 LEAST_STEPS = HABIT
 

@@ -34,7 +34,7 @@ from boundby.model.arrays import (
 )
 from boundby.model.expressions import expression
 from boundby.model.intervals import EMPTY, NOTHING, CoveredTime, union
-from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, LIST, QUARTER, SMALL
+from boundby.model.scale import A_FEW_LINES, HALF, HANDFUL, HARDLY, LIST, PLENTY, QUARTER, SMALL
 from boundby.model.units import duration
 from boundby.results.report import Example
 from boundby.stats.device_figures import SMALL_COPY_BYTES
@@ -53,9 +53,9 @@ MOST_GROUPS = LIST
 # least saving worth telling on.
 ASK_SHARE = QUARTER
 # Kinds of waits that are tried for a chain of them, and the longest trace: each asks for replays.
-MOST_KINDS, MOST_CALLS = 5, 3_000_000
+MOST_KINDS, MOST_CALLS = HANDFUL, 3_000_000
 MOST_EXAMPLES = A_FEW_LINES
-MOST_LOOKED_AT = 256  # waits of a group whose lines are looked up
+MOST_LOOKED_AT = PLENTY  # waits of a group whose lines are looked up
 
 
 class WaitKind(IntEnum):
@@ -385,7 +385,7 @@ def examples(context: RuleContext, group: WaitGroup) -> tuple[Example, ...]:
 
 
 # Links of a chain: each asks for a replay of every kind that is left.
-MOST_LINKS = 4
+MOST_LINKS = HANDFUL
 # A chain ends where this part of what all waits cost is gone.
 MOST_OF = 1 - SMALL
 # A wait is harmless if the host stands this part of the window in it, and without it the program takes as long.

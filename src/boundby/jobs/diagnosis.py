@@ -19,16 +19,29 @@ from boundby.jobs.meetings import Aligned, Matched
 from boundby.jobs.rank_summary import RankSummary, merged
 from boundby.model.arrays import BoolArray, Int64Array, factorize, ranked, sorted_distinct
 from boundby.model.causes import BUSY_CAUSES, CAUSES, Cause
-from boundby.model.scale import HABIT, HALF, LIST, MOST, NEARLY_ALL, NEXT_TO_NOTHING, NOTABLE, SLIGHT
+from boundby.model.scale import (
+    HABIT,
+    HALF,
+    LIST,
+    MOST,
+    NEARLY_ALL,
+    NEXT_TO_NOTHING,
+    NOTABLE,
+    QUARTER,
+    SEVERAL,
+    SLIGHT,
+    SMALL,
+)
 from boundby.model.statistics import MAD_TO_STD
+from boundby.native.passes import AT_ONCE
 from boundby.structure.loop_detection import find_loop
 
 Float = npt.NDArray[np.float64]
 #: Nobody is accused of less than this share of the job's time, as it is without those accused before: ordinary devices
 #: differ by a percent or two.
-LEAST_SHARE = 0.025
+LEAST_SHARE = SLIGHT
 #: Ordinary ups and downs of many ranks add up to more: chance is told of from here on.
-LEAST_RANDOM_SHARE = 0.04
+LEAST_RANDOM_SHARE = SMALL
 #: A step is an exception from so many times the usual deviation on, if it is this share of a step besides.
 EXCEPTION_SPREADS, EXCEPTION_SHARE = 6.0, SLIGHT
 #: Exceptions in more than this share of the steps are the rule.
@@ -39,9 +52,8 @@ LEAST_UNEVEN = NOTABLE
 #: One rank has them where it holds this share of the time of all exceptions.
 ONE_RANKS_SHARE = 0.6
 #: A group's transfers are slow from this many times those of groups like it.
-SLOW_LINK = 1.25
+SLOW_LINK = 1 + QUARTER
 #: Ranks, stages and links looked at in one replay.
-_AT_ONCE = 16
 _MOST_STEPS = 64
 #: Fewer steps tell no habit from an exception.
 FEW_STEPS = HABIT
@@ -52,7 +64,7 @@ _LASTING = (Cause.UNATTRIBUTED, Cause.DEVICE_WAIT)
 _IS_BUSY = np.isin(np.arange(len(CAUSES)), BUSY_CAUSES)
 #: So many of the largest parts (a cause in a region) are taken out of all ranks, each by itself.
 _MOST_PARTS = LIST
-_MOST_CHANCES, _MOST_ROUNDS = 3, 8
+_MOST_CHANCES, _MOST_ROUNDS = HABIT, SEVERAL
 #: Exceptions explain what even steps would save where they hold this much of it.
 _EXPLAINS = MOST
 #: Transfers of one kind (numbers of instances), and what the others' length is of theirs.
@@ -194,12 +206,12 @@ class Job:
         """The job's length for each set of factors of ``time`` (shape (ranks, steps, keys)), relative to the replayed
         one so that what the replay gets wrong cancels."""
         found: list[float] = []
-        for low in range(0, len(factors), _AT_ONCE):
+        for low in range(0, len(factors), AT_ONCE):
             transfer = None
             if transfers is not None:
                 plain = self.chain.transfer_ns
-                transfer = np.stack([plain if one is None else one for one in transfers[low : low + _AT_ONCE]], axis=1)
-            ends = self.chain.replay(self._table(factors[low : low + _AT_ONCE]), transfer)
+                transfer = np.stack([plain if one is None else one for one in transfers[low : low + AT_ONCE]], axis=1)
+            ends = self.chain.replay(self._table(factors[low : low + AT_ONCE]), transfer)
             found += (ends.max(axis=0) - self.begin_ns).tolist()
         return np.array(found) * self._scale
 
@@ -543,7 +555,7 @@ class _Search:
             size = (mean * job.steps * is_slow + exceptions * has_them)[rank].sum()
             candidates.append((float(size), rank))
         candidates.sort(key=lambda one: (-one[0], one[1]))
-        ranks = [rank for _, rank in candidates[: 16 * _AT_ONCE]]
+        ranks = [rank for _, rank in candidates[: 16 * AT_ONCE]]
         slow = {}
         for rank in ranks:
             # A slow device idles less than others: that comes back with the rest. Not where it runs dry in each step,
@@ -559,7 +571,7 @@ class _Search:
     def _together(self, known: frozenset[tuple[int, str]]) -> list[Culprit]:
         """Ranks and links that hide each other: one gone, the other takes as long, and only both are worth it."""
         ranks, links = self._slow_ranks(known), self._slow_links()
-        ranks = dict(list(ranks.items())[:_AT_ONCE])
+        ranks = dict(list(ranks.items())[:AT_ONCE])
         suspects = [*((rank, -1) for rank in ranks), *((-1, group) for group in links)]
         if not ranks or not links:
             return []
@@ -599,7 +611,7 @@ class _Search:
         size = alone.sum(axis=(1, 2))
         order = [rank for rank in np.argsort(-size, kind="stable").tolist() if size[rank] > self.least_ns / 2]
         removed = {rank: np.where(self.is_alone[rank], 0.0, np.ones_like(self.time[rank])) for rank in order}
-        found = self._that_matter([(rank,) for rank in order[:_AT_ONCE]], removed)
+        found = self._that_matter([(rank,) for rank in order[:AT_ONCE]], removed)
         return [self._told("extra", (rank,), alone[rank][None], saving) for rank, saving in found]
 
     def _like_peers(self, rank: int, always: npt.NDArray[np.bool_], exceptions: npt.NDArray[np.bool_]) -> Float:

@@ -19,22 +19,22 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from boundby.jobs.rank_summary import UNKNOWN, RankSummary, merged
 from boundby.model.arrays import BoolArray, Int64Array, factorize, unique
-from boundby.model.scale import HALF, NEARLY_ALL, SMALL
+from boundby.model.scale import DISPATCH_NS, HABIT, HALF, MARGIN, NEARLY_ALL, PLENTY, SMALL
 from boundby.trace.vocabulary.os import is_mpi, is_symmetric
 
 Float = npt.NDArray[np.float64]
 #: Ends of one collective lie within this of each other once clocks are set; real sets show microseconds.
-TOGETHER_NS = 100_000
+TOGETHER_NS = DISPATCH_NS
 #: Hosts leave a collective when they get a core: within this share of the usual time between two.
 HOSTS_TOGETHER_SHARE = SMALL
 #: Ends of the collectives of one group differ by such times on any rank.
 _NOISE_NS = 2_000
 #: Of the collectives of a group so many may end on one rank before the last has begun: else they are none.
-IMPOSSIBLE_SHARE = 0.02
+IMPOSSIBLE_SHARE = MARGIN
 #: So many collectives, at the least, tell a clock's drift: three in each half.
-LEAST_FOR_DRIFT = 6
+LEAST_FOR_DRIFT = 2 * HABIT
 #: So many collectives of a group, at the most, tell who meets whom.
-_MOST_LOOKED_AT = 1_000
+_MOST_LOOKED_AT = PLENTY
 #: So many ends of what two sets of ranks pass on, at the most, tell how far their clocks are apart.
 _MOST_BRIDGED = 300
 _ROUNDS = 4

@@ -22,7 +22,18 @@ from boundby.model import units
 from boundby.model.arrays import BoolArray, Int64Array, factorize, group_sums
 from boundby.model.causes import CAUSE_KEYS, CAUSES, LETTER, SHORT_LABEL, Cause
 from boundby.model.errors import InputError
-from boundby.model.scale import HALF, MOST_MEMBERS, NEGLIGIBLE, NOTABLE, PAGE_ROWS, SEVERAL, SLIGHT, SMALL
+from boundby.model.scale import (
+    BUSY_NS,
+    HALF,
+    MOST_MEMBERS,
+    NEGLIGIBLE,
+    NOTABLE,
+    PAGE_ROWS,
+    QUARTER,
+    SEVERAL,
+    SLIGHT,
+    SMALL,
+)
 from boundby.model.units import LINE
 from boundby.results.job_report import (
     Ended,
@@ -36,11 +47,9 @@ from boundby.results.job_report import (
     Straggler,
 )
 from boundby.trace.facts import ProgramEnd
+from boundby.trace.stacks import ROUNDED_NS
 from boundby.trace.vocabulary.last_words import FAILED
 from boundby.trace.vocabulary.os import MessageKind, message_kind
-
-#: Times of a rank are rounded one by one.
-_ROUNDED_NS = 1_000
 
 
 def broken(report: JobReport) -> Iterator[str]:
@@ -52,26 +61,26 @@ def broken(report: JobReport) -> Iterator[str]:
         yield "something is named that the job would gain nothing by"
     most = sum(rank.wait_ns + rank.start_wait_ns + rank.transfer_ns for rank in report.ranks)
     for one in report.stragglers:
-        if one.saving_ns > most + _ROUNDED_NS:  # who is late makes the job longer by no more than others wait
+        if one.saving_ns > most + ROUNDED_NS:  # who is late makes the job longer by no more than others wait
             saved, with_others = units.duration(one.saving_ns), units.duration(most)
             yield f"what is named would save {saved}, and all ranks together are with others for {with_others}"
     for rank in report.ranks:
         told = sum(rank.own.values()) + rank.transfer_ns + rank.wait_ns + rank.start_wait_ns
-        if abs(told - rank.window_ns) > _ROUNDED_NS:
+        if abs(told - rank.window_ns) > ROUNDED_NS:
             yield f"{rank.name} takes {units.duration(told)} in a window of {units.duration(rank.window_ns)}"
     caused, waited = sum(rank.caused_wait_ns for rank in report.ranks), sum(rank.wait_ns for rank in report.ranks)
-    if caused > waited + _ROUNDED_NS:
+    if caused > waited + ROUNDED_NS:
         yield f"ranks wait {units.duration(waited)}, of which {units.duration(caused)} for those who came last"
 
 
 #: A job is bound by imbalance where balance would save this share of it: nothing else is to be had for so little.
 IMBALANCE_SHARE = SMALL
 #: A rank that shares a smaller part of its collectives with the others is no rank of their job.
-_STRANGE_SHARE = 0.2
+_STRANGE_SHARE = QUARTER
 #: A replay that misses the measured length by more lowers confidence; by far more, and nothing that it says is sure.
 _REPLAY_ERROR, _REPLAY_FAILS = SLIGHT, NOTABLE
 #: A clock whose ends lie further from the others', as the median, is poor.
-_POOR_CLOCK_NS = 50_000
+_POOR_CLOCK_NS = BUSY_NS
 #: Where more of the time in collectives is in such that nobody else here has, what bounds the job cannot be told.
 _MOSTLY_ALONE = HALF
 #: A profiler's excess below this share of a step is not worth a word.

@@ -34,10 +34,12 @@ from boundby.model.arrays import Int64Array, factorize, pick, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.errors import InputError, SelectionError
 from boundby.model.intervals import EMPTY, NOTHING, IntervalSet, StepFunction, cut, union
+from boundby.model.scale import HABIT
 from boundby.structure.mpi_ranks import unfinished
 from boundby.structure.steps import find_steps
 from boundby.trace.facts import BROKEN_ROWS, UNBELIEVABLE
 from boundby.trace.program import program_end
+from boundby.trace.stacks import ROUNDED_NS
 from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary.os import MessageKind
 from boundby.trace.vocabulary.range_names import is_library
@@ -50,9 +52,9 @@ _OPERATOR = re.compile(r"^(?:aten|c10d|autograd|torch|prims|nccl)::?|Backward\d*
 EVERYBODY, PAIRS = "message passing", "messages between two"
 _NAMED = re.compile(r"rank[-_. ]?(\d+)", re.IGNORECASE)
 #: Regions are told apart down to so many below the step: finer ones are not the same on all ranks.
-_DEPTH = 3
+_DEPTH = HABIT
 #: A call of message passing of the host counts from this length on.
-_SHORTEST_NS = 1_000
+_SHORTEST_NS = ROUNDED_NS
 
 
 def summarise(trace: Trace, name: str) -> list[RankSummary]:

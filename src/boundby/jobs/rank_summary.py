@@ -29,12 +29,12 @@ from boundby.model.arrays import (
 from boundby.model.causes import CAUSES, Cause
 from boundby.model.intervals import NOTHING, CoveredTime, IntervalSet, union
 from boundby.structure.mpi_ranks import Unfinished
-from boundby.trace.facts import ProgramEnd
+from boundby.trace.facts import CLOCKS_APART_NS, ProgramEnd
 from boundby.trace.tables import ColumnTable
 
 UNKNOWN = NOTHING
 #: A collective that begins within this time of its stream's last one's end was held up by that, not by what it needs.
-QUEUED_NS = 20_000
+QUEUED_NS = CLOCKS_APART_NS
 
 
 class RankGroup(Struct, frozen=True):

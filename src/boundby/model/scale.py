@@ -8,6 +8,7 @@ decision that needs a number between two of them depends on its tuning, and want
 from __future__ import annotations
 
 NEGLIGIBLE = 0.01  # nobody would change a program for it
+MARGIN = 0.02  # a model of a run is no more exact
 SLIGHT = 0.03  # repeated runs of one program differ by so much
 SMALL = 0.05  # seen in a picture, decides nothing
 NOTABLE = 0.1  # has to be named
@@ -27,8 +28,14 @@ CROWD = 10_000  # nobody tells as many apart, and no list of them is kept
 MOST_MEMBERS = 1 << 20  # GPUs or ranks of a job: the largest machines have fewer
 DEEPEST = 64  # levels: no program nests deeper, but by recursion
 
-# Of time: neither a launch nor what a framework does between two launches takes as long.
-NO_LAUNCH_NS = 1_000_000
+# Of how many times as much.
+HALF_MORE = 1.5  # ordinary steps, waits and samples vary by less
+
+# Of time.
+LAUNCH_NS = 10_000  # on its way from the host to the device, or from a thread to the one that it wakes
+BUSY_NS = 60_000  # what takes a few microseconds takes some tens on a busy machine
+DISPATCH_NS = 100_000  # what a framework does from one launch to the next
+NO_LAUNCH_NS = 1_000_000  # neither takes as long
 
 # Of programs and people that are waited for.
 LOOK_S = 0.2  # between two looks whether something has happened

@@ -29,7 +29,8 @@ from boundby.model.arrays import (
 )
 from boundby.model.causes import BUSY_CAUSES, CAUSES, Cause
 from boundby.model.intervals import NOTHING, expand
-from boundby.model.scale import DRAWN, PAGE_ROWS, TABLE, TWO_LINES
+from boundby.model.scale import DRAWN, NEGLIGIBLE, PAGE_ROWS, TABLE
+from boundby.model.units import PERCENT
 from boundby.results.plot_data import NO_REGION, CopyRow, Gap, InstanceSeries, KernelRow, RegionName, Spread, SyncRow
 from boundby.stats.host import calls_of
 from boundby.stats.instances import lengths_of, projected, quantiles
@@ -37,6 +38,8 @@ from boundby.structure.steps import count_warm_up
 from boundby.trace.tables import Direction, MemoryKind, OpKind, Trace
 from boundby.trace.vocabulary.cuda import plain_name
 
+# Names come from the trace and can be of any length (C++ templates): what is longer loses its middle.
+LONGEST_NAME = 400
 # Regions that a plot data names, numbered in the order in which they are first asked for.
 
 
@@ -72,10 +75,10 @@ class RegionIndex:
 
 
 def shorten(text: str) -> str:
-    """The text with at most TWO_LINES characters: the middle goes, both ends of a name tell it apart."""
-    if len(text) <= TWO_LINES:
+    """The text with at most LONGEST_NAME characters: the middle goes, both ends of a name tell it apart."""
+    if len(text) <= LONGEST_NAME:
         return text
-    half = (TWO_LINES - 5) // 2
+    half = (LONGEST_NAME - 5) // 2
     return f"{text[:half]} ... {text[-half:]}"
 
 
@@ -319,8 +322,8 @@ MOST_REGIONS = TABLE
 # Bars of a histogram. Instances beyond the quantile go to one last bar, so that a single outlier leaves the rest
 # readable.
 BARS = TABLE
-LAST_BAR_FROM = 0.99
-LEAST_FOR_LAST_BAR = 100  # instances: of fewer, one is more than that 1 %
+LAST_BAR_FROM = 1 - NEGLIGIBLE
+LEAST_FOR_LAST_BAR = PERCENT  # instances: of fewer, one is more than that 1 %
 
 
 def instance_series(timeline: Timeline, index: RegionIndex) -> tuple[InstanceSeries, ...]:

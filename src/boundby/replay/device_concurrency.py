@@ -10,10 +10,11 @@ import numpy.typing as npt
 
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array, as_rows, ranked, spread, unique
 from boundby.model.intervals import taking_turns
-from boundby.model.scale import NOTABLE
+from boundby.model.scale import MARGIN, NOTABLE, SEVERAL
 from boundby.native.passes import FIRST_KERNEL
 from boundby.replay.graph import Graph
 from boundby.replay.streams import SWITCH_LIMIT_NS
+from boundby.trace.facts import CLOCKS_APART_NS
 from boundby.trace.tables import Direction, Operations, OpKind, Trace
 
 # Kernels seen to run at once for this much of the shorter one fit on the device together.
@@ -21,11 +22,11 @@ TOGETHER_FRACTION = NOTABLE
 # Kinds of kernels beyond this many are not told apart (the table of pairs grows with the square).
 MOST_KINDS = 512
 # A kernel that is held up for longer, for no known reason, may have waited for room.
-LEAST_HELD_NS = 20_000
+LEAST_HELD_NS = CLOCKS_APART_NS
 # The last blocks of a kernel leave room for the next one: it may begin this part of the kernel's length before its end.
-TAIL_FRACTION = 0.02
+TAIL_FRACTION = MARGIN
 # Kernels that end about then, of which one made room.
-ENDS_LOOKED_AT = 6
+ENDS_LOOKED_AT = SEVERAL
 WARP = 32  # threads
 MOST_BLOCKS = 32  # blocks that a multiprocessor holds at most
 

@@ -22,7 +22,7 @@ from boundby.attribution.timeline import Timeline
 from boundby.model import stage
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, as_rows, is_any, ranked, unique
 from boundby.model.expressions import expression
-from boundby.model.scale import QUARTER
+from boundby.model.scale import PLENTY, QUARTER
 from boundby.native.passes import NONE
 from boundby.replay.streams import SWITCH_LIMIT_NS, StreamQueues
 from boundby.trace.tables import StreamRole, Trace
@@ -31,8 +31,6 @@ from boundby.trace.tables import StreamRole, Trace
 CLOCK_ERROR_NS = 2_000
 # An event is taken to be of the stream that explains so many of the waits for it.
 VOTES_FRACTION = QUARTER
-# So many calls are followed between two questions for time and memory.
-_ASK_EVERY = 256
 # Events times streams up to which that is tried.
 MOST_VOTES = 10_000_000
 
@@ -152,7 +150,7 @@ def resolve_events(timeline: Timeline, points: Points, queues: StreamQueues) -> 
         strict=True,
     )
     for number, (row, command, process, thread, event, stream, at, last, following) in enumerate(rows):
-        if number % _ASK_EVERY == 0:
+        if number % PLENTY == 0:
             stage.check()
         if command == Command.RECORD:
             followed.record(process, thread, event, stream, last)

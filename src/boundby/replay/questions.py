@@ -14,6 +14,7 @@ from boundby.model.arrays import BoolArray, unique
 from boundby.model.errors import SelectionError, did_you_mean
 from boundby.model.expressions import expression
 from boundby.model.intervals import clip, union
+from boundby.model.scale import MARGIN
 from boundby.model.scenarios import SCENARIOS
 from boundby.replay.predictor import LEAST_OPEN, MODEL_ERROR, Predictor, ReplayStep, most_saved
 from boundby.replay.removals import Change, Faster, FasterHost, Scope, Without
@@ -205,7 +206,7 @@ class _Question(NamedTuple):
 
 
 # Where the host's waits cost this share of the window, what another change saves depends on whether they go first.
-WAITS_SHARE = 0.02
+WAITS_SHARE = MARGIN
 
 
 class Savings:

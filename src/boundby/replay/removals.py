@@ -25,6 +25,7 @@ from boundby.model.arrays import (
     tally,
 )
 from boundby.model.causes import REMOVABLE, Cause
+from boundby.model.scale import ROOM
 from boundby.model.scenarios import SCENARIOS
 from boundby.native.passes import Column, Costs, Less
 from boundby.replay.graph import Graph
@@ -35,8 +36,6 @@ from boundby.trace.vocabulary.cuda import CallClass
 
 # Causes of host intervals that no removal names.
 _OF_NO_REMOVAL = (Cause.UNATTRIBUTED, Cause.PROFILER, Cause.SYNC)
-# Rows that are summed before it is asked whether that is enough.
-SUMMED_AT_ONCE = 1 << 17
 
 
 class Scope(Struct, frozen=True, eq=False, dict=True):
@@ -244,8 +243,8 @@ def changed_ns(
     if not (isinstance(column, Less) and column.measured is measured and column.left is None):
         return int(np.abs(measured - getattr(costs, name))[rows].sum())
     ns, where, found = (measured if column.pieces is None else column.pieces.ns)[rows], column.where[rows], 0
-    for low in range(0, len(ns), SUMMED_AT_ONCE):
-        found += int(np.abs(ns[low : low + SUMMED_AT_ONCE][where[low : low + SUMMED_AT_ONCE]]).sum())
+    for low in range(0, len(ns), ROOM):
+        found += int(np.abs(ns[low : low + ROOM][where[low : low + ROOM]]).sum())
         if found > enough_ns:
             break
     return found

@@ -20,18 +20,19 @@ from boundby.model.arrays import (
     quantile,
     unique,
 )
+from boundby.model.scale import BUSY_NS, LAUNCH_NS
 from boundby.native.passes import NONE
 from boundby.trace.tables import Operations
 
 # An operation that starts this soon after what it waited for was held up by that.
 SWITCH_LIMIT_NS = 6_000
 # A launch that reaches an idle device takes this long at most before it counts as held up by something unseen.
-ARRIVAL_LIMIT_NS = 60_000
+ARRIVAL_LIMIT_NS = BUSY_NS
 # A call this long did more than launch; what it launched could not start before it was done.
 LONG_CALL_NS = 30_000
 # Fallbacks where a trace shows no example.
 USUAL_SWITCH_NS = 1_000
-USUAL_ARRIVAL_NS = 5_000
+USUAL_ARRIVAL_NS = LAUNCH_NS // 2
 NEVER = np.iinfo(np.int64).min // 2
 
 

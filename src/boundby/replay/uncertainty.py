@@ -8,13 +8,13 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from boundby.model.open_kinds import KINDS
-from boundby.model.scale import QUARTER
+from boundby.model.scale import MARGIN, QUARTER
 from boundby.results.report import CONFIDENCES, Uncertainty
 
 #: How wide, for its middle, a range is of which a prediction is high or medium confidence.
 NARROW, WIDE = 0.12, QUARTER
 #: A range narrower than this part of the window leaves nothing open that matters.
-OPEN_SHARE = 0.02
+OPEN_SHARE = MARGIN
 #: What the trace knows nothing of: whatever changes here, it lasts as long.
 OUTSIDE = "outside"
 

@@ -31,7 +31,7 @@ from boundby.model.arrays import (
 )
 from boundby.model.expressions import expression
 from boundby.model.intervals import CoveredTime
-from boundby.model.scale import HABIT, HALF, SMALL
+from boundby.model.scale import HABIT, HALF, LAUNCH_NS, ONE_BY_ONE, SMALL
 from boundby.native.passes import NONE
 from boundby.replay.events import CLOCK_ERROR_NS, Command, Edges, Events, Points
 from boundby.replay.streams import NEVER, USUAL_ARRIVAL_NS, StreamQueues
@@ -43,12 +43,12 @@ _FREE = expression(r"^(?:cudaFree|cuMemFree|hipFree)(?:_v\d+)*$")
 
 # Fallbacks where a trace shows no example.
 USUAL_QUICK_SYNC_NS = 1_500  # a sync for what is done already
-LONG_SYNC_NS = 20_000  # longer than one for what is done already
-USUAL_RETURN_NS = 5_000  # from the end of what a sync waits for to its return
+LONG_SYNC_NS = CLOCKS_APART_NS  # longer than one for what is done already
+USUAL_RETURN_NS = LAUNCH_NS // 2  # from the end of what a sync waits for to its return
 # Launches of one stream that are not finished; the next one waits for room. Measured: 880 to 1,024.
 USUAL_QUEUE_LIMIT = 1_024
 # No shorter queue is known; and one is known to be full if so many launches found it as full.
-LEAST_QUEUE, LEAST_PLATEAU = 512, 16
+LEAST_QUEUE, LEAST_PLATEAU = USUAL_QUEUE_LIMIT // 2, ONE_BY_ONE
 # A launch that waited for room ends within so many times a launch's usual time.
 MOST_SLOT_LAG = 4
 # Where the stream's queue is known to be full, within so many times its own length: meanwhile the device may have been

@@ -15,18 +15,18 @@ import numpy.typing as npt
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array, factorize, group_counts, is_in, median, unique
 from boundby.model.intervals import EMPTY, IntervalSet, complement, contains, intersect, subtract, union
-from boundby.model.scale import HALF, HARDLY, MOST, NEGLIGIBLE, QUARTER
+from boundby.model.scale import DISPATCH_NS, HALF, HALF_MORE, HARDLY, LAUNCH_NS, MOST, NEGLIGIBLE, QUARTER
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.os import SIGNALS, SLEEPS, WAKE_LIMIT_NS
 
 # A wake-up takes a switch of threads at least. One that takes so many times as long as usual may have gone by way of
 # another thread. A condition wait shorter than it is a hand-over of a lock and not worth following.
-LEAST_WAKE_NS, LATE_WAKE = 1_000, 1.5
+LEAST_WAKE_NS, LATE_WAKE = 1_000, HALF_MORE
 # A signal on record is followed so long: cores that sleep deeply and profilers delay waking up. Whoever signals more
 # often than in every so many of these spans seems to wake everybody.
-SIGNAL_LIMIT_NS, SELDOM = 200_000, 4
+SIGNAL_LIMIT_NS, SELDOM = 2 * DISPATCH_NS, 4
 # Where no wake-up of the process shows how long it takes.
-USUAL_WAKE_NS = 10_000
+USUAL_WAKE_NS = LAUNCH_NS
 # A region is where a thread takes its batches if that many of the times it does lie in it.
 TAKING_FRACTION = MOST
 # What was made is followed to where it was taken if so much of it was made before that.
@@ -35,7 +35,7 @@ CONSISTENT_FRACTION = HALF
 # so much of what one takes.
 SAME_FRACTION, NEVER_NS = QUARTER, np.iinfo(np.int64).max
 # A thread had made a thing before its first wait if it ran for so much of what one takes; of so many waits at least.
-FIRST_RUN, LEAST_ROUNDS = 0.75, 4
+FIRST_RUN, LEAST_ROUNDS = 1 - QUARTER, 4
 # So much more may have been made than was taken.
 LEFT_OVER = QUARTER
 

@@ -19,7 +19,7 @@ from functools import cached_property
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from boundby.model.scale import NEARLY_ALL, NEGLIGIBLE, NEXT_TO_NOTHING, SLIGHT, SMALL
+from boundby.model.scale import DISPATCH_NS, NEARLY_ALL, NEGLIGIBLE, NEXT_TO_NOTHING, SLIGHT, SMALL
 from boundby.simulate.instructions import Program
 from boundby.simulate.machine import (
     CALLS,
@@ -147,7 +147,7 @@ def _device(run: Run, operation: Executed) -> int:
 
 
 #: That much of the host interval after a call is dispatch; the rest is the program's own work (docs/account.md).
-DISPATCH_LIMIT_NS = 100_000
+DISPATCH_LIMIT_NS = DISPATCH_NS
 #: Two savings this close (of the window) are not told apart.
 MIXED_WITHIN = SLIGHT
 #: No cause that saves less of the window is named.

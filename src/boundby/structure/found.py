@@ -19,7 +19,7 @@ from boundby.correlation.correlate import Calls
 from boundby.correlation.logical_threads import LogicalThreads
 from boundby.model.arrays import Int64Array, in_order, is_any, is_even, is_in, marked, median, pick, places, unique
 from boundby.model.intervals import IntervalSet, contains, union
-from boundby.model.scale import A_FEW_LINES, HABIT, NOTABLE, SMALL
+from boundby.model.scale import A_FEW_LINES, CROWD, HABIT, NOTABLE, SMALL
 from boundby.structure.loop_detection import LEAST_LAUNCHES, DetectedLoop, find_loop
 from boundby.structure.server_steps import ServerStep, may_serve, server_steps
 from boundby.structure.steps import find_changes
@@ -32,7 +32,6 @@ FOUND_DOMAIN = "boundby (found)"
 # A further loop, and a phase, must take this part of the launches (of the time) to be worth a name.
 LEAST_LOOP = NOTABLE
 _MOST_LOOPS = HABIT
-_FIRST_LOOKED_AT = 10_000
 # After the last iteration calls belong to it if they are done within so many times what usually follows an iteration.
 MOST_REST = A_FEW_LINES
 
@@ -112,7 +111,7 @@ def _is_annotated(
     ranges = trace.ranges
     own = pick(of_process, ranges.thread, False) & ~trace.in_library
     covered = union(ranges.start_ns[own], ranges.end_ns[own])
-    parts = slice(_FIRST_LOOKED_AT), slice(_FIRST_LOOKED_AT, None)  # of most programs the first tell
+    parts = slice(CROWD), slice(CROWD, None)  # of most programs the first tell
     return any(bool((contains(covered, start_ns[part][launches[part]]) >= 0).any()) for part in parts)
 
 

@@ -19,7 +19,20 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from boundby.model.arrays import median, places, ranked, sorted_distinct, unique
-from boundby.model.scale import HABIT, HALF, HARDLY, LIST, MANY, MOST, NEARLY_ALL, QUARTER, SLIGHT
+from boundby.model.scale import (
+    HABIT,
+    HALF,
+    HALF_MORE,
+    HARDLY,
+    LIST,
+    MANY,
+    MOST,
+    NEARLY_ALL,
+    NOTABLE,
+    PAGE_ROWS,
+    QUARTER,
+    SLIGHT,
+)
 
 Ints = npt.NDArray[np.int64]
 
@@ -28,11 +41,11 @@ LEAST_ITERATIONS = HABIT
 LENGTH_FACTOR = 1.75
 OUTLIERS = 0.15
 LEAST_IN_TURN = QUARTER  # of the clocks of a loop
-GRAM_SIZES = (1, 2, 4, 8)  # launches in a row that are a clock of a loop
+_TELLING_SIZES = (1, 2, 4, 8, 16, 32)
+GRAM_SIZES = _TELLING_SIZES[:4]  # launches in a row that are a clock of a loop
 _MOST_LEVELS = MANY  # candidates looked at; the true one stands out by its many clocks
 _LEAST_SUPPORT = HARDLY  # clocks times occurrences, of the most that any level has: less comes about by chance
-_SPACING_STEP = 1.1  # clocks of one loop lie within a step or two of each other
-_MOST_CLOCKS = 400  # of one loop that are looked at; more say the same again
+_SPACING_STEP = 1 + NOTABLE  # clocks of one loop lie within a step or two of each other
 _EDGE_FACTOR = 2.5  # a first iteration may be longer by so much: it warms up
 _MOST_LEADERS = LIST  # clocks at the begin of an iteration that stand in for each other
 LEAST_LAUNCHES = MANY  # in all iterations together: fewer may look alike by chance
@@ -44,9 +57,8 @@ LEAST_COVERAGE = QUARTER  # of the launches looked at: less is an episode, not w
 ADDED_LAUNCHES = 2
 ADDED_FRACTION = SLIGHT  # of an inner iteration
 WHOLE = MOST  # of an iteration: one
-LONGER_PAUSE = 1.5  # times as long
-_TELLING_SIZES = (1, 2, 4, 8, 16, 32)
-_CHANCE = 32  # grams of random tokens must be so much more numerous than places in an iteration
+LONGER_PAUSE = HALF_MORE  # times as long
+_CHANCE = MANY  # grams of random tokens must be so much more numerous than places in an iteration
 _MOST_REFERENCES = LIST  # clocks that are tried as the one that all others are set against
 
 # Clocks whose spacings lie within this factor tell of one loop: an outer one holds two inner iterations or more.
@@ -145,9 +157,9 @@ def _group(grams: Grams, rows: npt.NDArray[np.intp], count: Ints, size: Ints, fi
             begin[mine] = grams.order(each)[first[rows[mine]]]
     order = np.lexsort((size[rows], begin))
     support = int(count[rows].sum())
-    if len(rows) > _MOST_CLOCKS:
-        some = np.linspace(_MOST_CLOCKS // 4, len(rows) - 1, _MOST_CLOCKS * 3 // 4).astype(np.int64)
-        order = order[unique(np.append(np.arange(_MOST_CLOCKS // 4), some))]
+    if len(rows) > PAGE_ROWS:
+        some = np.linspace(PAGE_ROWS // 4, len(rows) - 1, PAGE_ROWS * 3 // 4).astype(np.int64)
+        order = order[unique(np.append(np.arange(PAGE_ROWS // 4), some))]
     rows = rows[order]
     every = [grams.order(int(size[row]))[first[row] : first[row] + count[row]] for row in rows.tolist()]
     return Clocks(np.concatenate(every).astype(np.int64), count[rows], size[rows], spacing, support)

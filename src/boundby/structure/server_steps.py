@@ -27,7 +27,7 @@ from boundby.trace.vocabulary.range_names import Kind, found_step, is_told_by_gr
 _ATTENTION = expression(r"attention|attn|flash_fwd|fmha|(?<![a-z])mla(?![a-z])", re.IGNORECASE)
 _OF_PROMPTS = expression(r"flash_fwd|fmha|flash_?attn_?fwd", re.IGNORECASE)
 _TRAINS = expression(r"backward|bwd|dgrad|wgrad|adam|sgd|optimizer", re.IGNORECASE)
-DECODES, SERVES_PROMPTS = 1, 2  # what an operation of attention does; 0: none is told
+DECODES, SERVES_PROMPTS = range(1, 3)  # what an operation of attention does; 0: none is told
 _Bools = npt.NDArray[np.bool_]
 
 

@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from boundby.model.arrays import Int64Array, median, ranked
 from boundby.model.expressions import expression
-from boundby.model.scale import A_FEW_LINES, HABIT, HALF, LIST, NOTABLE
+from boundby.model.scale import A_FEW_LINES, HABIT, HALF, HALF_MORE, LIST, NOTABLE
 from boundby.trace.vocabulary.range_names import is_step
 
 # First instances that take so many times the median are warm-up: ordinary steps differ by less.
-SLOWER = 1.5
+SLOWER = HALF_MORE
 # The last of them count only while their excess is this share of the largest: beside 50 ms, 0.1 ms is nothing.
 LEAST_EXCESS = NOTABLE
 # A step holds more than this of what is launched: two regions cannot both.

@@ -18,6 +18,7 @@ from boundby.model.expressions import expression
 from boundby.model.intervals import CoveredTime
 from boundby.model.scale import HALF
 from boundby.model.units import duration, duration_range, percent, size
+from boundby.rules.builtin._launches import ENOUGH
 from boundby.rules.builtin._telling import fold, match, where_and_when, while_idle
 from boundby.rules.rule import Match, Rule
 from boundby.trace.stacks import StackSource
@@ -29,7 +30,7 @@ GIL_FUNCTIONS = ("take_gil", "PyEval_RestoreThread", "PyEval_AcquireThread", "Py
 LAUNCHER = expression(r"^(?:\S*/)?(?:mpirun|mpiexec(?:\.hydra)?|orterun|prun|srun|torchrun)\s")
 #: Messages below this size take their latency, not their bytes; so many of them are worth joining.
 SMALL_BYTES = 4_096
-LEAST_MESSAGES = 100
+LEAST_MESSAGES = ENOUGH
 _BARRIER, _SEND = expression(r"[Bb]arrier"), expression(r"^MPI_I?[bsr]?[sS]end$")
 LAUNCHING = "launching thread"
 ADVICE = {

@@ -17,7 +17,7 @@ from boundby.evidence.waits import WaitGroup, WaitKind, evidence, examples, grou
 from boundby.model.arrays import median, pick, ranked
 from boundby.model.causes import Cause
 from boundby.model.intervals import NOTHING
-from boundby.model.scale import HABIT, HALF, LIST, NEARLY_ALL, QUARTER
+from boundby.model.scale import HABIT, HALF, LIST, NEARLY_ALL, PLENTY, QUARTER
 from boundby.model.units import duration, size
 from boundby.rules.builtin._telling import around
 from boundby.rules.rule import Match, Rule
@@ -196,8 +196,6 @@ PAGEABLE = Rule(
 
 # Waits that a PyTorch operator makes, each with its rewrite.
 _BY_KEY = {one.key: one for one in EVERY}
-# Of the waits of a group so many are asked for the operator that the program itself called.
-_MOST_NAMED = 1_000
 
 
 def _of_operators(context: RuleContext) -> Iterator[Match]:
@@ -214,7 +212,7 @@ def _operators(context: RuleContext, rows: Rows) -> Keys:
 
 def _of_operator(context: RuleContext, group: WaitGroup) -> Words:
     operator, operators = _BY_KEY[group.key], context.operators
-    called = operators.outermost[waits_of(context).call[group.rows[:_MOST_NAMED]]]
+    called = operators.outermost[waits_of(context).call[group.rows[:PLENTY]]]
     names = sorted({operators.names[number] for number in called.tolist() if number >= 0})
     evidence: dict[str, object] = {"operator": ", ".join(names) or operator.label, "waits_because": operator.because}
     each, code, advice = "", operator.code, operator.advice

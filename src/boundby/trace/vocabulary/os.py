@@ -6,6 +6,7 @@ import re
 from enum import IntEnum
 
 from boundby.model.expressions import expression
+from boundby.model.scale import BUSY_NS
 
 # What an OS runtime call waits on. nsys records only calls that can block; those not named here (mmap, open,
 # ioctl, pthread_create ...) work in the kernel on the thread's own behalf and count as running; of ioctl see
@@ -35,7 +36,7 @@ HAND_OVER = expression(r"cond_wait|barrier_wait|sem_wait")
 #: Calls by which a thread lets others go that wait for a condition.
 SIGNALS = expression(r"cond_(?:signal|broadcast)|sem_post")
 #: From a waker's signal to the run of the thread it woke: a few microseconds, some tens on a busy machine.
-WAKE_LIMIT_NS = 60_000
+WAKE_LIMIT_NS = BUSY_NS
 
 #: What a thread waits on inside a call of message passing.
 MESSAGES = "MPI"
