@@ -65,7 +65,8 @@ def test_the_seed_makes_the_data(name: str) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_the_losses_and_their_gradients_are_equal(seed: int) -> None:
     torch = pytest.importorskip("torch", reason="the loss is torch's, which is not installed")
-    from boundby.workloads.sync import CLASSES, IGNORED, count_labels, loss_on_device, loss_with_syncs, sample_labels
+    from boundby.workloads.registry import CLASSES
+    from boundby.workloads.sync import IGNORED, count_labels, loss_on_device, loss_with_syncs, sample_labels
 
     torch.manual_seed(seed)
     labels = sample_labels(2, 16)

@@ -28,14 +28,14 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.intervals import CONSTANT_NOTHING, NOTHING, StepFunction, depths, latest_open, nest, otherwise
-from boundby.model.scale import CROWD, DEEPEST, HABIT
+from boundby.model.scale import CROWD, DEEPEST, LEVELS
 from boundby.trace.facts import GRAPH_RANGES
 from boundby.trace.tables import Trace
 
 ROOT = 0  # the region that holds all others: number 0
 #: Ranges that lie deeper, or in so many of their own name, count to the range that they lie in: recursion makes no
 #: longer paths, and no program is annotated by hand to such a depth.
-MOST_DEPTH, MOST_RECURSION = DEEPEST, HABIT
+MOST_DEPTH, MOST_RECURSION = DEEPEST, LEVELS
 #: Regions beyond these, longest first, count to the one that they lie in: names with ids that do not fold make one of
 #: every range, of which nobody reads so many, and each takes half a millisecond.
 MOST_REGIONS = CROWD

@@ -20,14 +20,14 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from boundby.model.scale import LOOK_S, MOMENT_S
+from boundby.model.scale import LOOK_S, MOMENT_S, PAGE_ROWS
 from boundby.trace.vocabulary.last_words import BY_SIGNAL
 
 Progress = Callable[[float | None], None]
 """Is told the fraction done (0.0 to 1.0), or None while that is not known."""
 
 #: How much of its output is kept: an nsys that fails says why in its last lines.
-LINES_KEPT = 200
+LINES_KEPT = PAGE_ROWS
 #: A shell tells that its command was killed by signal N with status 128 + N.
 _BAR = re.compile(r"\[[=\s]*(\d{1,3})%\s*\]")
 

@@ -14,6 +14,7 @@ import os
 import platform
 import re
 from collections.abc import Mapping, Sequence
+from enum import IntEnum
 from pathlib import Path, PurePath
 
 from msgspec import Struct
@@ -28,9 +29,6 @@ from boundby.model.scale import ANSWER_S
 
 #: ``perf_event_open`` by machine; it has no wrapper in the C library.
 _PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241, "ppc64le": 319}
-_PERF_TYPE_SOFTWARE = 1
-_PERF_ATTR_SIZE = 64  # the first version of the structure, known to every kernel
-_EXCLUDE_KERNEL = 1 << 5
 #: Capabilities that lift limits on profilers, by bit number (linux/capability.h).
 CAPABILITIES = {"SYS_PTRACE": 19, "SYS_ADMIN": 21, "PERFMON": 38}
 
@@ -153,15 +151,23 @@ def read_number(path: Path) -> int | None:
     return int(text) if re.fullmatch(r"-?\d+", text) else None
 
 
+class _Perf(IntEnum):
+    """Of ``perf_event_open``: the first version of its structure is known to every kernel."""
+
+    TYPE_SOFTWARE = 1
+    ATTR_SIZE = 64
+    EXCLUDE_KERNEL = 1 << 5
+
+
 def _try_perf_event() -> int | None:
     """0 if this process may count its own software events, else the error number; None: cannot be tried."""
     number = _PERF_EVENT_OPEN.get(platform.machine())
     if number is None or os.name != "posix":
         return None
-    attributes = bytearray(_PERF_ATTR_SIZE)
-    attributes[0:4] = _PERF_TYPE_SOFTWARE.to_bytes(4, "little")
-    attributes[4:8] = _PERF_ATTR_SIZE.to_bytes(4, "little")
-    attributes[40:48] = _EXCLUDE_KERNEL.to_bytes(8, "little")
+    attributes = bytearray(_Perf.ATTR_SIZE)
+    attributes[0:4] = _Perf.TYPE_SOFTWARE.to_bytes(4, "little")
+    attributes[4:8] = _Perf.ATTR_SIZE.to_bytes(4, "little")
+    attributes[40:48] = _Perf.EXCLUDE_KERNEL.to_bytes(8, "little")
     try:
         library = ctypes.CDLL(None, use_errno=True)
         buffer = (ctypes.c_char * len(attributes)).from_buffer(attributes)

@@ -30,7 +30,8 @@ from boundby.trace.vocabulary.kernel_names import ATTENTIONS, MATMULS, KernelKin
 
 _ONE_SIDE = frozenset((Cause.SYNC.key, Cause.CPU.key))
 # A kernel made faster by hand: a quarter is often found, twice as fast sometimes.
-KERNEL_LEAST, KERNEL_MOST = 1 + QUARTER, 2.0
+KERNEL_LEAST = 1 + QUARTER
+KERNEL_MOST = 2.0
 # A third more work in each saves a quarter of the launches, twice as much half of them.
 BATCH_LEAST, BATCH_MOST = QUARTER, HALF
 WORTH_BUYING = 1 + QUARTER  # times the peaks of the GPU in use

@@ -33,7 +33,7 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.library import integers, run
-from boundby.model.scale import HABIT, HALF, LAUNCH_NS, MANY, NEGLIGIBLE, NEXT_TO_NOTHING
+from boundby.model.scale import CLOCK_ERROR_NS, HABIT, HALF, LAUNCH_NS, MANY, NEGLIGIBLE, NEXT_TO_NOTHING, TENFOLD
 from boundby.model.units import percent, plural
 from boundby.trace.facts import CLOCKS_APART_NS, TraceWarning
 from boundby.trace.tables import NO_CORRELATION, CallTable, OpKind, Trace
@@ -56,7 +56,7 @@ ROBUST_QUANTILE = 1 - NEXT_TO_NOTHING
 # Of so many operations one starts within this of its call's end: in 30 real traces 170 us at most, mostly 10 us.
 LEAST_LAUNCHED, MOST_LATENCY_NS = MANY, 300_000
 # The quickest operation of any healthy trace starts about this long after its launching call has begun.
-LEAST_LATENCY_NS = 2_000
+LEAST_LATENCY_NS = CLOCK_ERROR_NS
 
 
 class ClockShift(Struct, frozen=True):
@@ -110,7 +110,7 @@ def estimate_shift(operation_start: Int64Array, launch_start: Int64Array, late: 
 # A first call counts as loading code when it takes this many times the median of the later ones, and as many times what
 # a call that loads nothing takes at most: no ordinary hiccup (page fault) explains it. Real lazy loads take 0.1 ms (a
 # kernel of a small program) to 1.3 s.
-FIRST_LOAD_FACTOR = 10
+FIRST_LOAD_FACTOR = TENFOLD
 USUAL_CALL_NS = LAUNCH_NS
 FIRST_LOAD_MINIMUM_NS = FIRST_LOAD_FACTOR * USUAL_CALL_NS
 # Calls are looked up in a table that has at most so many places for each of them.

@@ -17,7 +17,7 @@ from boundby.correlation.correlate import Calls
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array, in_order, is_any, marked, places, unique
 from boundby.model.expressions import expression
 from boundby.model.intervals import EMPTY, IntervalSet, contains, intersect, union
-from boundby.model.scale import HABIT, HALF, NO_LAUNCH_NS, QUARTER, SEVERAL, TABLE
+from boundby.model.scale import HABIT, HALF, MANY, NO_LAUNCH_NS, QUARTER, SEVERAL
 from boundby.trace.facts import TraceWarning
 from boundby.trace.stacks import StackSource, file_name
 from boundby.trace.tables import OpKind, Trace
@@ -34,14 +34,13 @@ _OPENING = expression(r"^cuInit$|GetProcAddress|GetExportTable|GetDriverEntryPoi
 _DRIVER = expression(r"^lib(?:cuda|cudart)\.so|^lib(?:cublas|cudnn|cusolver|cusparse|cufft|curand|nvrtc|nvJitLink)")
 _MAPPING = expression(r"^(?:open(?:at)?(?:64)?|mmap(?:64)?|munmap|dlm?open)$")
 # Between two marks a handle makes its events and its workspace, and launches nothing.
-_MOST_BETWEEN = TABLE
+_MOST_BETWEEN = 2 * MANY
 # The calls of one start: real ones make hundreds. A few may be one kernel that is loaded.
 _BURST = SEVERAL
 # Opening and relocating the largest of these libraries takes less; what is longer before the first call is more.
 _LONGEST_HEAD_NS = 500_000_000
 # A library's own work at every call takes microseconds; setting up takes milliseconds.
 _LEAST_SAMPLED_NS = NO_LAUNCH_NS
-_LEAST_SAMPLES = 2
 # Loading a shared library maps several segments; fewer such calls are any program's.
 _LEAST_MAPPINGS = SEVERAL
 # Opened far more often than mapped, files are read: modules of Python, data.
@@ -127,7 +126,7 @@ class LibraryStarts:
         samples = stacks.rows(StackSource.SAMPLE, thread)
         low, high = np.searchsorted(stacks.events.start_ns[samples], [begin_ns, until_ns])
         before = np.append(0, np.cumsum(self._in_driver[stacks.events.stack[samples]]))
-        found: BoolArray = (high - low >= _LEAST_SAMPLES) & (2 * (before[high] - before[low]) >= high - low)
+        found: BoolArray = (high - low >= 2) & (2 * (before[high] - before[low]) >= high - low)
         return found
 
     @cached_property

@@ -36,7 +36,7 @@ from boundby.document.view import NO_RANGE
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, CAUSE_KEYS, NOUN, SHORT_LABEL, info
 from boundby.model.expressions import expression
-from boundby.model.scale import GLANCE, HARDLY, LIST, NEGLIGIBLE, SMALL, TABLE
+from boundby.model.scale import GLANCE, HARDLY, LIST, NEGLIGIBLE, SMALL, TABLE, TENFOLD
 from boundby.model.scenarios import scenario_label
 from boundby.model.statistics import MANY_SAMPLES
 from boundby.results.comparison import (
@@ -55,7 +55,6 @@ from boundby.results.comparison import (
 MIN_SHARE = NEGLIGIBLE  # of either run: regions and causes below it are left out of tables for people
 MAX_ROWS = TABLE
 MANY = MANY_SAMPLES  # instances that are not too few, but each much like the one before
-NEXT_TO_NOTHING = 10  # so many times as long as before: the work lay elsewhere then
 ONE_RUN = SMALL  # two runs of one program differ by as much: a smaller change of the whole is none without a test
 ALIKE = HARDLY  # changes of less are told as "as long as before"
 FINDING_WORDS = {
@@ -315,7 +314,7 @@ def _state(item: RegionChange) -> str:
         return "new"
     if item.why_not is not None:
         return "not known"
-    if item.after is not None and item.change is not None and item.change > NEXT_TO_NOTHING:
+    if item.after is not None and item.change is not None and item.change > TENFOLD:
         return "new"
     return "gone" if item.after is None else change(item.change)
 

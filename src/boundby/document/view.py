@@ -13,7 +13,7 @@ from boundby.document import measurements, sentences
 from boundby.document.blocks import FOLD_BELOW, Segment, clean, part_name, segments
 from boundby.model import units
 from boundby.model.causes import HOST_MEANING, LETTER
-from boundby.model.scale import A_FEW_LINES, HALF_MORE, NEGLIGIBLE, RANKING, SLIGHT, TABLE
+from boundby.model.scale import A_FEW_LINES, HALF_MORE, NEGLIGIBLE, RANKING, SLIGHT, TABLE, TENFOLD
 from boundby.results.report import Card, Check, DeviceReport, FirstResponse, RegionReport, Report, Top, Verdict
 
 MOST_RANGES = A_FEW_LINES  # of GPU numbers in a sentence
@@ -24,7 +24,7 @@ MAX_ROWS = TABLE  # one screen: beyond it, only an explicit --min-share shows mo
 NO_RANGE = "(no range)"
 NOTABLE_EXPOSED = SLIGHT  # of the window, that waits cost beyond what the bar calls sync
 # Where the first instance takes so many times the median, and the mean so many times: that is no usual time.
-FIRST, UNEVEN = RANKING, HALF_MORE
+FIRST, UNEVEN = TENFOLD, HALF_MORE
 _CONFIDENCE = ("low", "medium", "high")
 
 

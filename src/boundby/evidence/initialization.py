@@ -215,7 +215,8 @@ def libraries_of(context: RuleContext, intervals: IntervalSet, threads: Iterable
 
 # Triton's do_bench writes 256 MB between two runs of a kernel, so that it finds nothing in the cache; smaller fills are
 # a program's own.
-FLUSH_NS, FLUSH_BYTES = BUSY_NS, 128 << 20
+FLUSH_NS = BUSY_NS
+FLUSH_BYTES = 128 << 20
 # So often in a row one kernel and one fill take turns: do_bench runs each configuration dozens of times.
 LEAST_FLUSHES = MANY
 _FILL = expression(r"FillFunctor|memset", re.IGNORECASE)

@@ -27,7 +27,7 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.causes import Cause
-from boundby.model.scale import HABIT, MOST, NO_LAUNCH_NS, PLENTY, SEVERAL, SMALL
+from boundby.model.scale import HABIT, MANY, MOST, NO_LAUNCH_NS, PLENTY, SEVERAL, SMALL
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
 
@@ -44,7 +44,7 @@ ALIKE = 1 - SMALL
 # Host time between two launches counts as the cost of launching up to this; beyond, the host did something else.
 MOST_BETWEEN_NS = NO_LAUNCH_NS
 # An optimizer that updates tensor by tensor launches at least so many kernels.
-LEAST_OPTIMIZER = 40
+LEAST_OPTIMIZER = 2 * MANY
 
 # Repeated ranges around this share of the launches are the program's steps.
 STEPS_SHARE = MOST

@@ -53,7 +53,8 @@ MOST_GROUPS = LIST
 # least saving worth telling on.
 ASK_SHARE = QUARTER
 # Kinds of waits that are tried for a chain of them, and the longest trace: each asks for replays.
-MOST_KINDS, MOST_CALLS = HANDFUL, 3_000_000
+MOST_KINDS = HANDFUL
+MOST_CALLS = 3_000_000
 MOST_EXAMPLES = A_FEW_LINES
 MOST_LOOKED_AT = PLENTY  # waits of a group whose lines are looked up
 

@@ -20,7 +20,8 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from boundby.model.scale import HALF, NEGLIGIBLE, NOTABLE, SLIGHT
+from boundby.model.scale import HALF, MARGIN, NEGLIGIBLE, NOTABLE, SLIGHT
+from boundby.model.statistics import CONFIDENCE
 
 Float = NDArray[np.float64]
 
@@ -32,8 +33,6 @@ _MOVES = 4
 #: The others leave it open: taking a batch from a queue is the host's work and looks like waiting, a thread that
 #: spins until something comes waits and looks like work.
 _EXACT = HALF
-#: How exactly the account knows a busy time, and how exactly a chain's length is the sum of its parts.
-_BUSY_ERROR = 0.02
 #: How far the model itself may be off, as a share of the step.
 _MODEL_ERROR = 0.003
 #: Jitter rounds the corner between two cycles: the typical width of that, as a share of the step.
@@ -43,7 +42,7 @@ _ROUNDING = NEGLIGIBLE
 _LEAST_OUTSIDE, _MOST_OUTSIDE = NEGLIGIBLE, NOTABLE
 #: An interval is told no narrower than this on either side, so exactly the model holds (see docs/prove.md).
 LEAST_MARGIN = SLIGHT
-_TAILS = (0.025, 0.975)
+_TAILS = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
 
 
 class DelayedPace(Struct, frozen=True):
@@ -113,7 +112,7 @@ def fit(
     lengths = lengths + random.random((PARTICLES, 1)) * problem.waits(state)
     now = _pace(lengths, rounding)
     own = {part: reach_ns if measured is None else measured for part, measured in busy.items()}
-    reach = {part: min(reach_ns, max(own[part], step_ns * _BUSY_ERROR)) for part in parts}
+    reach = {part: min(reach_ns, max(own[part], step_ns * MARGIN)) for part in parts}
     saved = {part: _saved(problem, lengths, rounding, now, part, reach[part] / step_ns) for part in parts}
     likely = _likely(problem, lengths, saved)
     best = max(parts, key=lambda part: float(np.mean(saved[part])))
@@ -247,13 +246,11 @@ class _Problem:
         parts, chains = len(self.parts), len(self.chains)
         own = np.where(
             random.random((number, parts)) < self._exact,
-            random.normal(self._measured, _BUSY_ERROR * self._measured + _MODEL_ERROR, (number, parts)),
+            random.normal(self._measured, MARGIN * self._measured + _MODEL_ERROR, (number, parts)),
             random.uniform(0.0, self._most, (number, parts)),
         )
         exact = random.random((number, chains)) < _EXACT
-        sums = np.where(
-            exact, random.normal(1.0, _BUSY_ERROR, (number, chains)), random.uniform(0.0, 1.0, (number, chains))
-        )
+        sums = np.where(exact, random.normal(1.0, MARGIN, (number, chains)), random.uniform(0.0, 1.0, (number, chains)))
         outside = np.where(random.random(number) < self._from_outside, random.uniform(0.0, 1.0, number), 0.0)
         rounding = random.exponential(_ROUNDING, number) + _MODEL_ERROR / 10
         counts = np.where(random.random(number) < _EXACT, 1.0, random.random(number))

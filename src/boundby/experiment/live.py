@@ -22,14 +22,13 @@ from boundby.experiment.inside import FOLDER_VARIABLE, SETTINGS_VARIABLE, trial
 from boundby.experiment.paces import Block, read_block
 from boundby.experiment.planning import BlockPlan, ExperimentError
 from boundby.model import door
+from boundby.model.scale import GRACE_S
 from boundby.trace.facts import JobPlace
 
 Progress = Callable[[str, "float | None"], None]
 Say = Callable[[str], None]
 
 LOOK_S = 0.05
-#: How long a program may take to end once the experiment is over, before it is asked to.
-GRACE_S = 20.0
 
 
 class Wanted(Struct, frozen=True):

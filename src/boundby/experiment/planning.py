@@ -15,7 +15,7 @@ from boundby.experiment.paces import DEVICE, HOST, INPUT, Condition
 from boundby.measure import sampling
 from boundby.model.errors import UserError
 from boundby.model.expressions import expression
-from boundby.model.scale import QUARTER
+from boundby.model.scale import DISPATCH_NS, QUARTER
 
 #: Delays as shares of a step: beyond a quarter bias rules, not noise (docs/prove.md).
 LARGE, SMALL = QUARTER, QUARTER / 2
@@ -28,7 +28,7 @@ RUN_BLOCKS = 6
 #: Two rounds give each condition four differences of neighbouring blocks, three give six.
 ROUNDS, MOST_ROUNDS = 2, 4
 #: A step that takes less cannot be delayed by a quarter: sleeps are that inexact.
-SHORTEST_NS = 100_000
+SHORTEST_NS = DISPATCH_NS
 #: A warm-up that is not steady after so many steps, or so long, goes on no longer.
 MOST_WARM_UP, LONGEST_WARM_UP_NS = 300, 20_000_000_000
 _STEP_NAME = expression(r"(?:^|[ _/-])(?:step|iteration|iter|batch)(?:$|[ _/#*-])", 2)

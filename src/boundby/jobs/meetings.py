@@ -19,7 +19,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from boundby.jobs.rank_summary import UNKNOWN, RankSummary, merged
 from boundby.model.arrays import BoolArray, Int64Array, factorize, unique
-from boundby.model.scale import DISPATCH_NS, HABIT, HALF, MARGIN, NEARLY_ALL, PLENTY, SMALL
+from boundby.model.scale import CLOCK_ERROR_NS, DISPATCH_NS, HABIT, HALF, MARGIN, NEARLY_ALL, PLENTY, SMALL
 from boundby.trace.vocabulary.os import is_mpi, is_symmetric
 
 Float = npt.NDArray[np.float64]
@@ -27,8 +27,6 @@ Float = npt.NDArray[np.float64]
 TOGETHER_NS = DISPATCH_NS
 #: Hosts leave a collective when they get a core: within this share of the usual time between two.
 HOSTS_TOGETHER_SHARE = SMALL
-#: Ends of the collectives of one group differ by such times on any rank.
-_NOISE_NS = 2_000
 #: Of the collectives of a group so many may end on one rank before the last has begun: else they are none.
 IMPOSSIBLE_SHARE = MARGIN
 #: So many collectives, at the least, tell a clock's drift: three in each half.
@@ -205,7 +203,7 @@ class _MeetingLane:
         looked = _spaced(count)
         apart = (self.end[looked] - sliding_window_view(leader.end, count)[places][:, looked]).astype(np.float64)
         end = np.repeat((self.end[looked] - self.end[0])[None].astype(np.float64), len(places), axis=0)
-        left = np.median(np.abs(apart - _shift(end, apart)), axis=1) // _NOISE_NS
+        left = np.median(np.abs(apart - _shift(end, apart)), axis=1) // CLOCK_ERROR_NS
         told = self.base_ns - leader.base_ns if self.base_ns and leader.base_ns else 0
         return int(places[np.lexsort((np.abs(np.median(apart, axis=1) + told), left))[0]])
 
@@ -405,7 +403,7 @@ def _between_stages(
             typical[distance] = float(np.median(np.abs(np.concatenate(off))))
     if not typical:
         return near
-    close = 2 * min(typical.values()) + _NOISE_NS
+    close = 2 * min(typical.values()) + CLOCK_ERROR_NS
     stages = max(distance for distance, apart in typical.items() if apart <= close)
     return [one for one in near if between(one[1], one[2]) == stages]
 
@@ -466,7 +464,7 @@ def _groups(
     count = len(members)
     whole = [members]
     best, found = _apart(whole), whole
-    if not expected and len(members[0].rows) > 1 and best > _NOISE_NS:
+    if not expected and len(members[0].rows) > 1 and best > CLOCK_ERROR_NS:
         layouts = [(whole, best)]
         for size in range(count // 2, 1, -1):
             for stride in range(1, count // size + 1) if count % size == 0 else ():
@@ -479,7 +477,7 @@ def _groups(
                     layouts.append((blocks, _apart(blocks)))
         best = min(apart for _, apart in layouts)
         if best < np.inf:
-            near = [(len(blocks), apart, blocks) for blocks, apart in layouts if apart <= 2 * best + _NOISE_NS]
+            near = [(len(blocks), apart, blocks) for blocks, apart in layouts if apart <= 2 * best + CLOCK_ERROR_NS]
             found = min(near, key=lambda one: one[:2])[2]
     for block in found:
         yield block, tuple(lane.rank for lane in block)
@@ -617,7 +615,7 @@ def _densest(apart: Float) -> tuple[float, int, bool]:
     votes = np.searchsorted(ordered, ordered + TOGETHER_NS, side="right") - np.arange(len(ordered))
     number = int(votes.max())
     begin = np.flatnonzero(votes == number)
-    wide = (ordered[begin + number - 1] - ordered[begin]) // _NOISE_NS
+    wide = (ordered[begin + number - 1] - ordered[begin]) // CLOCK_ERROR_NS
     best = int(begin[np.lexsort((np.abs(ordered[begin]), wide))[0]])
     by_chance = len(ordered) * TOGETHER_NS / max(float(np.ptp(ordered)), 1.0)
     return float(np.median(ordered[best : best + number])), number, number > 1 + by_chance + 6 * by_chance**0.5

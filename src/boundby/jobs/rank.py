@@ -34,7 +34,7 @@ from boundby.model.arrays import Int64Array, factorize, pick, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.errors import InputError, SelectionError
 from boundby.model.intervals import EMPTY, NOTHING, IntervalSet, StepFunction, cut, union
-from boundby.model.scale import HABIT
+from boundby.model.scale import LEVELS
 from boundby.structure.mpi_ranks import unfinished
 from boundby.structure.steps import find_steps
 from boundby.trace.facts import BROKEN_ROWS, UNBELIEVABLE
@@ -52,7 +52,7 @@ _OPERATOR = re.compile(r"^(?:aten|c10d|autograd|torch|prims|nccl)::?|Backward\d*
 EVERYBODY, PAIRS = "message passing", "messages between two"
 _NAMED = re.compile(r"rank[-_. ]?(\d+)", re.IGNORECASE)
 #: Regions are told apart down to so many below the step: finer ones are not the same on all ranks.
-_DEPTH = HABIT
+_DEPTH = LEVELS
 #: A call of message passing of the host counts from this length on.
 _SHORTEST_NS = ROUNDED_NS
 

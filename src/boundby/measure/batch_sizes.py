@@ -26,27 +26,23 @@ from boundby.measure.results import (
     TargetError,
     Throughput,
 )
+from boundby.measure.sampling import MIN_SAMPLING_NS
 from boundby.measure.target import Options
-from boundby.model.scale import HABIT, NOTABLE
+from boundby.model.scale import HABIT, NOTABLE, SLIGHT, SMALL
 from boundby.model.units import duration
 
-#: How exactly the largest size that does is found: to this part of it.
-RESOLUTION = 16
 #: A size gains if it has this much more throughput; two doublings without gain are a plateau.
-GAIN = 1.02
-#: Sizes between the best and its neighbours are tried this many times.
-_REFINEMENTS = 2
+GAIN = 1 + SLIGHT
 #: Doubling ends here where nothing else ends it: the function's memory does not grow with its inputs.
 MAX_BATCH = 2**20
 #: What a size gets for its latency, and for its batches back to back; the best one again, for longer.
 _LATENCY_BUDGET_S = 0.4
-_BATCHES_NS = 200_000_000
+_BATCHES_NS = MIN_SAMPLING_NS
 _BEST_NS = 1_000_000_000
 _LEAST_BATCHES = HABIT
 #: The best size's longer run and the search's shorter one agree within this; else it is run again, so often in all, and
 #: the middle one counts: a run that something disturbed is no headline.
 AGREE = NOTABLE
-_FINAL_RUNS = 3
 
 MEMORY, LATENCY, PLATEAU, LARGEST, BUDGET, ERROR = "memory", "latency", "plateau", "max_batch", "budget", "error"
 
@@ -133,7 +129,7 @@ class _BatchSearch(Struct, dict=True):
                 f"Even a batch of {least.size} takes {duration(least.median_ns)}, more than the latency limit.",
                 "Raise the limit, or begin with a smaller batch.",
             )
-        for _ in range(_REFINEMENTS):
+        for _ in range(2):
             self._refine()
         size = self._best().size
         best = self._final(size)
@@ -162,7 +158,7 @@ class _BatchSearch(Struct, dict=True):
         """The best size for longer; again where that disagrees with the search."""
         table = self.points[size]
         runs: list[BatchPoint] = []
-        for _ in range(_FINAL_RUNS):
+        for _ in range(HABIT):
             if (point := self._trial(size, _BEST_NS)) is None:
                 break
             runs.append(point)
@@ -201,7 +197,7 @@ class _BatchSearch(Struct, dict=True):
         """Between the largest size that does and the smallest that does not."""
         while self.limit is not None:
             low = max((point.size for point in self._good()), default=0)
-            if low == 0 or self.limit - low <= max(1, low // RESOLUTION) or self._is_late():
+            if low == 0 or self.limit - low <= max(1, SMALL * low) or self._is_late():
                 return
             self._try((low + self.limit) // 2)
 
@@ -211,7 +207,7 @@ class _BatchSearch(Struct, dict=True):
         best = self._best().size
         place = sizes.index(best)
         for other in (*sizes[max(0, place - 1) : place], *sizes[place + 1 : place + 2]):
-            if abs(other - best) > max(1, best // RESOLUTION) and not self._is_late():
+            if abs(other - best) > max(1, SMALL * best) and not self._is_late():
                 self._try((best + other) // 2, searching=False)
 
     def _try(self, size: int, *, searching: bool = True) -> bool:

@@ -22,13 +22,13 @@ from boundby.measure.results import (
     StagesResult,
     Throughput,
 )
+from boundby.model.scale import TABLE
 from boundby.model.units import duration
 from boundby.results.write import check, open_whole
 
 SUFFIXES = (".png", ".svg", ".pdf")
 #: Of Okabe and Ito: colour-blind readers tell them apart.
 BLUE, ORANGE, GREEN, RED, GREY = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#8a8f94"
-_BINS = 40
 
 
 def check_name(path: str | Path) -> None:
@@ -124,7 +124,7 @@ def _above(axes: Any, count: int) -> None:
 def _histogram(axes: Any, latencies: Sequence[tuple[Latency, str, str]], scale: float) -> None:
     every = np.concatenate([np.array(one.samples_ns) for one, _, _ in latencies]) / scale
     low, high = float(every.min()), float(np.percentile(every, 99))
-    bins = np.linspace(low, max(high, low * 1.001), _BINS)
+    bins = np.linspace(low, max(high, low * 1.001), TABLE)
     for one, color, label in latencies:
         axes.hist(np.array(one.samples_ns) / scale, bins=bins, color=color, alpha=0.6, label=label or None)
         if one.interval is not None:

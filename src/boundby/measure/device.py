@@ -21,6 +21,7 @@ from typing import Any, Protocol
 from boundby.measure import values, would_wait
 from boundby.measure.results import DeviceError, DeviceState, MeasureError, Mistake, TargetError
 from boundby.model import door
+from boundby.model.scale import GRACE_S, HABIT
 
 #: A device's event, recorded on its current stream. Only the device that made it knows what is in it.
 Mark = Any
@@ -193,7 +194,6 @@ REASONS: Mapping[int, str] = {
     0x0000000000000040: "hardware thermal slowdown",
     0x0000000000000080: "hardware power brake",
 }
-_TIMEOUT_S = 10
 _FIELDS = (
     "power.draw",
     "power.limit",
@@ -260,7 +260,7 @@ def _from_smi(uuid: str) -> DeviceState | None:
         return None
     query = [smi, f"--id={uuid}", f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(query, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True)
+        done = subprocess.run(query, capture_output=True, text=True, timeout=GRACE_S, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return parsed(done.stdout)
@@ -295,8 +295,6 @@ def _number(text: str) -> float | None:
 
 #: Written through to flush L2: larger than that of any GPU so far (126 MB on a B200).
 FLUSH_BYTES = 256 * 1024 * 1024
-#: Calls on a side stream before a capture, as torch asks for: lazy initialisation must not be captured.
-GRAPH_WARM_UP = 3
 #: The text of the warning that torch gives in its synchronisation debug mode.
 _SYNC_WARNING = "synchronizing CUDA operation"
 #: Beside torch's own error: what libraries say when their workspace does not fit.
@@ -396,7 +394,7 @@ class CudaDevice:
             side, current = torch.cuda.Stream(self._index), torch.cuda.current_stream(self._index)
             side.wait_stream(current)
             with torch.cuda.stream(side):
-                for _ in range(GRAPH_WARM_UP):
+                for _ in range(HABIT):
                     call()
             current.wait_stream(side)
             graph = torch.cuda.CUDAGraph()

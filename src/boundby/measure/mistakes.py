@@ -13,7 +13,7 @@ from boundby.measure import sampling, values
 from boundby.measure.device import Device
 from boundby.measure.results import NAIVE, DeviceState, Latency, Mistake
 from boundby.model import statistics
-from boundby.model.scale import NOTABLE
+from boundby.model.scale import HANDFUL, NOTABLE
 from boundby.model.units import duration, percent
 
 #: The middle half of the samples spreads over more than this fraction of the median: what a quiet machine stays
@@ -21,8 +21,6 @@ from boundby.model.units import duration, percent
 NOISY_SPREAD = NOTABLE
 #: The usual rule of thumb.
 FEW_SAMPLES = statistics.MANY_SAMPLES
-#: Places of host syncs named in one message.
-_SITES = 4
 
 
 def of_placement(device: Device, modules: Sequence[Any], inputs: object, held: Sequence[Any]) -> Iterator[Mistake]:
@@ -59,8 +57,8 @@ def of_syncs(sites: Sequence[str], device: Device) -> Iterator[Mistake]:
     if not sites:
         return
     counted = collections.Counter(_short(site) for site in sites)
-    named = ", ".join(f"{site} ({times} times)" if times > 1 else site for site, times in counted.most_common(_SITES))
-    more = f" and {len(counted) - _SITES} more places" if len(counted) > _SITES else ""
+    named = ", ".join(f"{site} ({times} times)" if times > 1 else site for site, times in counted.most_common(HANDFUL))
+    more = f" and {len(counted) - HANDFUL} more places" if len(counted) > HANDFUL else ""
     times = "once" if len(sites) == 1 else f"{len(sites)} times"
     waits = "The function waits for the device" if device.is_asynchronous else "On a GPU the host would wait for it"
     yield Mistake(

@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from boundby.measure.device import Device
 from boundby.measure.results import EVENT, NAIVE, SYNCHRONISED
 from boundby.model import statistics
-from boundby.model.scale import NEGLIGIBLE, NOTABLE
+from boundby.model.scale import MANY, NEGLIGIBLE, NOTABLE, QUARTER
 from boundby.model.statistics import Numbers
 
 # When has a series of times settled? Change detection, instead of a fixed number of warm-up calls.
@@ -79,7 +79,6 @@ Function = Callable[..., object]
 #: A block takes at least this long: the clock costs about 100 ns, which is then a two-thousandth.
 MIN_BLOCK_NS = 200_000
 #: How far a block's size may be off after warm-up before it is chosen again.
-_BLOCK_SLACK = 2.0
 MAX_CALLS_PER_SAMPLE = 1_000_000
 #: Inputs made ahead for one block, where each call gets its own.
 MAX_FRESH_PER_SAMPLE = 64
@@ -89,11 +88,11 @@ MIN_WARMUP_NS = 20_000_000
 #: of the machine only. It is the least that Timer.blocked_autorange takes too.
 MIN_SAMPLING_NS = 200_000_000
 #: Samples in which torch.compile worked are warm-up, but not for ever: some programs compile at every call.
-MAX_RECOMPILED = 16
+MAX_RECOMPILED = MANY
 #: Samples at the start that are slower than the rest by this factor are warm-up that was not seen in time.
-LATE_WARMUP = 1.25
+LATE_WARMUP = 1 + QUARTER
 #: The samples are looked at again when there are this many times as many.
-_GROWTH = 1.2
+_GROWTH = 1 + QUARTER
 
 
 class SamplingPlan(Struct, frozen=True):
@@ -293,7 +292,7 @@ class Sampler(Struct, dict=True):
         self._call_ns = call_ns
         fixed = self.plan.calls_per_sample is not None or self.call.one_by_one or self.call.fresh is not None
         fitting = max(1, self._fitting(call_ns))
-        if not fixed and not 1 / _BLOCK_SLACK <= self.calls_per_sample / fitting <= _BLOCK_SLACK:
+        if not fixed and not 1 / 2 <= self.calls_per_sample / fitting <= 2:
             self.calls_per_sample = min(fitting, MAX_CALLS_PER_SAMPLE)
 
     def _block(self, number: int, method: str) -> tuple[int, int]:

@@ -33,7 +33,7 @@ from boundby.measure.results import (
     Throughput,
 )
 from boundby.model import units
-from boundby.model.scale import NOTABLE
+from boundby.model.scale import COLUMN, NOTABLE
 from boundby.model.units import duration, duration_range, percent, plural, size
 
 ColorSystem = Literal["standard", "256", "truecolor"]
@@ -284,8 +284,6 @@ def marks_of(stages: StagesResult) -> list[str]:
 
 
 MARKS = "123456789abcdefghijklmnopqrstuvwxyz"
-#: Characters of a lane in the picture of a pass.
-LANE = 50
 
 
 def _one_pass(stages: StagesResult) -> Iterator[Line]:
@@ -312,11 +310,11 @@ def _one_pass(stages: StagesResult) -> Iterator[Line]:
 
 def _lane(parts: Sequence[tuple[float, float, str]], most: float) -> str:
     """``111..2222``: a dot where nothing runs."""
-    cells = ["."] * LANE
+    cells = ["."] * COLUMN
     for begin, length, mark in parts:
-        first, last = (round(LANE * end / most) for end in (begin, begin + length))
+        first, last = (round(COLUMN * end / most) for end in (begin, begin + length))
         cells[first : max(last, first + (length > 0))] = mark * (max(last, first + (length > 0)) - first)
-    return "".join(cells[:LANE])
+    return "".join(cells[:COLUMN])
 
 
 def _pace(stages: StagesResult) -> Iterator[Line]:

@@ -21,10 +21,9 @@ from boundby.measure.device import Device, wait_if_started
 from boundby.measure.results import EVENT, METHODS, SYNCHRONISED, WALL, MeasureError, TargetError, next_step
 from boundby.measure.sampling import SamplingPlan
 from boundby.measure.values import is_module
+from boundby.model.scale import HANDFUL
 
 _FORM = "Give FILE.py:FUNCTION or package.module:FUNCTION."
-#: Names shown of those that a file has.
-_NAMES = 5
 
 
 class Target(Struct, frozen=True):
@@ -149,7 +148,7 @@ def _suggestion(module: ModuleType, name: str) -> str:
         for key, value in vars(module).items()
         if callable(value) and not key.startswith("_") and getattr(value, "__module__", "") == module.__name__
     ]
-    close = difflib.get_close_matches(name, own, _NAMES) or own[:_NAMES]
+    close = difflib.get_close_matches(name, own, HANDFUL) or own[:HANDFUL]
     return f"It has {', '.join(close)}." if close else "It has no function of its own."
 
 

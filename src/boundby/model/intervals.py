@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from boundby.model.arrays import Int64Array, as_rows, pick, places, sorted_distinct
 from boundby.model.library import int64, run
-from boundby.model.scale import PLENTY
+from boundby.model.scale import DEEPEST, PLENTY
 
 #: Threads of a process, and streams of a device, beyond which those that take turns are no more told apart: twice
 #: what any trace seen so far has. What is worked out for each takes a thousandth of a second and more.
@@ -309,10 +309,6 @@ def do_nest(start: Int64Array, end: Int64Array) -> bool:
     return run("boundby_nest", int64(start), int64(end), len(start), parent, time, innermost) >= 0
 
 
-# Ends this near to each other are looked through for what rounding has put in the wrong order.
-_MOST_NEAR = 64
-
-
 def nest(start: npt.NDArray[Any], end: npt.NDArray[Any], rounded_ns: int = 0) -> Nesting:
     """Nest the ranges of one thread, given in order of start, then -end.
 
@@ -344,7 +340,7 @@ def _unrounded(start: npt.NDArray[Any], end: npt.NDArray[Any], rounded_ns: int) 
     for bound in (end, start):
         order = np.argsort(bound, kind="stable")
         rows, place = np.arange(len(start)), np.searchsorted(bound[order], end, side="left")
-        for back in range(1, _MOST_NEAR):
+        for back in range(1, DEEPEST):
             rows = rows[place[rows] >= back]
             other = order[place[rows] - back]
             near = bound[other] >= end[rows] - rounded_ns

@@ -26,12 +26,16 @@ MANY = 20  # chance has evened out
 PLENTY = 1_000  # so many tell what all would
 CROWD = 10_000  # nobody tells as many apart, and no list of them is kept
 MOST_MEMBERS = 1 << 20  # GPUs or ranks of a job: the largest machines have fewer
+LEVELS = 3  # of a tree that are told apart
 DEEPEST = 64  # levels: no program nests deeper, but by recursion
 
 # Of how many times as much.
 HALF_MORE = 1.5  # ordinary steps, waits and samples vary by less
+TENFOLD = 10  # something else has happened
 
 # Of time.
+SWITCH_NS = 1_000  # the quickest switch of threads, or from one operation to the next
+CLOCK_ERROR_NS = 2_000  # stamps of one instant differ by so much
 LAUNCH_NS = 10_000  # on its way from the host to the device, or from a thread to the one that it wakes
 BUSY_NS = 60_000  # what takes a few microseconds takes some tens on a busy machine
 DISPATCH_NS = 100_000  # what a framework does from one launch to the next

@@ -24,7 +24,8 @@ from boundby.model.scale import ANSWER_S, MOST
 clock, wall = time.thread_time, time.monotonic
 #: At least so much, and a second for so many events or bytes of a file: reports of 10 million kernels need a second for
 #: 500,000 events in their longest stage, and are read at 50 MB/s and more.
-LEAST_S, EVENTS_PER_S, BYTES_PER_S = ANSWER_S, 20_000, 4 << 20
+LEAST_S = ANSWER_S
+EVENTS_PER_S, BYTES_PER_S = 20_000, 4 << 20
 #: So many times as long may pass by the wall clock: a thread that gets a seventieth of a core still has what is usual.
 WALL_FACTOR = 3
 #: A stage that knows its events may grow by so much, and by so much for each event. All stages of a report of 10

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from boundby.model.scale import PIECE_BYTES
+from boundby.model.scale import PIECE_BYTES, SEVERAL
 
 Float = NDArray[np.float64]
 Numbers = Sequence[float] | Float
 
 #: With fewer samples on either side the normal approximation of Mann-Whitney's U is poor.
-MIN_FOR_TEST = 8
+MIN_FOR_TEST = SEVERAL
 #: The usual rule of thumb: from so many on, chance evens out in a mean.
 MANY_SAMPLES = 30
 #: Of an interval or a test, unless somebody asks otherwise.

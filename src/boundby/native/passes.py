@@ -251,8 +251,6 @@ def empty_slots(size: int) -> Int32Array:
 NUMBER, TEXT, RAW, NOTHING = range(4)
 PHASES = "XiIM"  # intervals, instants, metadata; others (flows, counters) are not kept
 _START, _TOP, _EVENTS, _LIST, _DONE = range(5)
-_MOST_TEXTS = 1 << 15  # distinct ones that a piece is read for at a time
-_MOST_TOPS = 1 << 12
 _KEY_SLOTS = 1024  # of the table of keys in events.c
 
 
@@ -340,8 +338,8 @@ class EventScanner:
         rooms: dict[str, Any] = {}
         for names, kinds, room in ((_COLUMNS, _COLUMN_TYPES, most_rows), (_ENTRIES, _ENTRY_TYPES, most_entries)):
             rooms |= {name: np.empty(room, kind) for name, kind in zip(names, kinds, strict=True)}
-        rooms |= {name: np.empty(_MOST_TEXTS, np.int64) for name in ("text_at", "text_length", "text_hash")}
-        rooms |= {name: np.empty(_MOST_TOPS, np.int64) for name in _TOPS}
+        rooms |= {name: np.empty(ROOM, np.int64) for name in ("text_at", "text_length", "text_hash")}
+        rooms |= {name: np.empty(ROOM, np.int64) for name in _TOPS}
         piece = rooms | {
             "text": np.frombuffer(self._rest, np.int8),
             "length": count,
@@ -351,10 +349,10 @@ class EventScanner:
             "key_slot": np.zeros(_KEY_SLOTS, np.int32),
             "most_rows": most_rows,
             "most_entries": most_entries,
-            "slots": 4 * _MOST_TEXTS,
-            "most_texts": _MOST_TEXTS,
-            "slot": np.zeros(4 * _MOST_TEXTS, np.int32),
-            "most_tops": _MOST_TOPS,
+            "slots": 4 * ROOM,
+            "most_texts": ROOM,
+            "slot": np.zeros(4 * ROOM, np.int32),
+            "most_tops": ROOM,
             "found": self._found,
         }
         self._found[1:] = 0
@@ -501,7 +499,6 @@ class Divided(NamedTuple):
 
 
 # Room for the pieces of each gap, and for those of the longest: where it is not enough there is more the next time.
-_PIECES, _RAW_PIECES = 2, 1 << 12
 
 
 def divide(
@@ -523,7 +520,7 @@ def divide(
     columns = [[int64(column) for column in steps] for steps in (states, *(s for _, s in others), *owners.values())]
     of_others, of_owners = columns[1 : 1 + len(others)], columns[1 + len(others) :]
     steps = sum(len(time) for time, _ in columns)
-    rooms = ((min(steps + 4, _RAW_PIECES), _PIECES * count + _RAW_PIECES), (steps + 4, 5 * count + steps))
+    rooms = ((min(steps + 4, ROOM), 2 * count + ROOM), (steps + 4, 5 * count + steps))
     fits = (
         len(calls["call_start"]) == len(calls["call_end"]) > int(gaps["launch"].max(initial=NONE))
         and len(calls["launch_region"]) > int(gaps["operation"].max(initial=NONE))

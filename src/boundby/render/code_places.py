@@ -19,14 +19,13 @@ from boundby.__about__ import __version__
 from boundby.document import sentences
 from boundby.document.blocks import clean, region_name
 from boundby.model.expressions import expression
-from boundby.model.scale import A_FEW_LINES
+from boundby.model.scale import A_FEW_LINES, CROWD
 from boundby.results.report import Finding, Report
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 LEVELS = {"high": "warning", "medium": "warning", "low": "note", "note": "note"}
 #: Folders that hold no code of the program.
 SKIPPED = frozenset({".git", ".venv", "venv", "node_modules", "__pycache__", "site-packages", "boundby-out"})
-MOST_FILES = 50_000
 MOST_PLACES = A_FEW_LINES
 _PLACE = expression(r"^(?:.*[( ])?([^ ()]+\.py):([0-9]+)\)?(?: .*)?$")
 
@@ -123,7 +122,7 @@ def _found(file: str, line: int, root: Path) -> CodePlace | None:
 def _files(root: Path) -> dict[str, tuple[str, ...]]:
     """Python files below a folder, by name."""
     found: dict[str, tuple[str, ...]] = {}
-    left = MOST_FILES
+    left = CROWD
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if name not in SKIPPED and not name.startswith("."))
         for name in names:

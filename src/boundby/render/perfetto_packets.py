@@ -19,14 +19,18 @@ from boundby.document.blocks import clean
 from boundby.model.arrays import Int64Array
 from boundby.model.errors import UserError
 from boundby.model.intervals import first_free_lanes
+from boundby.model.scale import ROOM
 
 BoolArray = npt.NDArray[np.bool_]
 Value = str | int | float | bool
 Byte = tuple[npt.NDArray[np.uint8] | np.uint8, BoolArray]  # one byte of every message, and which messages have it
 
-SEQUENCE = 1  # all events are of one writer, so that all share its interned texts
-DESCRIPTIONS = 2  # tracks are described by another: events of a writer that describes a thread would be taken for its
-CHUNK = 10_000  # events made at once: some 2 MB, which a cache holds
+
+class _Sequence(IntEnum):
+    """Tracks are described by one of their own: events of a writer that describes a thread would be taken for its."""
+
+    EVENTS = 1
+    DESCRIPTIONS = 2
 
 
 def protos() -> Any:
@@ -104,7 +108,7 @@ class Writer(Struct, dict=True):
         ``kind``: the descriptor of a ``process``, ``thread`` or ``counter``.
         """
         self._tracks += 1
-        packet = self._proto.TracePacket(trusted_packet_sequence_id=DESCRIPTIONS)
+        packet = self._proto.TracePacket(trusted_packet_sequence_id=_Sequence.DESCRIPTIONS)
         described = packet.track_descriptor
         described.uuid = self._tracks
         if name:
@@ -170,8 +174,8 @@ class Writer(Struct, dict=True):
             rows = np.flatnonzero(lane == number)
             row, is_begin = event_order(start[rows], end[rows])
             row = rows[row]
-            for low in range(0, len(row), CHUNK):
-                part = slice(low, low + CHUNK)
+            for low in range(0, len(row), ROOM):
+                part = slice(low, low + ROOM)
                 self.file.write(self._events(track, slices, arguments, row[part], is_begin[part]))
 
     def _events(
@@ -199,13 +203,13 @@ class Writer(Struct, dict=True):
             event += _fixed64(event_type, "flow_ids", flow, is_begin & (flow > 0))
         time = np.where(is_begin, slices.start_ns[row], slices.end_ns[row]) + self.offset_ns
         packet = _number(packet_type, "timestamp", time, every)
-        packet += _number(packet_type, "trusted_packet_sequence_id", SEQUENCE, every)
+        packet += _number(packet_type, "trusted_packet_sequence_id", _Sequence.EVENTS, every)
         packet += _number(packet_type, "sequence_flags", packet_type.SEQ_NEEDS_INCREMENTAL_STATE, every)
         packet += _message(packet_type, "track_event", event, every)
         return _joined(_message(proto.Trace, "packet", packet, every))
 
     def _packet(self, **fields: object) -> Any:
-        return self._proto.TracePacket(trusted_packet_sequence_id=SEQUENCE, **fields)
+        return self._proto.TracePacket(trusted_packet_sequence_id=_Sequence.EVENTS, **fields)
 
     def _event(
         self, track: int, kind: int, time_ns: int, name: str = "", arguments: Mapping[str, Value] | None = None

@@ -31,7 +31,7 @@ from boundby.results.report import Finding, Report, Top
 
 MAX_THREADS = LIST
 MIN_NAME = 12  # cells for regions' names
-MIN_LABEL = 9  # deep rows stop indenting before their names vanish
+MIN_LABEL = to_terminal.LEAST_BAR  # deep rows stop indenting before their names vanish
 WORTH_A_LINE = SMALL  # of the window: what a reason must save to be worth a line of its own
 FINDING_INDENT = 3
 SEVERITY_STYLE = {"high": "bold red", "medium": "bold yellow", "note": "dim"}

@@ -26,10 +26,10 @@ from boundby.document.blocks import (
     clean,
     clean_lines,
 )
-from boundby.model.scale import LABEL, NARROW, RANKING
+from boundby.model.scale import LABEL, NARROW
 from boundby.render.face import DEFAULT_WIDTH, DIM, GAP, MIN_WIDTH, STRONG, ColorSystem, Face, pad
 
-LEAST_BAR = RANKING
+LEAST_BAR = 10
 LONGEST_CELL = 30  # of what stands behind the first column; a longer title stands above its table
 STYLES = {"strong": STRONG, "faint": DIM, "good": "green", "bad": "red", "warning": ""}
 

@@ -24,11 +24,11 @@ from boundby.model.arrays import (
     spread,
     unique,
 )
+from boundby.model.scale import CLOCK_ERROR_NS
 from boundby.native.passes import NONE, Costs, Links
 from boundby.replay.device_concurrency import find_concurrency, held_until
 from boundby.replay.engine import calibrate
 from boundby.replay.events import (
-    CLOCK_ERROR_NS,
     Edges,
     default_stream_edges,
     read_points,

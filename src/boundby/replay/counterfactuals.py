@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.model.arrays import FloatArray, Int64Array
 from boundby.model.causes import BUSY_CAUSES, REMOVABLE, Cause
-from boundby.model.scale import HALF, LABEL, MARGIN, NEGLIGIBLE, NOTABLE
+from boundby.model.scale import HALF, MARGIN, NEGLIGIBLE, NOTABLE
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.native.passes import AT_ONCE
 from boundby.replay.predictor import MODEL_ERROR, Predictor, ReplayStep, most_saved
@@ -22,7 +22,7 @@ from boundby.results.report import OpenDoubt
 # Regions below this share of the window are not replayed: they cannot save more than they hold.
 REGION_SHARE = NEGLIGIBLE
 # More regions than this are not replayed, largest first.
-MOST_REGIONS = LABEL
+MOST_REGIONS = 60
 # A cause of which a region holds less than this share of its own time is not replayed there.
 CAUSE_SHARE = MARGIN
 # A cause that saves less of the window everywhere is not looked for in the regions.

@@ -22,13 +22,11 @@ from boundby.attribution.timeline import Timeline
 from boundby.model import stage
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, as_rows, is_any, ranked, unique
 from boundby.model.expressions import expression
-from boundby.model.scale import PLENTY, QUARTER
+from boundby.model.scale import CLOCK_ERROR_NS, PLENTY, QUARTER
 from boundby.native.passes import NONE
 from boundby.replay.streams import SWITCH_LIMIT_NS, StreamQueues
 from boundby.trace.tables import StreamRole, Trace
 
-# A dependency that the measured times contradict by more than a clock's error is none.
-CLOCK_ERROR_NS = 2_000
 # An event is taken to be of the stream that explains so many of the waits for it.
 VOTES_FRACTION = QUARTER
 # Events times streams up to which that is tried.

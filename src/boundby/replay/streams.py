@@ -20,7 +20,7 @@ from boundby.model.arrays import (
     quantile,
     unique,
 )
-from boundby.model.scale import BUSY_NS, LAUNCH_NS
+from boundby.model.scale import BUSY_NS, LAUNCH_NS, SWITCH_NS
 from boundby.native.passes import NONE
 from boundby.trace.tables import Operations
 
@@ -31,7 +31,7 @@ ARRIVAL_LIMIT_NS = BUSY_NS
 # A call this long did more than launch; what it launched could not start before it was done.
 LONG_CALL_NS = 30_000
 # Fallbacks where a trace shows no example.
-USUAL_SWITCH_NS = 1_000
+USUAL_SWITCH_NS = SWITCH_NS
 USUAL_ARRIVAL_NS = LAUNCH_NS // 2
 NEVER = np.iinfo(np.int64).min // 2
 

@@ -44,7 +44,8 @@ LONG_CALL, LEAST_LONG_CALL_NS = MANY, 200_000
 # The shortest of so many collectives of one size tells what the transfer takes.
 LEAST_ALIKE = HABIT
 # A window is looked at in so many spans of equal length; one is held up from outside if that takes so much of it.
-SPANS, HELD_UP = 50, MARGIN
+SPANS = 50
+HELD_UP = MARGIN
 # Doubts below this share of the window are not told.
 LEAST_DOUBT = NEXT_TO_NOTHING
 

@@ -31,9 +31,9 @@ from boundby.model.arrays import (
 )
 from boundby.model.expressions import expression
 from boundby.model.intervals import CoveredTime
-from boundby.model.scale import HABIT, HALF, LAUNCH_NS, ONE_BY_ONE, SMALL
+from boundby.model.scale import CLOCK_ERROR_NS, HABIT, HALF, HANDFUL, LAUNCH_NS, ONE_BY_ONE, SMALL
 from boundby.native.passes import NONE
-from boundby.replay.events import CLOCK_ERROR_NS, Command, Edges, Events, Points
+from boundby.replay.events import Command, Edges, Events, Points
 from boundby.replay.streams import NEVER, USUAL_ARRIVAL_NS, StreamQueues
 from boundby.trace.facts import CLOCKS_APART_NS
 from boundby.trace.tables import OpKind
@@ -50,10 +50,7 @@ USUAL_QUEUE_LIMIT = 1_024
 # No shorter queue is known; and one is known to be full if so many launches found it as full.
 LEAST_QUEUE, LEAST_PLATEAU = USUAL_QUEUE_LIMIT // 2, ONE_BY_ONE
 # A launch that waited for room ends within so many times a launch's usual time.
-MOST_SLOT_LAG = 4
-# Where the stream's queue is known to be full, within so many times its own length: meanwhile the device may have been
-# another process's.
-MOST_FULL_LAG = 2
+MOST_SLOT_LAG = HANDFUL
 # More edges than this for each call and operation (but for few of these), from many device-wide syncs of many streams,
 # are not followed one by one: they would take most memory. A real trace with 804 streams has 80 for each.
 EDGES_PER_EVENT, LEAST_EDGES = 128, 200_000
@@ -335,7 +332,7 @@ def _queue_slots(timeline: Timeline, queues: StreamQueues, usual: int) -> tuple[
     late = np.flatnonzero(held | is_full & (slot >= 0) if is_full.any() else held)
     by_ns = calls.end_ns[late] - table.end_ns[slot[late]] - usual
     is_held = held[late] & (by_ns >= -usual) & (by_ns <= MOST_SLOT_LAG * usual)
-    is_held |= is_full[late] & (by_ns <= MOST_FULL_LAG * (calls.end_ns[late] - calls.start_ns[late]))
+    is_held |= is_full[late] & (by_ns <= 2 * (calls.end_ns[late] - calls.start_ns[late]))
     held[late] = is_held
     return slot, scattered(len(calls), late[is_held], by_ns[is_held]), held
 

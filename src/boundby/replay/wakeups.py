@@ -15,16 +15,27 @@ import numpy.typing as npt
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array, factorize, group_counts, is_in, median, unique
 from boundby.model.intervals import EMPTY, IntervalSet, complement, contains, intersect, subtract, union
-from boundby.model.scale import DISPATCH_NS, HALF, HALF_MORE, HARDLY, LAUNCH_NS, MOST, NEGLIGIBLE, QUARTER
+from boundby.model.scale import (
+    DISPATCH_NS,
+    HABIT,
+    HALF,
+    HALF_MORE,
+    HARDLY,
+    LAUNCH_NS,
+    MOST,
+    NEGLIGIBLE,
+    QUARTER,
+    SWITCH_NS,
+)
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.os import SIGNALS, SLEEPS, WAKE_LIMIT_NS
 
 # A wake-up takes a switch of threads at least. One that takes so many times as long as usual may have gone by way of
 # another thread. A condition wait shorter than it is a hand-over of a lock and not worth following.
-LEAST_WAKE_NS, LATE_WAKE = 1_000, HALF_MORE
+LEAST_WAKE_NS, LATE_WAKE = SWITCH_NS, HALF_MORE
 # A signal on record is followed so long: cores that sleep deeply and profilers delay waking up. Whoever signals more
 # often than in every so many of these spans seems to wake everybody.
-SIGNAL_LIMIT_NS, SELDOM = 2 * DISPATCH_NS, 4
+SIGNAL_LIMIT_NS, SELDOM = 2 * DISPATCH_NS, HABIT
 # Where no wake-up of the process shows how long it takes.
 USUAL_WAKE_NS = LAUNCH_NS
 # A region is where a thread takes its batches if that many of the times it does lie in it.
@@ -35,7 +46,7 @@ CONSISTENT_FRACTION = HALF
 # so much of what one takes.
 SAME_FRACTION, NEVER_NS = QUARTER, np.iinfo(np.int64).max
 # A thread had made a thing before its first wait if it ran for so much of what one takes; of so many waits at least.
-FIRST_RUN, LEAST_ROUNDS = 1 - QUARTER, 4
+FIRST_RUN, LEAST_ROUNDS = 1 - QUARTER, HABIT
 # So much more may have been made than was taken.
 LEFT_OVER = QUARTER
 

@@ -129,7 +129,8 @@ def intervals_in(
 #: Durations kept of each region. A shift of a tenth of the spread shows with so many; more only fill the file.
 KEPT = CURVE
 #: And of a region below SMALL_SHARE of the time, of which a trace with operator ranges holds thousands.
-KEPT_OF_SMALL, SMALL_SHARE = KEPT // 4, 0.002
+KEPT_OF_SMALL = KEPT // 4
+SMALL_SHARE = 0.002
 
 
 def instance_lengths(timeline: Timeline, rows: npt.NDArray[np.intp]) -> Int:

@@ -26,10 +26,10 @@ from boundby.model.scale import (
     HARDLY,
     LIST,
     MANY,
+    MARGIN,
     MOST,
     NEARLY_ALL,
     NOTABLE,
-    PAGE_ROWS,
     QUARTER,
     SLIGHT,
 )
@@ -45,6 +45,7 @@ _TELLING_SIZES = (1, 2, 4, 8, 16, 32)
 GRAM_SIZES = _TELLING_SIZES[:4]  # launches in a row that are a clock of a loop
 _MOST_LEVELS = MANY  # candidates looked at; the true one stands out by its many clocks
 _LEAST_SUPPORT = HARDLY  # clocks times occurrences, of the most that any level has: less comes about by chance
+_MOST_CLOCKS = 400  # of one loop that are looked at; more say the same again
 _SPACING_STEP = 1 + NOTABLE  # clocks of one loop lie within a step or two of each other
 _EDGE_FACTOR = 2.5  # a first iteration may be longer by so much: it warms up
 _MOST_LEADERS = LIST  # clocks at the begin of an iteration that stand in for each other
@@ -68,7 +69,6 @@ WELL_SUPPORTED = HALF
 # A first tick that stands before the loop: less than this part of the other clocks are heard in its iteration, and less
 # than this part of them where they should be, give or take a launch or two (a fiftieth of the iteration).
 HEARD, RIGHT_PLACE = HALF, QUARTER
-_JITTER, _JITTER_PARTS = 2, 50
 # A place belongs to an iteration if this part of the iterations hold the same token there; one that differs is passed
 # over if more than as many as this agree after it.
 AGREE, _DISAGREE_COST = HALF, 2
@@ -157,9 +157,9 @@ def _group(grams: Grams, rows: npt.NDArray[np.intp], count: Ints, size: Ints, fi
             begin[mine] = grams.order(each)[first[rows[mine]]]
     order = np.lexsort((size[rows], begin))
     support = int(count[rows].sum())
-    if len(rows) > PAGE_ROWS:
-        some = np.linspace(PAGE_ROWS // 4, len(rows) - 1, PAGE_ROWS * 3 // 4).astype(np.int64)
-        order = order[unique(np.append(np.arange(PAGE_ROWS // 4), some))]
+    if len(rows) > _MOST_CLOCKS:
+        some = np.linspace(_MOST_CLOCKS // 4, len(rows) - 1, _MOST_CLOCKS * 3 // 4).astype(np.int64)
+        order = order[unique(np.append(np.arange(_MOST_CLOCKS // 4), some))]
     rows = rows[order]
     every = [grams.order(int(size[row]))[first[row] : first[row] + count[row]] for row in rows.tolist()]
     return Clocks(np.concatenate(every).astype(np.int64), count[rows], size[rows], spacing, support)
@@ -266,7 +266,7 @@ def cut_iterations(
     # A first tick in what came before the loop: many other clocks are silent after it, and none is where it should be.
     first = (block == 0) & known[clock]
     heard = unique(clock[first]).size / max(int(known.sum()), 1)
-    jitter = max(_JITTER, clocks.spacing / _JITTER_PARTS)
+    jitter = max(ADDED_LAUNCHES, clocks.spacing * MARGIN)
     right = float((np.abs(offset - usual[clock])[first] <= jitter).mean()) if first.any() else 0.0
     if heard < HEARD and right < RIGHT_PLACE and len(ticks) > LEAST_ITERATIONS:
         return cut_iterations(ticks[1:], in_turn, clocks, clock, count)

@@ -6,6 +6,7 @@ import argparse
 import importlib.util
 import json
 import shutil
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -14,8 +15,8 @@ from boundby.model.errors import UserError
 from boundby.workloads.registry import BY_NAME, WORKLOADS, Setup, Workload
 from boundby.workloads.timing import StepTimes, measure
 
-CUDA_STEPS, CUDA_WARMUP, CPU_WARMUP = 50, 10, 2
-INTERRUPTED = 130
+CUDA_STEPS, WARMUP = 50, 3
+INTERRUPTED = 128 + signal.SIGINT
 
 
 class WorkloadError(UserError):
@@ -47,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("name", nargs="?", choices=[*BY_NAME], metavar="NAME", help="which one (see --list)")
     parser.add_argument("--variant", help="before (the default), after, or another that --list shows")
     parser.add_argument("--steps", type=_count, help=f"steps to measure (default: {CUDA_STEPS} on a GPU, else fewer)")
-    parser.add_argument("--warmup", type=_count, help=f"steps before those (default: {CUDA_WARMUP}, {CPU_WARMUP})")
+    parser.add_argument("--warmup", type=_count, help=f"steps before those (default: {WARMUP})")
     parser.add_argument(
         "--device", choices=["auto", "cuda", "cpu"], default="auto", help="default: CUDA if it is there"
     )
@@ -80,7 +81,7 @@ def _run(options: argparse.Namespace) -> str:
     setup = Setup(variant, _device(workload, options.device, torch), options.seed)
     _check(workload, setup)
     count = options.steps if options.steps is not None else CUDA_STEPS if setup.is_cuda else workload.cpu_steps
-    warmup = options.warmup if options.warmup is not None else CUDA_WARMUP if setup.is_cuda else CPU_WARMUP
+    warmup = options.warmup if options.warmup is not None else WARMUP
     if count == 0:
         raise WorkloadError("No step to measure.", "Use --steps with a number above 0.")
     if torch is not None and not setup.is_cuda:

@@ -19,8 +19,6 @@ from boundby.annotate import annotate_module, nvtx_range
 from boundby.workloads.registry import BATCHES, Setup, Step
 
 CHANNELS = 8
-#: Results that may be on their way at once. More would take more memory and hide nothing more.
-IN_FLIGHT = 2
 
 
 @contextmanager
@@ -65,7 +63,7 @@ class Overlapped:
     def step(self, number: int) -> Tensor:
         """Start the next copy in, compute on what has arrived, start the copy out."""
         main = torch.cuda.current_stream()
-        while len(self._leaving) >= IN_FLIGHT:
+        while len(self._leaving) >= 2:  # more on their way would take more memory and hide nothing more
             self._leaving.popleft().synchronize()
         if not self._arrived or self._arrived[0][0] != number:
             self._arrived.clear()

@@ -17,9 +17,8 @@ from torch import Tensor
 
 from boundby.annotate import annotate_module, nvtx_range
 from boundby.workloads.models import ResNet
-from boundby.workloads.registry import BATCHES, Setup, Step
+from boundby.workloads.registry import BATCHES, CLASSES, Setup, Step
 
-CLASSES = 100
 MEAN, SPREAD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 Floats = npt.NDArray[np.float32]

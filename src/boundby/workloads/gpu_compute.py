@@ -15,9 +15,9 @@ from torch.nn import functional
 
 from boundby.annotate import annotate_module, annotate_optimizer, nvtx_range
 from boundby.workloads.models import Transformer
-from boundby.workloads.registry import BATCHES, Setup, Step
+from boundby.workloads.registry import BATCHES, CLASSES, Setup, Step
 
-FEATURES, CLASSES = 64, 128
+FEATURES = 64
 
 
 @contextmanager

@@ -6,6 +6,7 @@ that it can be copied in the background.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,12 +20,11 @@ from torch.utils.data import DataLoader, Dataset
 
 from boundby.annotate import annotate_loader, annotate_module, annotate_optimizer, nvtx_range
 from boundby.workloads.models import ResNet
-from boundby.workloads.registry import Setup, Step
+from boundby.workloads.registry import CLASSES, Setup, Step
 
-CLASSES, WORKERS_CUDA, WORKERS_CPU, AHEAD = 10, 8, 2, 4
+WORKERS_CUDA, WORKERS_CPU = 8, 2
 #: Reading one sample from a disk or a network, and samples without end.
 READ_S = 0.004
-SAMPLES = 1 << 40
 
 
 class SlowImages(Dataset):
@@ -35,7 +35,7 @@ class SlowImages(Dataset):
         self.seed = seed
 
     def __len__(self) -> int:
-        return SAMPLES
+        return sys.maxsize
 
     def __getitem__(self, number: int) -> tuple[Tensor, int]:
         time.sleep(READ_S)
@@ -52,7 +52,6 @@ def load(setup: Setup, batch: int, side: int) -> Any:
         SlowImages(side, setup.seed),
         batch,
         num_workers=setup.size(cuda=WORKERS_CUDA, cpu=WORKERS_CPU),
-        prefetch_factor=AHEAD,
         pin_memory=setup.is_cuda,
     )
 

@@ -18,11 +18,9 @@ from torch import Tensor, nn
 
 from boundby.annotate import annotate_module, nvtx_range
 from boundby.workloads.models import ResNet
-from boundby.workloads.registry import BATCHES, Setup, Step
+from boundby.workloads.registry import BATCHES, CLASSES, Setup, Step
 
-CLASSES, CHOSEN = 50, 8
-#: Boxes that share more than this of their area show the same thing.
-OVERLAP = 0.3
+CHOSEN = 8
 
 
 class Detector(nn.Module):
@@ -54,7 +52,7 @@ def choose(found: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
             across = np.minimum(right[box], right[kept]) - np.maximum(left[box], left[kept])
             down = np.minimum(bottom[box], bottom[kept]) - np.maximum(top[box], top[kept])
             shared = np.maximum(across, 0) * np.maximum(down, 0)
-            if not (shared > OVERLAP * (area[box] + area[kept] - shared)).any():
+            if not (2 * shared > (area[box] + area[kept] - shared)).any():
                 kept.append(box)
         chosen[frame, : len(kept)] = kept
         chosen[frame, len(kept) :] = order[0]

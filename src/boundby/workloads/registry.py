@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 BATCHES = 4  # different ones that a workload goes through in turn
+CLASSES = 100  # that models of images and words tell apart
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .clocks import Moment, now, sleep
-from .ledger import Ledger
+from .ledger import MOST_BATCHES, Ledger
 from .training_state import TrainingState
 
 #: ``found`` -> a plan, or None while there is none yet.
 Planner = Callable[["dict[str, Any]"], "dict[str, Any] | None"]
 
-MOST_KEPT = 5_000  # times of boundaries while warming up
 TOLD_EVERY_NS = 50_000_000
 #: A block for which so many times its steps were run and did not count is given up.
 MOST_UNCOUNTED = 25
@@ -221,7 +220,7 @@ class Conductor:
             atexit.register(self.ended)
         times = self._seen.setdefault(source, [])
         times.append(now_ns)
-        del times[:-MOST_KEPT]
+        del times[:-MOST_BATCHES]
         self._threads[source] = threading.get_ident()
         plan = self._planner(self._found())
         if plan is None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 _DELAY = struct.Struct("q")
 _COUNT = struct.Struct("q")
 _BATCH = struct.Struct("qqqq")
-_MOST_BATCHES = 4096
+MOST_BATCHES = 4096
 
 
 class Batch(NamedTuple):
@@ -51,10 +51,10 @@ class Ledger:
         pid = os.getpid()
         if self._own is None or self._own[0] != pid:  # the first time, or in a fork
             place = os.path.join(self.folder, f"fetched-{pid}")  # noqa: PTH118
-            self._own = pid, _mapped(place, _COUNT.size + _MOST_BATCHES * _BATCH.size)
+            self._own = pid, _mapped(place, _COUNT.size + MOST_BATCHES * _BATCH.size)
         file = self._own[1]
         (count,) = _COUNT.unpack_from(file)
-        _BATCH.pack_into(file, _COUNT.size + count % _MOST_BATCHES * _BATCH.size, *batch)
+        _BATCH.pack_into(file, _COUNT.size + count % MOST_BATCHES * _BATCH.size, *batch)
         _COUNT.pack_into(file, 0, count + 1)
 
     def counts(self) -> dict[str, int]:
@@ -66,8 +66,8 @@ class Ledger:
         found = []
         for name, data in self._fetched():
             (count,) = _COUNT.unpack_from(data)
-            for number in range(max(before.get(name, 0), count - _MOST_BATCHES), count):
-                place = _COUNT.size + number % _MOST_BATCHES * _BATCH.size
+            for number in range(max(before.get(name, 0), count - MOST_BATCHES), count):
+                place = _COUNT.size + number % MOST_BATCHES * _BATCH.size
                 found.append(Batch(*_BATCH.unpack_from(data, place)))
         return found
 

@@ -24,7 +24,8 @@ from boundby.trace.tables import Trace
 Progress = Callable[[str, float | None], None]
 
 #: Text of a trace is some 10 to 40 times its packed size. What is made to fill memory is a thousand times as long.
-MOST_UNPACKED, _MOST_RATIO = door.MOST_TEXT_BYTES, 200
+MOST_UNPACKED = door.MOST_TEXT_BYTES
+_MOST_RATIO = 200
 
 
 def read(path: Path, *, name: str | None, source: str, progress: Progress, room: Room | None = None) -> Trace:  # noqa: ARG001

@@ -38,9 +38,9 @@ FIXED_BYTES = 70_000_000
 #: Bytes of each row, measured at the peak of whole analyses (docs/performance.md): tables, account, graph.
 EVENT_BYTES, RANGE_BYTES = 180, 400
 #: Bytes of each frame of a backtrace, measured alike; all backtraces are read, whatever part of the capture is.
-FRAME_BYTES = 90
+FRAME_BYTES = EVENT_BYTES // 2
 #: Bytes of each sample of a GPU's counter, measured at 1 and at 3 million.
-COUNTER_BYTES = 60
+COUNTER_BYTES = EVENT_BYTES // 3
 _COUNTERS = "GPU_METRICS"
 _BACKTRACES = ("SAMPLING_CALLCHAINS", "CUDA_CALLCHAINS", "OSRT_CALLCHAINS")
 _TABLES = {

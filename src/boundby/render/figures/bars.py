@@ -143,7 +143,7 @@ MOST_PANELS = A_FEW_LINES  # devices with bars of their own; of more, each is a 
 TITLE = "What the window would take without each cost, predicted by replay"
 #: scenario -> the cause it removes, for its colour
 CAUSE_OF = {scenario: cause for cause, scenario in SCENARIO_OF_CAUSE.items()}
-NOW = (0, (3, 3))  # the dashes of the line at today's window
+NOW = "dashed"  # the dashes of the line at today's window
 
 
 @style.of_report

@@ -11,7 +11,7 @@ from boundby.document.blocks import region_name
 from boundby.model import units
 from boundby.model.arrays import Int64Array
 from boundby.model.causes import info
-from boundby.model.scale import A_FEW_LINES, HABIT, LIST, MOST, NEARLY_ALL
+from boundby.model.scale import A_FEW_LINES, HABIT, HANDFUL, MOST, NEARLY_ALL, SEVERAL
 from boundby.render.figures import style
 from boundby.results.plot_data import Float64Array, InstanceSeries, PlotData, Spread
 from boundby.results.report import Report
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_REGIONS = 4
-USUAL, FAR = 0.9, 4.0  # an axis ends where nine of ten instances do, if the longest takes four times that
+USUAL, FAR = NEARLY_ALL, HANDFUL  # an axis ends where nine of ten instances do, if the longest takes four times that
 MOST_TOLD = A_FEW_LINES  # instances beyond the axis that are given with their duration
 HOST, PROJECTED = style.FAINT, info("gpu_compute").color
 
@@ -128,6 +128,6 @@ def _spread(axes: Axes, series: InstanceSeries, scale: float) -> None:
 def _fewer_bars(spread: Spread) -> tuple[Int64Array, Float64Array]:
     """The histogram's counts and edges, in no more bars than its number of instances can fill."""
     bars = len(spread.counts)
-    together = max(bars // max(int(2 * math.sqrt(spread.counts.sum())), LIST), 1)
+    together = max(bars // max(int(2 * math.sqrt(spread.counts.sum())), SEVERAL), 1)
     starts = np.arange(0, bars, together)
     return np.add.reduceat(spread.counts, starts), np.append(spread.edges_ns[starts], spread.edges_ns[-1])

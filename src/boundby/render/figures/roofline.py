@@ -18,8 +18,6 @@ TITLE = "Work of each region against the device's peaks"
 HEIGHT_LINES = 22
 #: Precisions whose peaks are drawn, by what Gpu calls them.
 PRECISIONS = ("bf16", "fp16", "tf32", "fp32")
-NEAR_POINTS = 10.0  #: Points so close to each other share a label.
-SMALLEST, LARGEST = 12.0, 160.0  # areas of points: the time of their kernels
 
 
 @style.of_report
@@ -48,7 +46,7 @@ def roofline(report: Report, look: style.Look) -> Figure:
         if done is None or done.tflops is None:
             continue
         x, y = done.flops / (done.measured_bytes or done.bytes), done.tflops
-        area = SMALLEST + (LARGEST - SMALLEST) * done.known_ns / longest
+        area = look.font_pt * (1 + look.font_pt * done.known_ns / longest)  # the time of their kernels
         axes.scatter([x], [y], s=area, color=style.INK, alpha=0.55, linewidths=0, zorder=3)
         points.append((number, x, y))
         name = style.name("/".join(region.path[-2:]) or "(all)", look, look.width_in / 3)
@@ -59,14 +57,14 @@ def roofline(report: Report, look: style.Look) -> Figure:
         axis.set_major_formatter(lambda value, _place: f"{value:g}")
     if gpu is not None:
         _roof(axes, gpu)
-    _number(axes, points)
+    _number(axes, points, look)
     axes.set_xlabel("operations for each byte of inputs and outputs (FLOP/byte)")
     axes.set_ylabel("TFLOP/s")
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, handlelength=0, handletextpad=0)
     return figure
 
 
-def _number(axes: Axes, points: list[tuple[int, float, float]]) -> None:
+def _number(axes: Axes, points: list[tuple[int, float, float]], look: style.Look) -> None:
     """A number beside each point; points that lie on each other share their label."""
     labels: list[tuple[list[int], float, float]] = []
     for number, x, y in points:
@@ -74,7 +72,7 @@ def _number(axes: Axes, points: list[tuple[int, float, float]]) -> None:
         near = (
             numbers
             for numbers, x_there, y_there in labels
-            if hypot(*(axes.transData.transform((x_there, y_there)) - spot)) < NEAR_POINTS * axes.figure.dpi / 72
+            if hypot(*(axes.transData.transform((x_there, y_there)) - spot)) < look.font_pt * axes.figure.dpi / 72
         )
         if (shared := next(near, None)) is None:
             labels.append(([number], x, y))

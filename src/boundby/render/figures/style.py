@@ -52,7 +52,7 @@ LOOKS = {"paper": PAPER, "column": COLUMN, "slide": SLIDE}
 
 LARGE_PT = 12.0
 INK, FAINT, RULE = "#1d2226", "#5d666e", "#c9ced2"
-HATCH_COLOR = (1.0, 1.0, 1.0, 0.5)
+HATCH_COLOR = "#ffffff80"
 # Scripts that the usual font lacks, in the order they are looked for; only those that are installed are used.
 FALLBACK_FONTS = ("Noto Sans CJK JP", "Noto Sans CJK SC", "WenQuanYi Zen Hei", "IPAGothic", "Noto Sans", "Unifont")
 _TIME = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
