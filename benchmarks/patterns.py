@@ -100,7 +100,7 @@ def made() -> Iterator[Made]:
         "gpu_compute": "eight FP32 products a step, launched far ahead",
         "cuda_api": "100 kernels of 3 us a step",
         "sync": "a value read back twice a step",
-        "cpu": "1 ms of the host's own work before a few kernels",
+        "cpu": "1 ms of host code before a few kernels",
         "host_blocked": "3 ms in `read` before each step",
         "gpu_copy": "40 MB of pageable memory a step",
         "gpu_comm": "four all-reduces after the backward pass",
