@@ -254,16 +254,22 @@ def isolated(cases: Callable[[], Iterable[str]], folder: Path) -> str | list[str
     not; one text where it did."""
     said = folder / "said"
     child = os.fork()
-    if child == 0:
-        with said.open("wb") as file:
-            os.dup2(file.fileno(), 2)
-            resource.setrlimit(resource.RLIMIT_AS, (4 * MOST_MEMORY,) * 2)
+    if child == 0:  # whatever happens, the child ends here: it is a copy of who started it
+        try:
+            with said.open("wb") as file:
+                os.dup2(file.fileno(), 2)
+            pages = int(Path("/proc/self/statm").read_text().split()[0])  # of who started it, which may map much
+            resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 4 * MOST_MEMORY,) * 2)
             outcomes = []
-            signal.alarm(LONGEST_S)  # its default action ends the process
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(LONGEST_S)
             for what in cases():
                 outcomes.append(what)
                 signal.alarm(LONGEST_S)
             (folder / "outcomes").write_text(json.dumps(outcomes), encoding="utf-8")
+        except BaseException:
+            os.write(2, traceback.format_exc().encode())
+        finally:
             os._exit(0)
     _, status, used = os.wait4(child, 0)
     if os.WIFSIGNALED(status):

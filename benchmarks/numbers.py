@@ -235,15 +235,17 @@ def in_child(do: Callable[[], Any]) -> Any:
     """What it returns, worked out in a process of its own; None: it died."""
     read, write = os.pipe()
     child = os.fork()
-    if not child:
-        os.close(read)
+    if not child:  # whatever happens, the child ends here
         try:
-            answer: Any = do()
-        except Exception as error:
-            answer = f"fails: {type(error).__name__}: {error}"
-        with os.fdopen(write, "wb") as pipe:
-            pickle.dump(answer, pipe)
-        os._exit(0)
+            os.close(read)
+            try:
+                answer: Any = do()
+            except Exception as error:
+                answer = f"fails: {type(error).__name__}: {error}"
+            with os.fdopen(write, "wb") as pipe:
+                pickle.dump(answer, pipe)
+        finally:
+            os._exit(0)
     os.close(write)
     with os.fdopen(read, "rb") as pipe:
         got = pipe.read()

@@ -52,6 +52,7 @@ def test_crashes_noise_and_hangs_are_told(tmp_path: Path, monkeypatch: pytest.Mo
     assert of(lambda _: None, lambda _: os.kill(os.getpid(), signal.SIGKILL)) == "ended by SIGKILL"
     assert of(lambda _: os.write(2, b"warning")) == "on stderr: warning"
     assert "ZeroDivisionError" in of(lambda _: None, lambda _: 1 // 0)[1]
+    assert "SystemExit" in of(lambda _: sys.exit(3))
     monkeypatch.setattr(fuzz, "LONGEST_S", 1)
     assert of(lambda _: time.sleep(900)) == "over 1 s"
 

@@ -215,6 +215,7 @@ def test_a_place(name: str, small: Path, tmp_path: Path) -> None:
             for number, path in ((1, out), (2, err)):
                 os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
             sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(MOST_S)
             place.enter()
             code = main(place.arguments)
