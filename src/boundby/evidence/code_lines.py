@@ -6,6 +6,7 @@ wrapper around everything, no ``main``. A function in C has no line, only its bi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -19,7 +20,7 @@ from boundby.evidence.operators import has_sources, stack_of_call
 from boundby.model.arrays import Int64Array
 from boundby.model.door import MOST_WRITTEN_BYTES, read_text
 from boundby.model.expressions import expression
-from boundby.model.scale import HALF, PLENTY
+from boundby.model.scale import CURVE, HALF
 from boundby.results.report import CodeLine
 from boundby.trace.stacks import file_name, is_plumbing
 from boundby.trace.tables import Trace
@@ -27,7 +28,6 @@ from boundby.trace.vocabulary.python import Frame
 
 #: A function that holds less of a stretch does not stand for it.
 MOSTLY = HALF
-#: A longer file is no source that a person wrote.
 _WRAPPER = expression(
     r"^(?:main|_?main_?\w*|<module>|<lambda>|_?wrapper\w*|_?wrapped\w*|inner|_fn|decorate_context|__call__|_call_impl"
     r"|_wrapped_call_impl|run_module_as_main|__enter__|__exit__)$"
@@ -45,17 +45,19 @@ _LINKED_IN = expression(
 def line_of_calls(context: RuleContext, calls: Rows, weight: Int64Array | None = None) -> CodeLine | None:
     """The line from which most of these calls (rows of ``context.calls``), by their weight, were made."""
     calls = np.asarray(calls)
+    weights = np.ones(len(calls), np.int64) if weight is None else np.maximum(weight, 1)
+    calls, weights = calls[calls >= 0], weights[calls >= 0]
     if not has_sources(context.trace) or not len(calls):
         return None
-    weights = np.ones(len(calls), np.int64) if weight is None else np.maximum(weight, 1)
-    chosen = calls >= 0
-    calls, weights = calls[chosen], weights[chosen]
-    asked = np.lexsort((calls, -weights))[:PLENTY]
-    found: dict[CodeLine, int] = {}
-    for call, ns in zip(calls[asked].tolist(), weights[asked].tolist(), strict=True):
+    # Asked at points spread evenly over the weight, each call as often as it deserves.
+    until = np.cumsum(weights)
+    points = np.linspace(1, until[-1], CURVE)
+    asked, often = np.unique(np.searchsorted(until, points), return_counts=True)
+    found = Counter[CodeLine]()
+    for call, times in zip(calls[asked].tolist(), often.tolist(), strict=True):
         line = own_line(stack_of_call(context.timeline, call))
         if line is not None:
-            found[line] = found.get(line, 0) + ns
+            found[line] += times
     return _best(context.trace, found)
 
 

@@ -22,7 +22,7 @@ from boundby.attribution.timeline import Timeline
 from boundby.model import stage
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, as_rows, is_any, ranked, unique
 from boundby.model.expressions import expression
-from boundby.model.scale import CLOCK_ERROR_NS, PLENTY, QUARTER
+from boundby.model.scale import CLOCK_ERROR_NS, PLENTY, QUARTER, ROOM
 from boundby.native.passes import NONE
 from boundby.replay.streams import SWITCH_LIMIT_NS, StreamQueues
 from boundby.trace.tables import StreamRole, Trace
@@ -303,22 +303,23 @@ def default_stream_edges(trace: Trace, queues: StreamQueues, before: Int64Array)
             groups[device, process][0].append(number)
         elif kind == StreamRole.FOLLOWS_NULL:
             groups[device, process][1].append(number)
-    pairs = []
+    pairs = [_edges({})]
     for nulls, followers in groups.values():
+        behind = np.concatenate([np.empty(0, np.intp), *(queues.rows[follower] for follower in followers)])
         for null in nulls:
-            for follower in followers:
-                pairs += [_waits(queues, before, who, what) for who, what in ((null, follower), (follower, null))]
-    if not pairs:
-        return _edges({})
+            rows = queues.rows[null]
+            together = max(ROOM // max(len(rows), 1), 1)  # streams
+            for first in range(0, len(followers), together):
+                part = np.array(followers[first : first + together], np.int64)
+                pairs.append(_waits(queues, before, np.tile(rows, len(part)), np.repeat(part, len(rows))))
+            pairs.append(_waits(queues, before, behind, np.full(len(behind), null, np.int64)))
     return Edges(np.concatenate([pair.who for pair in pairs]), np.concatenate([pair.what for pair in pairs]))
 
 
-def _waits(queues: StreamQueues, before: Int64Array, stream: int, other: int) -> Edges:
-    """Every operation of one stream waits for the last of another one launched before it; those for which an
-    earlier operation of the stream has waited already are left out."""
-    rows = queues.rows[stream]
-    time = queues.launched[rows]
-    last = queues.tail(np.full(len(rows), other, np.int64), time)
+def _waits(queues: StreamQueues, before: Int64Array, rows: npt.NDArray[np.intp], other: Int64Array) -> Edges:
+    """Each of these operations waits for the last of another stream (one for each row) launched before it; those for
+    which an earlier operation of their own stream has waited already are left out."""
+    last = queues.tail(other, queues.launched[rows])
     previous = before[rows]
     since = np.where(previous >= 0, queues.launched[np.maximum(previous, 0)], np.iinfo(np.int64).min)
     new = (last >= 0) & (queues.launched[np.maximum(last, 0)] > since)

@@ -31,7 +31,7 @@ from boundby.model.arrays import (
 )
 from boundby.model.expressions import expression
 from boundby.model.intervals import CoveredTime
-from boundby.model.scale import CLOCK_ERROR_NS, HABIT, HALF, HANDFUL, LAUNCH_NS, ONE_BY_ONE, SMALL
+from boundby.model.scale import CLOCK_ERROR_NS, HABIT, HALF, HANDFUL, LAUNCH_NS, ONE_BY_ONE, ROOM, SMALL
 from boundby.native.passes import NONE
 from boundby.replay.events import Command, Edges, Events, Points
 from boundby.replay.streams import NEVER, USUAL_ARRIVAL_NS, StreamQueues
@@ -220,14 +220,19 @@ def _told_syncs(points: Points, events: Events, queues: StreamQueues, start: Int
 
 def _all_streams(points: Points, rows: npt.NDArray[np.intp], queues: StreamQueues, start: Int64Array) -> Edges:
     """These calls wait for all streams of their process, on their device where it is told."""
-    parts: list[Edges] = []
+    parts = [Edges(np.empty(0, np.int32), np.empty(0, np.int32))]
     most = max(EDGES_PER_EVENT * (len(start) + len(queues.launched)), LEAST_EDGES)
     if 0 < len(rows) * queues.count <= most:
-        for (device, process, _), number in queues.place.items():
-            mine = rows[(points.process[rows] == process) & is_in(points.device[rows], (NONE, device))]
-            tail = queues.tail(np.full(len(mine), number, np.int64), start[mine])
-            parts.append(Edges(mine[tail >= 0].astype(np.int32), tail[tail >= 0].astype(np.int32)))
-    parts.append(Edges(np.empty(0, np.int32), np.empty(0, np.int32)))
+        device, process, _ = np.array([*queues.place], np.int64).T
+        number = np.array([*queues.place.values()], np.int64)
+        of_process, of_device, since = points.process[rows], points.device[rows], start[rows]
+        together = max(ROOM // len(rows), 1)  # streams
+        for first in range(0, queues.count, together):
+            part = slice(first, first + together)
+            is_on = (of_device == NONE) | (of_device == device[part, None])
+            stream, row = np.nonzero((of_process == process[part, None]) & is_on)
+            tail = queues.tail(number[part][stream], since[row])
+            parts.append(Edges(rows[row[tail >= 0]].astype(np.int32), tail[tail >= 0].astype(np.int32)))
     return Edges(np.concatenate([part.who for part in parts]), np.concatenate([part.what for part in parts]))
 
 
