@@ -23,6 +23,7 @@ from benchmarks import damage
 from benchmarks.simulated.generate import generate
 from boundby.api import Analysis
 from boundby.claims.findings import rank
+from boundby.claims.laws import Claim, of_advice, of_verdict
 from boundby.document import sentences, view
 from boundby.model import units
 from boundby.model.causes import BUSY_CAUSES, NOUN, Cause
@@ -30,7 +31,7 @@ from boundby.model.errors import UserError
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.render import markdown, page, terminal
 from boundby.replay.uncertainty import summed
-from boundby.results.report import DeviceReport, Report, WhatIf
+from boundby.results.report import DeviceReport, RegionReport, Report, WhatIf
 from boundby.rules import remedies
 from boundby.rules.builtin import builtin
 
@@ -217,6 +218,10 @@ def _regions(report: Report) -> Iterator[str]:
             yield from (f"{name}: more {cause} than in {outer}" for cause in more)
             if (region.max_saving_ns or 0) > (around.max_saving_ns or 0) and around.max_saving_ns is not None:
                 yield f"{name}: saves {region.max_saving_ns} ns, {outer} {around.max_saving_ns}"
+        if path and region.max_saving_ns is not None:
+            most_ns = max((claim.middle_ns for claim in _claims_of(region, report)), default=0)
+            if not most_ns <= region.max_saving_ns <= region.longest_ns:
+                yield f"{name}: up to {region.max_saving_ns} ns, claims {most_ns}, takes {region.longest_ns}"
         if path and region.verdict.bound == "hidden" and region.max_saving_ns:
             yield f"{name}: hidden behind other work, and saves up to {region.max_saving_ns} ns"
         if path and window and region.total_ns and sentences.each_ns(region) > window:
@@ -232,6 +237,11 @@ def _regions(report: Report) -> Iterator[str]:
                 yield f"the root has {of_root} ns of {cause}, the devices {of_all}"
         if len(report.devices) == 1 and root.verdict.bound != report.devices[0].verdict.bound:
             yield f"the root is {root.verdict.bound} bound, its only device {report.devices[0].verdict.bound}"
+
+
+def _claims_of(region: RegionReport, report: Report) -> list[Claim]:
+    advice = of_advice((item for item in report.findings if item.region == region.path), [region])
+    return [*of_verdict(region.verdict), *advice]
 
 
 def _verdicts(report: Report) -> Iterator[str]:

@@ -349,23 +349,22 @@ class Analysis:
         self, found: Sequence[Finding], regions: tuple[RegionReport, ...]
     ) -> tuple[tuple[DeviceReport, ...], tuple[ThreadReport, ...], tuple[RegionReport, ...], tuple[TraceWarning, ...]]:
         """Devices, threads and regions with what to do first; without it, and with a warning, if time runs out."""
-        from boundby.claims import first_responses, summary
+        from boundby.claims import first_responses, laws, summary
 
         context, devices = self.rule_context, self.devices
-        threads = summary.threads(self.timeline, self._no_verdict)
+        threads, late = summary.threads(self.timeline, self._no_verdict), tuple[TraceWarning, ...]()
         predictor = self.predictor if context.is_replayed else None
         try:
             with self.in_time("asking what to do first", _FOUND):
-                return (
-                    first_responses.of_devices(
-                        context, predictor, found, devices, self.wholes, self.options.arguments()
-                    ),
-                    first_responses.of_threads(context, found, threads, self.no_gpu_work),
-                    first_responses.of_regions(context, found, regions, self.wholes),
-                    (),
+                devices = first_responses.of_devices(
+                    context, predictor, found, devices, self.wholes, self.options.arguments()
                 )
+                threads = first_responses.of_threads(context, found, threads, self.no_gpu_work)
+                regions = first_responses.of_regions(context, found, regions, self.wholes)
         except OutOfBoundsError as error:
-            return devices, threads, regions, (TraceWarning("out-of-time", f"No first responses: {error.because}."),)
+            devices = self.devices
+            late = (TraceWarning("out-of-time", f"No first responses: {error.because}."),)
+        return devices, threads, laws.up_to(regions, laws.of_advice(found, regions)), late
 
     @cached_property
     def plot_data(self) -> PlotData:

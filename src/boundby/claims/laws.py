@@ -1,10 +1,11 @@
-"""The laws that claims obey: whatever says that a change would save time says it here first, and is narrowed to what
-its whole saves, or withdrawn.
+"""The list of claims and the laws that they obey: whatever says that a change would save time says it here first, and
+is narrowed to what its whole saves, or withdrawn.
 
 A claim is a change, where it is made, the causes of which it takes time, and a saving from low to high. Its whole is
 what is saved where these causes are gone everywhere. A part saves no more than its whole, at either end; nothing takes
 time that is unattributed; nothing in a region saves more than the region; devices run side by side, so that of several
-the one that saves most counts.
+the one that saves most counts. What a region saves at most, and what a comparison holds against a later run, is read
+off the claims.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from boundby.model.causes import REMOVABLE
-from boundby.model.scenarios import SCENARIO_OF_CAUSE
-from boundby.results.report import DeviceReport, RegionReport, WhatIf
+from boundby.model.causes import BUSY_CAUSES, REMOVABLE
+from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
+from boundby.results.report import DeviceReport, Finding, RegionReport, Verdict, WhatIf
 
 _REMOVABLE = tuple(cause.key for cause in REMOVABLE)
+_UNTOLD = {"hidden", *(cause.key for cause in BUSY_CAUSES)}
 
 Path = tuple[str, ...]
 
@@ -38,10 +41,82 @@ class ClaimedSaving(NamedTuple):
 class Claim(Struct, frozen=True):
     """One change and what it would save. ``causes``: of which it takes time; empty: nobody says of which."""
 
-    change: str
+    change: str  # a cause that is gone, a scenario, a rule's or a pattern's advice
     causes: frozenset[str]
     saving: ClaimedSaving
     region: Path | None = None  # where it is made; None: everywhere
+    device: int | None = None  # by its id: whose window becomes shorter; None: that of which it saves most
+    told_ns: int | None = None  # the one number of a replay, inside of its range
+    basis: str = ""  # replay, account; empty: whatever found it
+
+    @property
+    def middle_ns(self) -> int:
+        """What is told where one number stands for the range."""
+        return (self.saving.low_ns + self.saving.high_ns + 1) // 2 if self.told_ns is None else self.told_ns
+
+
+def without(cause: str, saving_ns: int, basis: str, region: Path | None = None, device: int | None = None) -> Claim:
+    """The claim of one cause that is gone."""
+    return Claim(cause, frozenset((cause,)), ClaimedSaving(saving_ns, saving_ns), region, device, basis=basis)
+
+
+def of_verdict(verdict: Verdict, region: Path | None = None, device: int | None = None) -> list[Claim]:
+    """What a verdict says of every cause, best first: as the program ran without waits, once it no longer waits without
+    others."""
+    return [without(one.cause, one.saving_ns, verdict.decided_by, region, device) for one in verdict.savings]
+
+
+def of_what_if(what_if: Iterable[WhatIf]) -> list[Claim]:
+    """What predictions say of named scenarios, each of the program as it ran."""
+    return [
+        Claim(
+            item.scenario,
+            frozenset(SCENARIOS[item.scenario].causes),
+            ClaimedSaving(*(max(ns, 0) for ns in item.saving_ns)),
+            device=item.device,
+            told_ns=item.saved_ns,
+            basis="replay",
+        )
+        for item in what_if
+        if item.scenario in SCENARIOS
+    ]
+
+
+def of_advice(findings: Iterable[Finding], regions: Iterable[RegionReport]) -> list[Claim]:
+    """What findings and first responses promise in a region."""
+    told = [(item.rule, item.region, item.saving_ns) for item in findings if item.severity != "note"]
+    told += [(item.id, region.path, item.saving_ns) for region in regions for item in region.first_responses]
+    return [Claim(change, frozenset(), ClaimedSaving(*ns), region) for change, region, ns in told if region and ns]
+
+
+def up_to(regions: Sequence[RegionReport], claims: Iterable[Claim]) -> tuple[RegionReport, ...]:
+    """Regions with what changes there save at most: no less than any claim of it and of what lies in it, no more than
+    it takes, nor than the one around it. What hides behind other work saves nothing, nor does what lies in it; of work
+    of the device that nothing is told of, its parts tell nothing. ``regions``: parents before children."""
+    by_path = {region.path: region for region in regions}
+    limits: dict[Path, int] = {}
+    for region in regions:
+        around = by_path.get(region.path[:-1]) if region.path else None
+        limit_ns = max(region.longest_ns, region.most_saved_ns or 0) if region.path else region.total_ns
+        if around is not None:
+            limit_ns = min(limit_ns, limits[around.path])
+            if around.verdict.bound == "hidden" and around.verdict.decided_by == "replay":
+                limit_ns = min(limit_ns, max((one.middle_ns for one in of_verdict(around.verdict)), default=0))
+        limits[region.path] = limit_ns
+    most = {region.path: region.most_saved_ns for region in regions}
+    for claim in claims:
+        if claim.region is not None and claim.region in most and (claim.basis or most[claim.region] is not None):
+            most[claim.region] = max(most[claim.region] or 0, claim.middle_ns)
+    for region in reversed(regions):
+        if (ns := most[region.path]) is None:
+            continue
+        ns = most[region.path] = min(
+            max(ns, *(one.middle_ns for one in of_verdict(region.verdict)), 0), limits[region.path]
+        )
+        around = by_path.get(region.path[:-1]) if region.path else None
+        if around is not None and (most[around.path] is not None or around.verdict.bound not in _UNTOLD):
+            most[around.path] = max(most[around.path] or 0, ns)
+    return tuple(replace(region, most_saved_ns=most[region.path]) for region in regions)
 
 
 class Wholes(Struct, frozen=True):
@@ -49,7 +124,7 @@ class Wholes(Struct, frozen=True):
 
     by_device: Mapping[int, Mapping[str, ClaimedSaving]]
     explained_ns: Mapping[int, int]  # of each device's window: what is not unattributed
-    of_region: Mapping[Path, int]
+    of_region: Mapping[Path, tuple[int, int]]  # what one cause that is gone there saves at most; what any change does
     is_told: bool = True  # False: no verdict names a cause
 
     @property
@@ -71,33 +146,37 @@ class Wholes(Struct, frozen=True):
         return ClaimedSaving(min(max(one.low_ns for one in of_causes), high_ns), high_ns)
 
     def closed(self, claim: Claim, devices: Iterable[int] | None = None) -> ClaimedSaving:
-        """The saving of a claim, narrowed to what its whole saves; and, if it is of one cause, to what its region
-        does, which its bound limits."""
+        """The saving of a claim, narrowed to what its whole saves, and to what its region does: one of several causes
+        may save more than each of them alone, and no more than the region takes."""
         saving = claim.saving.within(self.of(claim.causes, devices))
-        most_ns = None if claim.region is None or len(claim.causes) > 1 else self.of_region.get(claim.region)
-        return saving if most_ns is None else saving.within(ClaimedSaving(most_ns, most_ns))
+        if claim.region is None or claim.region not in self.of_region:
+            return saving
+        most_ns = self.of_region[claim.region][len(claim.causes) > 1]
+        return saving.within(ClaimedSaving(most_ns, most_ns))
 
 
 def wholes(devices: Sequence[DeviceReport], what_if: Iterable[WhatIf], regions: Iterable[RegionReport]) -> Wholes:
     """By the replay where there is one, as the program ran and once nothing waits; else by the account."""
-    predicted = {(item.device, item.scenario): item for item in what_if}
+    predicted = {(claim.device, claim.change): claim.saving for claim in of_what_if(what_if)}
     by_device: dict[int, dict[str, ClaimedSaving]] = {}
     for device in devices:
-        then_ns = {saving.cause: saving.saving_ns for saving in device.verdict.savings}
+        then_ns = {claim.change: claim.middle_ns for claim in of_verdict(device.verdict)}
         found = by_device[device.id] = {}
         for cause in _REMOVABLE:
-            item = predicted.get((device.id, SCENARIO_OF_CAUSE[cause]))
-            found[cause] = _of_account(device, cause) if item is None else _of_replay(item, then_ns.get(cause, 0))
+            saving = predicted.get((device.id, SCENARIO_OF_CAUSE[cause]))
+            if saving is None:
+                found[cause] = _of_account(device, cause)
+            else:
+                found[cause] = ClaimedSaving(saving.low_ns, max(saving.high_ns, then_ns.get(cause, 0)))
         found["device_wait"] = ClaimedSaving(0, device.time.get("device_wait", 0))
     explained_ns = {device.id: device.window_ns - device.time.get("unattributed", 0) for device in devices}
-    most_ns = {region.path: region.max_saving_ns for region in regions if region.path}
+    of_region = {
+        region.path: (region.max_saving_ns, max(region.total_ns, region.max_saving_ns))
+        for region in regions
+        if region.path and region.max_saving_ns is not None
+    }
     is_told = not devices or any(device.verdict.bound != "unknown" for device in devices)
-    return Wholes(by_device, explained_ns, {path: ns for path, ns in most_ns.items() if ns is not None}, is_told)
-
-
-def _of_replay(item: WhatIf, then_ns: int) -> ClaimedSaving:
-    low_ns, high_ns = item.saving_ns
-    return ClaimedSaving(max(low_ns, 0), max(high_ns, then_ns, 0))
+    return Wholes(by_device, explained_ns, of_region, is_told)
 
 
 def _of_account(device: DeviceReport, cause: str) -> ClaimedSaving:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cached_property, partial
 from typing import TypedDict
@@ -13,11 +13,10 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from boundby.attribution.account import ThreadAccount
-from boundby.attribution.regions import ROOT, Regions
+from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.attribution.windows import region_matches
 from boundby.claims.bound import (
-    BUSY_KEYS,
     BoundCase,
     CaseRecords,
     Host,
@@ -31,6 +30,7 @@ from boundby.claims.bound import (
 from boundby.claims.checklist import Signs, checklist
 from boundby.claims.confidence import MUCH_UNWOKEN
 from boundby.claims.doubt import CHANCE, LITTLE
+from boundby.claims.laws import Claim, up_to, without
 from boundby.claims.limits import unseen_ns
 from boundby.claims.one_time import judge_steady, once, split
 from boundby.claims.phases import find_phases
@@ -590,11 +590,13 @@ def regions(
         _devices_each(timeline),
     )
     reports: dict[int, RegionReport] = {}
+    claims: list[Claim] = []
     for region in _in_order(timeline, figures, glob):
         stage.check()
         if region == ROOT or total[region] >= least:
             reports[region] = _region(shared, region, reports.get(int(tree.parent[region])))
-    return _with_parts(reports, tree)
+            claims += shared.claims(region, reports[region])
+    return up_to(tuple(reports.values()), claims)
 
 
 def _in_order(timeline: Timeline, figures: Figures, glob: str | None) -> list[int]:
@@ -622,18 +624,6 @@ def _in_order(timeline: Timeline, figures: Figures, glob: str | None) -> list[in
         if region_matches(tree, region, glob) or (parent in kept and parent != ROOT):
             kept.add(region)
     return [region for region in ordered if region in kept]
-
-
-def _with_parts(reports: Mapping[int, RegionReport], tree: Regions) -> tuple[RegionReport, ...]:
-    """What a part of a region saves, the region does, unless that is too little of the region to be told: children
-    stand after their parents."""
-    most = {region: report.most_saved_ns for region, report in reports.items()}
-    for region in reversed(list(reports)):
-        parent = int(tree.parent[region])
-        is_open = parent in most and most[parent] is None and reports[parent].verdict.bound in (*BUSY_KEYS, "hidden")
-        if region != ROOT and parent in most and most[region] is not None and not is_open:
-            most[parent] = max(most[region] or 0, most[parent] or 0)
-    return tuple(replace(report, most_saved_ns=most[region]) for region, report in reports.items())
 
 
 def _devices_each(timeline: Timeline) -> npt.NDArray[np.float64]:
@@ -673,7 +663,11 @@ class _Shared(Struct, frozen=True, dict=True):
 
     def savings(self, region: int) -> Mapping[str, int] | None:
         """By cause, found by replay; None: nothing that could be trusted was."""
-        return None if self.replayed.unreliable else self.replayed.region.get(region)
+        saved = None if self.replayed.unreliable else self.replayed.region.get(region)
+        if saved is None or region == ROOT:
+            return saved
+        longest_ns = max(int(self.figures.inclusive[region].sum()), int(self.figures.host_spread.total[region]))
+        return {cause: min(ns, longest_ns) for cause, ns in saved.items()}
 
     def delayed(self, region: int) -> tuple[Mapping[str, int], Mapping[str, int]] | None:
         """By cause, found by a replay of which nothing but delays is in doubt: with these, and without."""
@@ -697,33 +691,27 @@ class _Shared(Struct, frozen=True, dict=True):
             found[saving.cause] = max(found.get(saving.cause, 0), saving.saving_ns)
         return found
 
-    def most_saved_ns(
-        self, region: int, verdict: Verdict, time: Mapping[Cause, int], parent: RegionReport | None
-    ) -> int | None:
-        """What removing its bound there saves at most, as it ran (`boundby what-if --region`) or once nothing waits;
-        inside of what other work hides, no more than that saves."""
-        is_trusted = not self.replayed.unreliable
+    def claims(self, region: int, report: RegionReport) -> Iterator[Claim]:
+        """What its bound gone there saves, as it ran (`boundby what-if --region`) or once nothing waits; of a region
+        too small to be replayed, all of that cause's time there. None where nothing can be told."""
+        verdict, path, is_trusted = report.verdict, report.path, not self.replayed.unreliable
         is_small = region != ROOT and self.replayed.region and verdict.decided_by == "account" and is_trusted
         if verdict.saving_ns is None and not (is_small and verdict.saving_range_ns is not None):
-            return None
-        bounds = verdict.mixed_of or (verdict.bound,)
-        found = [verdict.saving_ns or 0]
-        if is_small:  # too small to be replayed
-            found += [time[Cause[bound.upper()]] for bound in bounds]
-        if is_trusted:
-            found += self._alone(region, bounds)
-        if parent is not None and parent.verdict.bound == "hidden" and parent.verdict.decided_by == "replay":
-            return min(max(found), max((saving.saving_ns for saving in parent.verdict.savings), default=0))
-        return max(found)
+            return
+        yield without(verdict.bound, verdict.saving_ns or 0, verdict.decided_by, path)
+        for bound in verdict.mixed_of or (verdict.bound,):
+            if is_small:
+                yield without(bound, report.time[bound], "account", path)
+            if is_trusted:
+                yield from (without(bound, ns, "replay", path) for ns in self._alone(region, bound))
 
-    def _alone(self, region: int, bounds: Sequence[str]) -> list[int]:
-        """What the program as it ran saves without each of these causes in a region."""
-        alone = self.replayed.alone.get(region, {})
-        found = [alone.get(bound, 0) for bound in bounds]
+    def _alone(self, region: int, bound: str) -> Iterator[int]:
+        """What the program as it ran saves without this cause in a region."""
+        yield self.replayed.alone.get(region, {}).get(bound, 0)
         for device in self.timeline.devices if region == ROOT else ():
-            left = [self.replayed.alone_ns(device.index, bound) for bound in bounds]
-            found += [device.high_ns - device.low_ns - left_ns for left_ns in left if left_ns is not None]
-        return found
+            left_ns = self.replayed.alone_ns(device.index, bound)
+            if left_ns is not None:
+                yield device.high_ns - device.low_ns - left_ns
 
 
 def _region(shared: _Shared, region: int, parent: RegionReport | None) -> RegionReport:
@@ -780,7 +768,6 @@ def _region(shared: _Shared, region: int, parent: RegionReport | None) -> Region
         counters=figures.counters[region],
         backward_kernels_ns=int(figures.backward_kernels_ns[region]),
         communication=figures.overlap.of_region[region],
-        most_saved_ns=shared.most_saved_ns(region, verdict, case.time, parent),
         meanwhile=figures.meanwhile[region],
         **activity,
     )

@@ -13,6 +13,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from boundby.claims.laws import of_verdict, of_what_if
 from boundby.compare.gate import OPEN
 from boundby.compare.matching import RegionMatch, TreePart, finding_changes, match, steps_of, tree
 from boundby.model import stage
@@ -363,31 +364,29 @@ def _of_devices(what_if: Sequence[WhatIf], devices: Iterable[tuple[int, DeviceCh
         if one is None or other is None:
             continue
         runs = one.instances or 1
-        for item in what_if:
-            if item.device == number and item.scenario in SCENARIOS:
-                made = _prediction(one, other, item.scenario, item.baseline_ns / runs, item.predicted_ns / runs)
-                yield from [made] if made else []
+        for claim in of_what_if(item for item in what_if if item.device == number):
+            made = _prediction(one, other, claim.change, one.total_ns / runs, claim.middle_ns / runs)
+            yield from [made] if made else []
 
 
 def _of_regions(regions: Sequence[RegionChange]) -> Iterator[Prediction]:
-    """What the verdicts of regions that a replay decided promised, where nothing else changed."""
+    """What a replay claimed of the bounds of regions, where nothing else changed."""
     for change in regions:
         one, other = change.before, change.after
-        if one is None or other is None or not change.path or one.verdict.saving_ns is None:
+        if one is None or other is None or not change.path or not one.instances or one.verdict.saving_ns is None:
             continue
-        scenario = SCENARIO_OF_CAUSE.get(one.verdict.bound)
-        if scenario is not None and one.instances and one.verdict.decided_by == "replay":
-            gone = one.verdict.saving_ns / one.instances
-            made = _prediction(one, other, scenario, one.each_ns, max(one.each_ns - gone, 0.0))
-            yield from [made] if made and not made.also else []
+        for claim in of_verdict(one.verdict, one.path):
+            if claim.change == one.verdict.bound and claim.basis == "replay":
+                promise = min(claim.middle_ns / one.instances, one.each_ns)
+                made = _prediction(one, other, SCENARIO_OF_CAUSE[claim.change], one.each_ns, promise)
+                yield from [made] if made and not made.also else []
 
 
-def _prediction(one: Account, other: Account, scenario: str, baseline: float, predicted: float) -> Prediction | None:
+def _prediction(one: Account, other: Account, scenario: str, baseline: float, promise: float) -> Prediction | None:
     # Of a scenario of many causes, those that there were.
     causes = tuple(cause for cause in SCENARIOS[scenario].causes if one.each_of(cause) >= WORTH_NAMING * one.each_ns)
     had = sum(one.each_of(cause) for cause in causes)
     has = sum(other.each_of(cause) for cause in causes)
-    promise = baseline - predicted
     if had <= 0 or baseline <= 0 or promise < LEAST_PROMISE * baseline:
         return None
     removed = 1 - has / had
@@ -401,6 +400,7 @@ def _prediction(one: Account, other: Account, scenario: str, baseline: float, pr
     also = _also(one, other, causes)
     if also is None:
         return None
+    predicted = baseline - promise
     return Prediction(subject, scenario, causes, baseline, predicted, removed, expected, other.each_ns, also)
 
 

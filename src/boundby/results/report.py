@@ -963,8 +963,8 @@ class RegionReport(_WithCopies, Struct, frozen=True, kw_only=True):
         Natural | None,
         LATER,
         NO_COLUMN,
-        "The most that removing its bound there would save, of the program as it ran or once its waits are gone, or in"
-        " a region below it that one's bound; null where nothing can be told.",
+        "The most that removing one cause there would save, of the program as it ran or once its waits are gone, or in"
+        " a region below it; no less than the middle of what findings promise there; null where nothing can be told.",
     ] = None
 
     @property
@@ -995,6 +995,11 @@ class RegionReport(_WithCopies, Struct, frozen=True, kw_only=True):
     def exclusive_ns(self) -> int:
         """The account's time without descendants."""
         return sum(self.time_exclusive.values())
+
+    @property
+    def longest_ns(self) -> int:
+        """What it takes, in the account or on the host, whichever is longer: no change there saves more."""
+        return max(self.total_ns, self.host.total_ns)
 
     @property
     @derived(after="time_exclusive", is_column=False)
