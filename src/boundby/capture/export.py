@@ -31,7 +31,7 @@ from boundby.capture.folder import cannot_write
 from boundby.capture.locate import Nsys
 from boundby.model import door
 from boundby.model.errors import InputError, OutputError, ToolError, UserError
-from boundby.model.scale import MOST, PATIENCE_S
+from boundby.model.scale import MOST, PATIENCE_S, PIECE_BYTES
 from boundby.readers.nsys.columnar import TABLES, columns_beside, is_readable
 
 # Mask the environment in an export: passwords and tokens lie in it, and people pass exports on.
@@ -102,7 +102,7 @@ STREAM_MAGIC = b"Nsight Systems Stream"
 
 #: From so large a report on an export in two parts costs less than one in one part: a second start of nsys, and going
 #: through all events once more, take some 50 ms and 0.2 s a million events; columns spare 1.2 s a million ranges.
-LEAST_SPLIT_BYTES = 2_000_000
+LEAST_SPLIT_BYTES = 2 * PIECE_BYTES
 #: The first nsys that knows ``--type=arrowdir``.
 _WRITES_COLUMNS = (2023, 4)
 #: What an nsys that works never takes: it exports 10 MB of a report a second and more.

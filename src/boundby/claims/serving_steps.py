@@ -22,8 +22,6 @@ from boundby.trace.vocabulary.range_names import is_found_step, without_layer
 _HIGH = 1 - NEGLIGIBLE
 #: A gap of so many steps is perhaps no work of the server's.
 _LONG_GAP = TENFOLD
-#: Time per output token is told from so many steps on.
-_LEAST_TOKENS = 2
 
 
 def serving_report(
@@ -59,7 +57,7 @@ def serving_report(
         engine=steps.engines[0] if len(steps.engines) == 1 else "",
         named=all(one is not None for one in steps.told),
         steps=tuple(_steps(steps, rows, kind, where, by_path) for (kind, where), rows in groups),
-        token_ns=(median(between), quantile(between, _HIGH)) if is_told and len(between) >= _LEAST_TOKENS else None,
+        token_ns=(median(between), quantile(between, _HIGH)) if is_told and len(between) >= 2 else None,
         generated_per_s=sum(generated) * 1e9 / whole if whole and any(generated) and is_known else None,
         workers=steps.workers,
         overlaps=steps.overlaps,

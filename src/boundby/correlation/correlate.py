@@ -33,7 +33,17 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.library import integers, run
-from boundby.model.scale import CLOCK_ERROR_NS, HABIT, HALF, LAUNCH_NS, MANY, NEGLIGIBLE, NEXT_TO_NOTHING, TENFOLD
+from boundby.model.scale import (
+    CLOCK_ERROR_NS,
+    DENSE,
+    HABIT,
+    HALF,
+    LAUNCH_NS,
+    MANY,
+    NEGLIGIBLE,
+    NEXT_TO_NOTHING,
+    TENFOLD,
+)
 from boundby.model.units import percent, plural
 from boundby.trace.facts import CLOCKS_APART_NS, TraceWarning
 from boundby.trace.tables import NO_CORRELATION, CallTable, OpKind, Trace
@@ -113,8 +123,6 @@ def estimate_shift(operation_start: Int64Array, launch_start: Int64Array, late: 
 FIRST_LOAD_FACTOR = TENFOLD
 USUAL_CALL_NS = LAUNCH_NS
 FIRST_LOAD_MINIMUM_NS = FIRST_LOAD_FACTOR * USUAL_CALL_NS
-# Calls are looked up in a table that has at most so many places for each of them.
-_DENSE = 4
 
 
 class Calls(Struct, frozen=True, dict=True):
@@ -207,7 +215,7 @@ def _join(
     is_sole = is_even(process) and process[0] == 0
     key = integers(correlation) if is_sole else process * stride + correlation
     low, high = bounds(key)
-    is_dense = low >= 0 and high <= _DENSE * len(key)  # numbers that run on: a table instead of a search
+    is_dense = low >= 0 and high <= DENSE * len(key)  # numbers that run on: a table instead of a search
     found: list[npt.NDArray[Any]] = []
     if is_dense:
         row_of = np.empty(high + 1, np.int32)

@@ -169,8 +169,6 @@ def _named(trace: Trace, names: Int32Array, matches: Callable[[str], object]) ->
 
 # The smallest kernels take NVRTC and ptxas longer; what is shorter is a lookup in a cache, or dispatch.
 LEAST_COMPILE_NS = 5_000_000
-# A single stretch before code is handed over may be any work, unless names show a compiler.
-LEAST_STRETCHES = 2
 
 
 class CompilationSpans:
@@ -202,7 +200,7 @@ class CompilationSpans:
         until = np.append(start, far)[long]
         before_code = np.append(self._hands_over[name[long[:-1]]], False)
         before_code[0] = False  # since when the thread has been about it nothing says
-        if np.count_nonzero(before_code) < LEAST_STRETCHES and not self._names_a_compiler:
+        if np.count_nonzero(before_code) < 2 and not self._names_a_compiler:
             before_code[:] = False
         own = ranges.rows_of(thread)
         chosen = self._is_range[ranges.name[own]]

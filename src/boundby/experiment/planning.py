@@ -22,7 +22,7 @@ LARGE, SMALL = QUARTER, QUARTER / 2
 #: A block counts at least so many steps, and a batch of every worker.
 LEAST_STEPS = 6
 #: A block lasts so long, if as many steps are not asked for: a shorter one is lost to a single turn of another program.
-BLOCK_NS = 150_000_000
+BLOCK_NS = sampling.MIN_SAMPLING_NS
 #: Blocks of each of the runs in which a remedy is tried.
 RUN_BLOCKS = 6
 #: Two rounds give each condition four differences of neighbouring blocks, three give six.

@@ -29,7 +29,7 @@ from boundby.measure.results import (
 from boundby.measure.sampling import MIN_SAMPLING_NS
 from boundby.measure.target import Options
 from boundby.model.scale import HABIT, NOTABLE, SLIGHT, SMALL
-from boundby.model.units import duration
+from boundby.model.units import S, duration
 
 #: A size gains if it has this much more throughput; two doublings without gain are a plateau.
 GAIN = 1 + SLIGHT
@@ -38,7 +38,7 @@ MAX_BATCH = 2**20
 #: What a size gets for its latency, and for its batches back to back; the best one again, for longer.
 _LATENCY_BUDGET_S = 0.4
 _BATCHES_NS = MIN_SAMPLING_NS
-_BEST_NS = 1_000_000_000
+_BEST_NS = S
 _LEAST_BATCHES = HABIT
 #: The best size's longer run and the search's shorter one agree within this; else it is run again, so often in all, and
 #: the middle one counts: a run that something disturbed is no headline.

@@ -16,11 +16,12 @@ from boundby.measure.results import SYNCHRONISED, Devices, Latency, MeasureError
 from boundby.measure.target import Options, factory
 from boundby.model.errors import UserError
 from boundby.model.scale import GLANCE
+from boundby.model.units import S
 
 #: Default sizes: powers of this, until a call on the CPU takes too long.
 FACTOR = 4
 #: A call longer than this ends the default sizes: the next would take several seconds.
-_LONG_NS = 1_000_000_000
+_LONG_NS = S
 _BUDGET_S = 1.0
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from boundby.model.library import int64, integers, run
-from boundby.model.scale import HANDFUL, PLENTY, ROOM
+from boundby.model.scale import DENSE, HANDFUL, PLENTY, ROOM
 
 Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
@@ -307,7 +307,7 @@ def _few(flat: npt.NDArray[Scalar]) -> tuple[int, BoolArray] | None:
 
 
 # Of so many rows so many different ones are looked for in one pass, first in a table that stays in a core's cache.
-_SLOTS, _DISTINCT_PART = (1 << 12, 1 << 18), 4
+_SLOTS = (1 << 12, 1 << 18)
 
 
 def _distinct(columns: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]] | None:
@@ -324,7 +324,7 @@ def _distinct(columns: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.intp]
         count = run("boundby_distinct", addresses, widths, len(whole), size, *table, first, hashes, number)
         if count >= 0:
             return first[:count].copy(), number
-        if slots * _DISTINCT_PART > size:
+        if slots * DENSE > size:
             break
     return None
 
@@ -602,7 +602,6 @@ def group_counts(group: npt.NDArray[Any], groups: int) -> Int64Array:
 
 
 # Where groups and values make no more cells than this for each row, a table of all of them takes the place of sorting.
-_CELLS_PER_ROW = HANDFUL
 
 
 class Tally(NamedTuple):
@@ -633,7 +632,7 @@ def tally(group: npt.NDArray[Any], label: npt.NDArray[Any], start: Int64Array | 
         return Tally(*(np.empty(0, np.int64) for _ in range(4)))
     (low, high), (least, most) = bounds(group), bounds(label)
     groups, labels = high - low + 1, most - least + 1
-    if groups * labels > _CELLS_PER_ROW * len(group):
+    if groups * labels > DENSE * len(group):
         pairs, of_row = factorize(group, label)
         counts = group_counts(of_row, len(pairs))
         ns = end if start is None else end - start

@@ -65,6 +65,13 @@ def struct(name: str, columns: Mapping[str, Any]) -> ctypes.Structure:
 
 
 @cache
+def constant(name: str) -> int:
+    """A number that a C file gives a name."""
+    text = "".join(path.read_text(encoding="utf-8") for path in sorted(HERE.glob("*.c")))
+    return int(re.findall(rf"\b{name} = (\d+)", text)[0])
+
+
+@cache
 def _layouts() -> dict[str, tuple[type[ctypes.Structure], dict[str, tuple[str, ...]]]]:
     """The structs of ``structs.h`` by name, and of each field the types of its column; none: it is a number."""
     text = re.sub(r"/\*.*?\*/", "", (HERE / "structs.h").read_text(encoding="utf-8"), flags=re.DOTALL)

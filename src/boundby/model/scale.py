@@ -49,6 +49,7 @@ ANSWER_S = 60.0  # of a program that starts: GPUs wake up, files come over a net
 PATIENCE_S = 600  # of what works for minutes: a server that loads a model, an export, an analysis
 
 # Of memory: what is worked on at once stays in a core's cache.
+DENSE = 4  # places of a table for each of its rows: as quick as to sort them
 ROOM = 1 << 14  # rows, places of a table
 PIECE_BYTES = 1 << 20  # read or written at once
 

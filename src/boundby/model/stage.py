@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextvars import ContextVar
+from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
 
@@ -136,7 +137,12 @@ def check() -> None:
 
 #: Parameters of glibc's ``mallopt``, both set to the most that it takes: from which size on memory is asked for and
 #: given back by itself, and how much that is free stays at the end of the heap.
-_MMAP_THRESHOLD, _TRIM_THRESHOLD, _MOST_BYTES = -3, -1, 2**31 - 1
+class _Mallopt(IntEnum):
+    MMAP_THRESHOLD = -3
+    TRIM_THRESHOLD = -1
+
+
+_MOST_BYTES = 2**31 - 1
 
 
 class _Heap:
@@ -149,7 +155,7 @@ def keep_freed() -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):  # another C library
             mallopt = ctypes.CDLL(None).mallopt
-            for parameter in (_MMAP_THRESHOLD, _TRIM_THRESHOLD):
+            for parameter in _Mallopt:
                 mallopt(parameter, _MOST_BYTES)
             _Heap.is_kept = True
 

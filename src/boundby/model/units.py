@@ -5,7 +5,7 @@ from __future__ import annotations
 NOT_CAPTURED = "not captured"
 LINE = 100  # characters, where nobody says how many there are
 LONGEST_TOLD = LINE  # of a name in a sentence
-NS_PER_MS = 1_000_000
+US, MS, S = 1_000, 1_000_000, 1_000_000_000  # in nanoseconds
 PERCENT = 100
 FURTHEST_NS = 1 << 62  # no trace has an instant beyond (as Unix time 2116), and two of them differ by what 64 bits hold
 EXACT_NS = 1 << 53  # whole numbers below are exact as floating point numbers: 104 days

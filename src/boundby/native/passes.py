@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from boundby.model import intervals
 from boundby.model.arrays import (
     MISSING,
     BoolArray,
@@ -33,7 +34,7 @@ from boundby.model.arrays import (
     spread,
 )
 from boundby.model.intervals import IntervalSet, StepFunction
-from boundby.model.library import CStruct, int64, integers, run, struct
+from boundby.model.library import CStruct, constant, int64, integers, run, struct
 from boundby.model.scale import ROOM, SEVERAL
 from boundby.model.units import EXACT_NS, FURTHEST_NS
 
@@ -117,7 +118,7 @@ def cut_intervals(
 # collective ends on all ranks its transfer after the last has arrived; a rank that waits for it goes on then. Variants
 # run side by side.
 
-NONE = -1
+NONE = intervals.NOTHING
 
 
 class Course(CStruct, Struct, frozen=True, eq=False):
@@ -160,7 +161,7 @@ def replay(course: Course, factor: FloatArray, transfer_ns: FloatArray, begin_ns
 
 # Rows from the leaf pages of an SQLite table: `Leaves` is what ``pages.c`` is asked. SQLite itself judges it.
 
-MOST_OUTPUTS = 32
+MOST_OUTPUTS = constant("MOST_OUTPUTS")
 #: A leaf page of 64 KiB tells of at most this many rows, whatever is damaged; there must be room for them.
 MOST_ROWS_OF_PAGE = 1 << 15
 
@@ -441,7 +442,7 @@ def _lenient(raw: bytes) -> Any:
 
 #: Bounds of a layer's first and last interval that are no instants at which anything changes.
 FIRST_INSTANT, LAST_INSTANT = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
-MOST_LAYERS = 16
+MOST_LAYERS = constant("MOST_LAYERS")
 
 
 class Layer(NamedTuple):
@@ -632,8 +633,8 @@ def woven(
 # and operations as in `boundby.replay.graph`, NONE (-1) in an index means that there is none.
 
 NEVER = -FURTHEST_NS
-FIRST_KERNEL = 3  # kinds of operations from here on are kernels
-BLOCK = 32  # lanes that are looked at as one
+FIRST_KERNEL = constant("FIRST_KERNEL")  # kinds of operations from here on are kernels
+BLOCK = constant("BLOCK")  # lanes that are looked at as one
 AT_ONCE, SOME, FEW = 16, 8, 2  # passes that run as one; some or few of them are quicker by themselves
 
 T = TypeVar("T", bound=CStruct)

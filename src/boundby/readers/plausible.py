@@ -33,7 +33,7 @@ from boundby.model.arrays import (
 )
 from boundby.model.expressions import expression
 from boundby.model.intervals import CoveredTime, do_nest, union
-from boundby.model.scale import A_FEW_LINES, HABIT, HALF, MANY, NEGLIGIBLE, SEVERAL, SMALL
+from boundby.model.scale import A_FEW_LINES, HABIT, HALF, MANY, NEGLIGIBLE, QUARTER, SEVERAL, SMALL
 from boundby.trace.facts import BROKEN_ROWS, CLOCKS_APART_NS, UNBELIEVABLE, TraceWarning
 from boundby.trace.tables import NO_CORRELATION, CallTable, Direction, Intervals, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, is_call
@@ -198,7 +198,7 @@ def _crossings(start: Int64Array, end: Int64Array, row: int) -> int:
 
 
 #: Where more rows of a thread or stream than this are out of order, its order is none that could be relied on.
-MOST_BROKEN_FRACTION = 1 / 3
+MOST_BROKEN_FRACTION = QUARTER
 #: More rows than this that contradict rows of other tables tell of two clocks, and not of wrong rows.
 SINGLE_FRACTION = NEGLIGIBLE
 #: Where more rows than this have been left out, what is left is no more to be believed.

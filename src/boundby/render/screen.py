@@ -19,7 +19,7 @@ from boundby.document.sentences import not_captured
 from boundby.document.view import Row, ShownAccount
 from boundby.model import units
 from boundby.model.causes import SHORT_LABEL
-from boundby.model.scale import A_FEW_LINES, COLUMN, GLANCE, HANDFUL, LEVELS, LIST, SLIGHT, SMALL, TABLE
+from boundby.model.scale import A_FEW_LINES, COLUMN, GLANCE, HALF, HANDFUL, LEVELS, LIST, SLIGHT, SMALL, TABLE
 from boundby.render import terminal as parts
 from boundby.render import to_terminal
 from boundby.render.face import (
@@ -42,7 +42,7 @@ MOST_ENDED = LIST  # of how a program ended: the sentence, its own lines, when
 LEAST_ROWS, MOST_ROWS = 2, GLANCE
 TWIN = 1 - SLIGHT  # of the time of the row above: a region in it with as many instances repeats that row
 DEEP = LEVELS  # regions below this depth are left to --full
-MOST_WHERE, MOST_WHERE_SHARE = 22, 0.4  # cells of the region that a finding lies in: its path is in --full
+MOST_WHERE = 22  # cells of the region that a finding lies in: its path is in --full
 TWO_COLUMNS = 90  # cells from which kernels and calls stand side by side
 CALLS_DECIDE = SMALL  # of the window in API calls or waits: then calls are shown beside kernels
 
@@ -256,7 +256,7 @@ def _finding(rank: int, item: Finding, width: int, face: Face) -> list[Text]:
     head = face.line(f"{rank:>2} ", pad(severity, 7), f"{sentences.saves(item):>{width}}  ")
     told, room = clean(item.title), max(face.width - head.cell_len, 20)
     where = f" (in {face.fit(part_name(item.region[-1]), MOST_WHERE)})" if item.region else ""
-    if len(where) > MOST_WHERE_SHARE * room:  # the title is what is read
+    if len(where) > HALF * room:  # the title is what is read
         where = ""
     told = f"{_begin(told, room - len(where), face)}{where}"
     advice = clean(item.advice[0]) if item.advice else f"boundby explain {clean(item.rule)}"

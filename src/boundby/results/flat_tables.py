@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from boundby.model.causes import CAUSE_KEYS
 from boundby.model.errors import UserError
 from boundby.model.scale import HALF
-from boundby.model.units import NS_PER_MS
+from boundby.model.units import MS
 from boundby.results.codec import BY_CAUSE, ColumnMark, Flat, Getter, Member, members, to_plain, valid
 from boundby.results.report import (
     CollectiveSize,
@@ -191,14 +191,14 @@ def flat(report: Report, prefix: str) -> dict[str, float]:
     told = {f"time/{cause}": fraction for cause, fraction in _shares([one.time for one in gpus or report.threads])}
     if gpus:
         window_ns = sum(gpu.window_ns for gpu in gpus)
-        told["window_ms"] = window_ns / len(gpus) / NS_PER_MS
+        told["window_ms"] = window_ns / len(gpus) / MS
         told["gpu_utilization"] = sum(gpu.busy_ns for gpu in gpus) / window_ns if window_ns else 0.0
         savings = [(gpu.verdict.saving_ns, gpu.window_ns) for gpu in gpus]
         known = [(saving, ns) for saving, ns in savings if saving is not None]
         if known:
             told["bound_saving"] = sum(saving for saving, _ in known) / (sum(ns for _, ns in known) or 1)
     if (step_ns := _step_ns(report)) is not None:
-        told["step_ms"] = step_ns / NS_PER_MS
+        told["step_ms"] = step_ns / MS
     told["findings"] = float(len(found))
     told["findings_high"] = float(sum(item.severity == "high" for item in found))
     if len(gpus) > 1:

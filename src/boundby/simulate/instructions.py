@@ -17,7 +17,9 @@ from typing import Literal, get_args
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-US, MS, S = 1_000, 1_000_000, 1_000_000_000
+from boundby.model.units import MS as MS
+from boundby.model.units import US as US
+from boundby.model.units import S as S
 
 Direction = Literal["HtoD", "DtoH", "DtoD"]
 Memory = Literal["pageable", "pinned", "managed", "device"]

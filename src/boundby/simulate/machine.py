@@ -125,7 +125,7 @@ Path = tuple[str, ...]
 
 
 #: Streams that a thread makes while it runs are numbered from here, times its place in its process.
-_FIRST_MADE = 1_000
+IDS_EACH = 1_000
 
 
 class Do(IntEnum):
@@ -270,7 +270,7 @@ def realise(program: Program, machine: Machine | None = None, seed: int = 0) -> 
 
 def _write(process: Process, place: int, machine: Machine, chance: random.Random) -> tuple[Step, ...]:
     # Code is loaded once a process: by the main thread, as a simplification.
-    writer = _Writer(machine, chance, set() if place == 0 else None, _FIRST_MADE * (place + 1))
+    writer = _Writer(machine, chance, set() if place == 0 else None, IDS_EACH * (place + 1))
     return tuple(writer.body(process.threads[place].body, (), 0))
 
 

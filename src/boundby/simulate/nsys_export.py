@@ -19,8 +19,9 @@ from msgspec import Struct
 
 from boundby.__about__ import __version__
 from boundby.model.errors import OutputError
+from boundby.model.units import US
 from boundby.simulate.instructions import Node
-from boundby.simulate.machine import CALLS, PAGE_FAULT, Do, Executed, Run, ScriptThread, Step, StepKind, Wait
+from boundby.simulate.machine import CALLS, IDS_EACH, PAGE_FAULT, Do, Executed, Run, ScriptThread, Step, StepKind, Wait
 from boundby.trace.tables import NO_STREAM
 from boundby.trace.vocabulary.os import MessageKind, message_kind
 
@@ -718,14 +719,14 @@ GPU_FACTS = {"smCount": MULTIPROCESSORS, "threadsPerWarp": 32, "maxWarpsPerSm": 
     "computeMajor": 8,
     "computeMinor": 0,
 }
-FIRST_PID = 1000
+FIRST_PID = IDS_EACH
 _RECORDS, _SYNCS = "CUPTI_ACTIVITY_KIND_CUDA_EVENT", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 # As nsys numbers them: the default stream, those that programs make; each GPU of a process has numbers of its own.
-DEFAULT_STREAM, FIRST_STREAM, STREAMS_OF_GPU = 7, 13, 1_000
-_NODE_NS = 1_000  # how long a captured node takes the host
+DEFAULT_STREAM, FIRST_STREAM = 7, 13
+_NODE_NS = US  # how long a captured node takes the host
 _AT_A_FAULT = 2  # CUpti_ActivityUnifiedMemoryMigrationCause
 #: nsys leaves shorter OS calls out.
-OSRT_THRESHOLD_NS = 1_000
+OSRT_THRESHOLD_NS = US
 # Version suffixes as CUPTI writes them; driver calls have none.
 _VERSION = {"cudaLaunchKernel": "_v7000", "cudaGraphLaunch": "_v10000", "cudaStreamIsCapturing": "_v10000"}
 
@@ -970,4 +971,4 @@ class _Exporter:
 
 def _stream(step: Step) -> int:
     number = DEFAULT_STREAM if step.stream == 0 else FIRST_STREAM + step.stream - 1
-    return number + STREAMS_OF_GPU * step.device
+    return number + IDS_EACH * step.device

@@ -20,6 +20,7 @@ from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, r
 from boundby.model.errors import InputError, OutOfBoundsError
 from boundby.model.expressions import expression
 from boundby.model.intervals import IntervalSet, Nesting, StepFunction, nest, union
+from boundby.model.units import US
 from boundby.trace.vocabulary.python import Frame, engine_of, is_boundby, is_profiler, read_frame, sleeps_on
 
 #: The text of an NVTX mark that ``boundby profile`` writes of a thread's Python line begins so; JSON follows.
@@ -200,7 +201,7 @@ def describe_frame(stacks: Backtraces, frame: int) -> str:
 # Python functions from call to return, as stacks: which are open on a thread at an instant, and which is innermost.
 
 #: How far what nests in truth may overlap in PyTorch's traces: in microseconds until 2024, in a double's since.
-ROUNDED_NS = 1_000
+ROUNDED_NS = US
 
 
 class FrameStacks:

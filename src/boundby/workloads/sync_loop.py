@@ -15,9 +15,9 @@ from torch.nn import functional
 
 from boundby.annotate import annotate_module, nvtx_range
 from boundby.workloads.models import Transformer
-from boundby.workloads.registry import BATCHES, Setup, Step
+from boundby.workloads.registry import BATCHES, CLASSES, Setup, Step
 
-MELS, TOKENS, BLANK = 80, 32, 0
+MELS, BLANK = 80, 0
 
 
 def decode_by_frame(scores: Tensor) -> list[list[int]]:
@@ -56,7 +56,7 @@ def program(setup: Setup) -> Iterator[Step]:
     torch.manual_seed(setup.seed)
     # Sounds last some frames.
     batches = [torch.randn(batch, frames // 4, MELS).repeat_interleave(4, 1).to(setup.device) for _ in range(BATCHES)]
-    model = Transformer(MELS, width, heads, blocks, TOKENS).to(setup.device).eval()
+    model = Transformer(MELS, width, heads, blocks, CLASSES).to(setup.device).eval()
     decode = decode_by_frame if setup.is_before else decode_at_once
 
     def step(number: int) -> list[list[int]]:

@@ -19,7 +19,7 @@ from boundby.model.arrays import Int64Array
 from boundby.model.errors import InputError, SelectionError
 from boundby.model.scale import PLENTY
 from boundby.model.stage import Room
-from boundby.model.units import NS_PER_MS, percent, size
+from boundby.model.units import MS, S, percent, size
 from boundby.readers.files import export_again
 from boundby.readers.nsys import allocations, callchains, gpu_tables, host_tables, message_tables, metadata, metrics
 from boundby.readers.nsys.columnar import ColumnFolder, open_database
@@ -75,11 +75,11 @@ def cut_to_fit(database: Database, room: Room) -> tuple[int, TraceWarning] | Non
     fits = int((np.cumsum(weight[order]) <= room.most_bytes - fixed).sum())
     if fits == 0:
         raise SelectionError(f"{whole}.", f"Allow more: {for_all} reads all of it.")
-    begin = -(-int(start_ns[order[fits - 1]]) // NS_PER_MS) * NS_PER_MS
+    begin = -(-int(start_ns[order[fits - 1]]) // MS) * MS
     if room.from_ns is not None and room.from_ns < begin:
         raise SelectionError(
             f"{whole}.",
-            f"Analyse the last part, which fits: --window {begin // NS_PER_MS}ms: (or allow more: {for_all}).",
+            f"Analyse the last part, which fits: --window {begin // MS}ms: (or allow more: {for_all}).",
         )
     share = float(weight[order[:fits]].sum() / weight.sum())
     text = (
@@ -110,7 +110,7 @@ Progress = Callable[[str, float | None], None]
 
 _OPERATIONS = "GPU operations"
 #: A device's clock may run so far behind the host's (a real trace: 0.15 s).
-_CLOCKS_APART_NS = 1_000_000_000
+_CLOCKS_APART_NS = S
 # What is said before each table is read, and which part of all reading is done by then.
 _STAGES = {
     host_tables.CALLS: ("reading CUDA API calls", 0.3),

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_REGIONS = 4
 USUAL, FAR = NEARLY_ALL, HANDFUL  # an axis ends where nine of ten instances do, if the longest takes four times that
 MOST_TOLD = A_FEW_LINES  # instances beyond the axis that are given with their duration
 HOST, PROJECTED = style.FAINT, info("gpu_compute").color
@@ -33,7 +32,7 @@ def instances(report: Report, plot_data: PlotData, look: style.Look) -> Figure:
     Grey is the host's interval, green from the first to the last GPU work launched in it. Raises UserError where no
     region has several instances.
     """
-    shown = [series for series in plot_data.instances if series.count >= HABIT][:MOST_REGIONS]
+    shown = [series for series in plot_data.instances if series.count >= HABIT][:HANDFUL]
     if not shown:
         advice = "Annotate the steps of the program with NVTX ranges."
         raise style.nothing(f"no NVTX region has {HABIT} instances", advice)

@@ -45,12 +45,11 @@ _SPEED_UP: dict[Capability, tuple[float, float]] = {
     (10, 0): (3.0, 12.0),
     (12, 0): (1.3, 2.5),
 }
-_UNKNOWN_SPEED_UP = (1.3, 3.0)  # a GPU that is not listed: what consumers' and data centres' GPUs have in common
 # Attention also reads and writes half the bytes; on its measured 6.8 times others gain less (short sequences).
 _ATTENTION_MOST = 8.0
+# A GPU that is not listed; and cuDNN runs some engines where shapes or layout fit no better one.
+_OTHER_SPEED_UP = (1.2, 3.0)
 _FALLBACK_ENGINE = expression(r"convolve|float_engine")
-# cuDNN runs these engines where shapes or layout fit no better one; other precision need not change that.
-_FALLBACK_SPEED_UP = (1.2, 3.0)
 # Here TF32 has no higher a peak rate than FP32: only 16 bits gain.
 _TF32_GAINS_LITTLE = ((8, 6), (8, 9), (12, 0))
 # TF32 was switched on if the products that use it take this part of the time of all.
@@ -84,7 +83,7 @@ def _from_fp32(kernels: KernelSet, gpu: str, capability: Capability) -> Match:
     is_fallback = context.names_where(context.operations.name[kernels.rows], _FALLBACK_ENGINE.search)
     fallback = kernels.rows[is_fallback[context.operations.name[kernels.rows]]]
     mostly_fallback = int(work.duration_ns[fallback].sum()) > kernels.total_ns // 2
-    speed_up = _FALLBACK_SPEED_UP if mostly_fallback else _SPEED_UP.get(capability, _UNKNOWN_SPEED_UP)
+    speed_up = _OTHER_SPEED_UP if mostly_fallback else _SPEED_UP.get(capability, _OTHER_SPEED_UP)
     products, tf32 = work.kernels_of(MATMULS), work.kernels_of([KernelKind.MATMUL_TF32])
     tf32_is_on = int(work.duration_ns[tf32].sum()) >= _TF32_IS_ON * int(work.duration_ns[products].sum())
     return kernels.match(
@@ -112,7 +111,7 @@ def _from_fp32(kernels: KernelSet, gpu: str, capability: Capability) -> Match:
 
 def _attention(kernels: KernelSet, gpu: str, capability: Capability) -> Match:
     """Fused attention in FP32: FlashAttention takes 16 bits only, TF32 switches do not reach these kernels."""
-    least, most = _SPEED_UP.get(capability, _UNKNOWN_SPEED_UP)
+    least, most = _SPEED_UP.get(capability, _OTHER_SPEED_UP)
     most = min(most, _ATTENTION_MOST)
     half = "float16" if capability < _FIRST_WITH_TF32 else "bfloat16"
     return kernels.match(
