@@ -91,18 +91,9 @@ def of_advice(findings: Iterable[Finding], regions: Iterable[RegionReport]) -> l
 
 def up_to(regions: Sequence[RegionReport], claims: Iterable[Claim]) -> tuple[RegionReport, ...]:
     """Regions with what changes there save at most: no less than any claim of it and of what lies in it, no more than
-    it takes, nor than the one around it. What hides behind other work saves nothing, nor does what lies in it; of work
-    of the device that nothing is told of, its parts tell nothing. ``regions``: parents before children."""
-    by_path = {region.path: region for region in regions}
-    limits: dict[Path, int] = {}
-    for region in regions:
-        around = by_path.get(region.path[:-1]) if region.path else None
-        limit_ns = max(region.longest_ns, region.most_saved_ns or 0) if region.path else region.total_ns
-        if around is not None:
-            limit_ns = min(limit_ns, limits[around.path])
-            if around.verdict.bound == "hidden" and around.verdict.decided_by == "replay":
-                limit_ns = min(limit_ns, max((one.middle_ns for one in of_verdict(around.verdict)), default=0))
-        limits[region.path] = limit_ns
+    its limit. Advice tells nothing where no verdict does; and of work of the device that nothing is told of, its parts
+    tell nothing. ``regions``: parents before children."""
+    by_path, limits = {region.path: region for region in regions}, _limits(regions)
     most = {region.path: region.most_saved_ns for region in regions}
     for claim in claims:
         if claim.region is not None and claim.region in most and (claim.basis or most[claim.region] is not None):
@@ -110,13 +101,31 @@ def up_to(regions: Sequence[RegionReport], claims: Iterable[Claim]) -> tuple[Reg
     for region in reversed(regions):
         if (ns := most[region.path]) is None:
             continue
-        ns = most[region.path] = min(
-            max(ns, *(one.middle_ns for one in of_verdict(region.verdict)), 0), limits[region.path]
-        )
-        around = by_path.get(region.path[:-1]) if region.path else None
+        ns = max(ns, *(one.middle_ns for one in of_verdict(region.verdict)), 0)
+        ns = most[region.path] = min(ns, limits[region.path])
+        around = _around(region, by_path)
         if around is not None and (most[around.path] is not None or around.verdict.bound not in _UNTOLD):
             most[around.path] = max(most[around.path] or 0, ns)
     return tuple(replace(region, most_saved_ns=most[region.path]) for region in regions)
+
+
+def _limits(regions: Sequence[RegionReport]) -> dict[Path, int]:
+    """What a change in each region saves at most: what it takes, and what the one around it saves at most; inside of
+    what other work hides, no more than that saves."""
+    by_path, limits = {region.path: region for region in regions}, dict[Path, int]()
+    for region in regions:
+        limits[region.path] = region.longest_ns if region.path else region.total_ns
+        if (around := _around(region, by_path)) is None:
+            continue
+        limits[region.path] = min(limits[region.path], limits[around.path])
+        if around.verdict.bound == "hidden" and around.verdict.decided_by == "replay":
+            of_all = max((one.middle_ns for one in of_verdict(around.verdict)), default=0)
+            limits[region.path] = min(limits[region.path], of_all)
+    return limits
+
+
+def _around(region: RegionReport, by_path: Mapping[Path, RegionReport]) -> RegionReport | None:
+    return by_path.get(region.path[:-1]) if region.path else None
 
 
 class Wholes(Struct, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cached_property, partial
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +47,7 @@ from boundby.replay.uncertainty import OpenRange
 from boundby.results.report import (
     CONFIDENCES,
     ApiCalls,
+    Communication,
     Copies,
     Coverage,
     DeviceReport,
@@ -93,6 +94,7 @@ from boundby.stats.host import (
 from boundby.stats.instances import RegionSpread
 from boundby.stats.instances import instances as instances_of
 from boundby.structure.found import is_found
+from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.cuda import CallWork
 
 # A gap of so much of the window, with no more than this part of all operations and of their time on one side of it:
@@ -116,6 +118,64 @@ class _Activity(TypedDict):
     queue_depth_median: float | None
 
 
+class _Alike(_Activity):
+    """What reports of devices and regions have alike."""
+
+    verdict: Verdict
+    time: Mapping[str, int]
+    cpu_utilization: float | None
+    host_active_ns: int | None
+    exposed_by_waits_ns: int | None
+    coverage: Coverage
+    preempted_ns: int
+    communication: Communication | None
+
+
+class _Row(Struct, frozen=True, kw_only=True):
+    """A device, which is the root of its own tree, or a region: what both are judged and told by."""
+
+    by_cause: npt.NDArray[np.int64]
+    operations: int
+    activity: _Activity
+    host: Host
+    cpu_utilization: float | None
+    records: CaseRecords
+    missing: MissingRecords
+    savings: Mapping[str, int] | None  # by cause, by a replay; None: none that could be trusted
+    replay: Replay
+
+    @property
+    def case(self) -> BoundCase:
+        """What the verdict is decided from, but for what only one of the two has."""
+        return BoundCase(
+            time=_time(self.by_cause),
+            operations=self.operations,
+            api=self.activity["api"],
+            sync=self.activity["sync"],
+            memcpy=self.activity["memcpy"],
+            replayed=_shown(self.savings, self.by_cause),
+            beside_ns=_beside_ns(self.activity, self.by_cause),
+            host=self.host,
+            records=self.records,
+            replay=self.replay,
+            missing=self.missing,
+        )
+
+    def told(self, case: BoundCase, verdict: Verdict, communication: Communication | None) -> _Alike:
+        """What the report says of it."""
+        return {
+            **self.activity,
+            "verdict": verdict,
+            "time": _by_key(case.time),
+            "cpu_utilization": self.cpu_utilization,
+            "host_active_ns": case.host.active_ns,
+            "exposed_by_waits_ns": self.savings["sync"] if self.savings else None,
+            "coverage": _coverage(case),
+            "preempted_ns": case.host.preempted_ns,
+            "communication": communication,
+        }
+
+
 def devices(
     timeline: Timeline, figures: Figures, replayed: Counterfactuals, predictor: Predictor | None = None
 ) -> tuple[DeviceReport, ...]:
@@ -130,11 +190,53 @@ def _device(
     replayed: Counterfactuals,
     predictor: Predictor | None,
 ) -> DeviceReport:
-    trace = timeline.trace
+    trace, launching, rows = timeline.trace, _launching(timeline, device), calls_of(timeline, device)
+    queue_most, row = _device_row(timeline, figures, device, replayed, launching, rows)
+    case = replace(
+        row.case,
+        following=replayed.following.get(device.index) if row.savings else None,
+        costliest_wait_ns=int(device.gaps.sync_ns.max(initial=0)),
+    )
+    verdict = judge(case)
+    part = partial(_part_of, case, launching.thread)
+    of_parts = predictor if verdict.decided_by == "replay" and (row.savings or replayed.undelayed) else None
+    steps = split(timeline, device)
+    signs = Signs(case, row.activity["gaps"], launching.utilization, staging(timeline, rows))
+    idle_ns = row.activity["gaps"].total_ns
+    told = row.told(case, verdict, figures.communication.of_device.get(device.index))
+    told["host_active_ns"] = launching.active_ns  # None: no thread on record launches
+    return DeviceReport(
+        id=trace.gpus[device.index].id,
+        name=trace.gpus[device.index].name,
+        window=Window(device.low_ns - device.shift.shift_ns, device.high_ns - device.shift.shift_ns),
+        busy_ns=device.high_ns - device.low_ns - idle_ns,
+        idle_ns=idle_ns,
+        startup_ns=max(device.low_ns - trace.span_ns[0], 0),
+        shutdown_ns=max(trace.span_ns[1] - device.high_ns, 0),
+        queue_depth_max=queue_most,
+        checklist=checklist(signs, verdict.mixed_of or (verdict.bound,)),
+        clock_shift_ns=device.shift.shift_ns,
+        phases=find_phases(timeline, device, case, verdict, of_parts, part),
+        steady=judge_steady(timeline, device, steps, of_parts, part) if steps else None,
+        one_time=once(timeline, device, steps) if steps else (),
+        doubts=replayed.doubts.get(device.index, ()),
+        memory=figures.memory.of_device.get(device.index),
+        counters=figures.counters.of_device.get(device.index),
+        processes=tuple(trace.processes[number].pid for number in _processes(device)),
+        **told,
+    )
+
+
+def _device_row(
+    timeline: Timeline,
+    figures: Figures,
+    device: DeviceTimeline,
+    replayed: Counterfactuals,
+    launching: _Launching,
+    rows: slice | npt.NDArray[np.intp],
+) -> tuple[int | None, _Row]:
+    """A device as a row, and how many operations waited for it at most. ``rows``: the calls in its window."""
     count, kernels, copies, longest = _work_of(timeline, figures, device)
-    launching = _launching(timeline, device)
-    processes = unique(device.operations.table.process)
-    rows = calls_of(timeline, device)
     calls = figures_of_calls(timeline, rows)
     activity = _activity(
         kernels,
@@ -143,60 +245,28 @@ def _device(
         memcpy=copies,
         api=[calls.count, calls.total_ns] * 2,
         sync=(calls.syncs, calls.blocked_ns),
-        over_ns=device.high_ns - device.low_ns if trace.captured.cuda_api else 0,
+        over_ns=device.high_ns - device.low_ns if timeline.trace.captured.cuda_api else 0,
         tops=(longest, top_calls(timeline, calls_by_name(timeline, rows, np.zeros(calls.count, np.int64)))[ROOT]),
     )
     savings = None if replayed.unreliable else replayed.device.get(device.index)
-    by_cause, told = device.segments.by_cause(), _predictions(timeline, replayed, device) if savings else {}
-    case = BoundCase(
-        time=_time(by_cause),
+    return kernels.queue_most, _Row(
+        by_cause=device.segments.by_cause(),
         operations=count,
-        api=activity["api"],
-        sync=activity["sync"],
-        memcpy=activity["memcpy"],
-        replayed=_shown(savings, by_cause),
-        following=replayed.following.get(device.index) if savings else None,
-        costliest_wait_ns=int(device.gaps.sync_ns.max(initial=0)),
-        beside_ns=_beside_ns(activity, by_cause),
+        activity=activity,
         host=_host_of(timeline, figures, device, launching),
-        records=_records_of(timeline, device, knows_host=launching.is_known),
-        replay=_replay_of(replayed, device, told),
-        missing=_missing_of(timeline, figures, device, replayed, activity),
-    )
-    verdict = judge(case)
-
-    part = partial(_part_of, case, launching.thread)
-    of_parts = predictor if verdict.decided_by == "replay" and (savings or replayed.undelayed) else None
-    steps = split(timeline, device)
-    signs = Signs(case, activity["gaps"], launching.utilization, staging(timeline, rows))
-    return DeviceReport(
-        id=trace.gpus[device.index].id,
-        name=trace.gpus[device.index].name,
-        window=Window(device.low_ns - device.shift.shift_ns, device.high_ns - device.shift.shift_ns),
-        busy_ns=device.high_ns - device.low_ns - activity["gaps"].total_ns,
-        idle_ns=activity["gaps"].total_ns,
-        startup_ns=max(device.low_ns - trace.span_ns[0], 0),
-        shutdown_ns=max(trace.span_ns[1] - device.high_ns, 0),
-        time=_by_key(case.time),
-        queue_depth_max=kernels.queue_most,
         cpu_utilization=launching.utilization,
-        host_active_ns=launching.active_ns,
-        verdict=verdict,
-        checklist=checklist(signs, verdict.mixed_of or (verdict.bound,)),
-        clock_shift_ns=device.shift.shift_ns,
-        exposed_by_waits_ns=savings["sync"] if savings else None,
-        phases=find_phases(timeline, device, case, verdict, of_parts, part),
-        steady=judge_steady(timeline, device, steps, of_parts, part) if steps else None,
-        one_time=once(timeline, device, steps) if steps else (),
-        doubts=replayed.doubts.get(device.index, ()),
-        memory=figures.device_memory.get(device.index),
-        counters=figures.device_counters.get(device.index),
-        communication=figures.overlap.of_device.get(device.index),
-        processes=tuple(trace.processes[number].pid for number in processes.tolist() if number >= 0),
-        coverage=_coverage(case),
-        preempted_ns=case.host.preempted_ns,
-        **activity,
+        records=_records_of(timeline, device, knows_host=launching.is_known),
+        missing=_missing_of(timeline, figures, device, replayed, activity),
+        savings=savings,
+        replay=_replay_of(replayed, device, _predictions(timeline, replayed, device) if savings else {}),
     )
+
+
+def _processes(device: DeviceTimeline) -> list[int]:
+    """Of the work of a device."""
+    processes = unique(device.operations.table.process)
+    known: list[int] = processes[processes >= 0].tolist()
+    return known
 
 
 class _Launching(Struct, frozen=True):
@@ -234,7 +304,7 @@ def _work_of(
     """How many operations a device ran, its kernels, its copies, and the kernels with most time: figures at the root,
     which holds just these where there is no other device."""
     if len(timeline.devices) == 1:
-        return int(figures.operation_count[ROOT]), figures.kernels, figures.copies[ROOT], figures.top_kernels[ROOT]
+        return int(figures.kernels.operations[ROOT]), figures.kernels, figures.copies[ROOT], figures.top_kernels[ROOT]
     chosen = operations_in_windows(timeline, [device])
     chosen = replace(chosen, region=np.zeros_like(chosen.region))
     copies, longest = copies_by_region(timeline, chosen)[ROOT], top_kernels(timeline, chosen)[ROOT]
@@ -259,16 +329,20 @@ def _records_of(timeline: Timeline, device: DeviceTimeline, *, knows_host: bool)
     """What the records of a device's window are worth."""
     trace, is_whole = timeline.trace, timeline.window.kind == "gpu" and not timeline.window.skip_first
     begins_ns, ends_ns = trace.confirmed_ns
-    return CaseRecords(
-        captured=trace.captured,
+    return _records(
+        trace,
         has_cpu_evidence=knows_host,
-        is_damaged=trace.is_damaged,
-        is_unbelievable=trace.is_unbelievable,
         unconfirmed_ns=max(begins_ns - device.low_ns, 0) + max(device.high_ns - ends_ns, 0),
         is_clock_shifted=device.shift.shift_ns != 0,
         clock_ahead_ns=device.shift.unshown_ns,
         stretched=_stretched(device, knows_host) if is_whole else None,
     )
+
+
+def _records(trace: Trace, **own: Any) -> CaseRecords:
+    """What all records are worth, and what else is known of those of one device or region."""
+    made = CaseRecords(captured=trace.captured, is_damaged=trace.is_damaged, is_unbelievable=trace.is_unbelievable)
+    return replace(made, **own)
 
 
 def _replay_of(replayed: Counterfactuals, device: DeviceTimeline, told: Mapping[str, WhatIf]) -> Replay:
@@ -287,7 +361,6 @@ def _missing_of(
     """What is not on record of a device's work, of the calls for it, and of who made them."""
     losses, filled, number = timeline.losses, replayed.filled, device.index
     missing, processes = losses.of_device(number), unique(device.operations.table.process)
-    known = processes[processes >= 0].tolist()
     before_ns = int((device.low_ns - losses.begin_ns[missing]).max(initial=0))
     otherwise = None
     if filled is not None and number in filled.device_ns:
@@ -306,9 +379,9 @@ def _missing_of(
         lost_before_ns=clip(losses.spans(number), timeline.trace.span_ns[0], device.low_ns).total,
         before_ns=before_ns if timeline.window.kind == "gpu" else 0,
         calls_fraction=_calls_lost(losses.calls_lost_fraction, processes),
-        uncalled=sum(losses.uncalled[process] for process in known),
+        uncalled=sum(losses.uncalled[process] for process in _processes(device)),
         silent_ns=_silent_ns(timeline, processes),
-        unseen_ns=unseen_ns(figures.device_counters.get(number), activity["gaps"].total_ns),
+        unseen_ns=unseen_ns(figures.counters.of_device.get(number), activity["gaps"].total_ns),
     )
 
 
@@ -582,8 +655,6 @@ def regions(
         _lost_kinds(timeline, np.arange(len(timeline.losses.call))),
         _calls_lost(timeline.losses.calls_lost_fraction, unique(timeline.trace.operations.process)),
         any(timeline.host_state.evidence(thread).is_thinned for thread in unique(timeline.calls.thread).tolist()),
-        any(device.shift.shift_ns for device in timeline.devices),
-        max((device.shift.unshown_ns for device in timeline.devices), default=0),
         bool(figures.missing.work_ns.any() or figures.missing.calls_ns.any()),
         no_verdict,
         devices,
@@ -603,7 +674,7 @@ def _in_order(timeline: Timeline, figures: Figures, glob: str | None) -> list[in
     """The regions that hold anything, depth first, siblings by time; the root and those that match ``glob``, with what
     lies in them."""
     tree, total = timeline.ownership.regions, figures.inclusive.sum(axis=1)
-    present = (figures.host_spread.count > 0) | (total > 0)
+    present = (figures.instances.host_spread.count > 0) | (total > 0)
     children: dict[int, list[int]] = {}
     for region in range(1, len(tree)):
         children.setdefault(int(tree.parent[region]), []).append(region)
@@ -614,7 +685,7 @@ def _in_order(timeline: Timeline, figures: Figures, glob: str | None) -> list[in
         if region == ROOT or present[region]:
             ordered.append(region)
         below = children.get(region, [])
-        below.sort(key=lambda child: (total[child], figures.host_spread.total[child], -child))
+        below.sort(key=lambda child: (total[child], figures.instances.host_spread.total[child], -child))
         pending.extend(below)
     if glob is None:
         return ordered
@@ -647,8 +718,6 @@ class _Shared(Struct, frozen=True, dict=True):
     lost_kinds: tuple[Cause, ...]  # what lost work may have been, wherever it was
     calls_lost_fraction: float
     is_cpu_thinned: bool
-    is_clock_shifted: bool
-    clock_ahead_ns: int
     is_some_lost: bool  # in some region records of work or calls are missing
     no_verdict: str | None  # why what threads do says nothing about the program
     devices: Sequence[DeviceReport]
@@ -661,12 +730,17 @@ class _Shared(Struct, frozen=True, dict=True):
             return None
         return _filled(self.replayed, filled.inclusive[region], filled.replayed.region.get(region))
 
+    def host_ns(self, region: int) -> int:
+        """Host intervals of its instances."""
+        spread = self.figures.instances.host_spread
+        return self.timeline.total_ns if region == ROOT else int(spread.total[region])
+
     def savings(self, region: int) -> Mapping[str, int] | None:
         """By cause, found by replay; None: nothing that could be trusted was."""
         saved = None if self.replayed.unreliable else self.replayed.region.get(region)
         if saved is None or region == ROOT:
             return saved
-        longest_ns = max(int(self.figures.inclusive[region].sum()), int(self.figures.host_spread.total[region]))
+        longest_ns = max(int(self.figures.inclusive[region].sum()), self.host_ns(region))
         return {cause: min(ns, longest_ns) for cause, ns in saved.items()}
 
     def delayed(self, region: int) -> tuple[Mapping[str, int], Mapping[str, int]] | None:
@@ -698,12 +772,12 @@ class _Shared(Struct, frozen=True, dict=True):
         is_small = region != ROOT and self.replayed.region and verdict.decided_by == "account" and is_trusted
         if verdict.saving_ns is None and not (is_small and verdict.saving_range_ns is not None):
             return
+        bounds = verdict.mixed_of or (verdict.bound,)
         yield without(verdict.bound, verdict.saving_ns or 0, verdict.decided_by, path)
-        for bound in verdict.mixed_of or (verdict.bound,):
-            if is_small:
-                yield without(bound, report.time[bound], "account", path)
-            if is_trusted:
-                yield from (without(bound, ns, "replay", path) for ns in self._alone(region, bound))
+        if is_small:
+            yield from (without(bound, report.time[bound], "account", path) for bound in bounds)
+        if is_trusted:
+            yield from (without(bound, ns, "replay", path) for bound in bounds for ns in self._alone(region, bound))
 
     def _alone(self, region: int, bound: str) -> Iterator[int]:
         """What the program as it ran saves without this cause in a region."""
@@ -716,60 +790,80 @@ class _Shared(Struct, frozen=True, dict=True):
 
 def _region(shared: _Shared, region: int, parent: RegionReport | None) -> RegionReport:
     """What lies inside a region cannot save more than removing the same cause everywhere in ``parent``."""
-    timeline, figures = shared.timeline, shared.figures
-    host, tree, projected = figures.host, timeline.ownership.regions, figures.projected
-    is_root = region == ROOT
-    host_ns = timeline.total_ns if is_root else int(figures.host_spread.total[region])
-    activity, savings = _activity_in(shared, region, host_ns), shared.savings(region)
-    blocked = _by_size(host.os_blocked_ns, region)
-    case = _case_of(
-        shared,
-        region,
-        parent,
-        activity,
-        Host(
-            active_ns=figures.root_active_ns if is_root else int(host.active_ns[region]),
-            starting_ns=int(host.starting_ns[region]),
-            total_ns=host_ns,
-            asleep_ns=sum(blocked.values()),
-            blocked_on=_by_size(host.idle_on_ns, region),
-            preempted_ns=int(figures.preempted_ns[region]),
-            unwoken_ns=int(figures.unwoken_ns[region]),
-        ),
+    timeline, figures, is_root = shared.timeline, shared.figures, region == ROOT
+    host, tree, projected, instances = figures.host, timeline.ownership.regions, figures.projected, figures.instances
+    row, host_ns = _region_row(shared, region), shared.host_ns(region)
+    case = replace(
+        row.case,
+        instances=1 if is_root else int(instances.host_spread.count[region]),
+        devices_each=float(shared.devices_each[region]),
+        has_gpu_work=bool(timeline.devices),
+        is_part=not is_root,
+        most=_most_of(shared, parent),
+        is_saturated=shared.is_saturated if row.savings else None,
     )
     verdict = judge(case) if shared.leading is None or not is_root else shared.leading
-    exposed = [device.exposed_by_waits_ns for device in shared.devices if device.exposed_by_waits_ns is not None]
+    told = row.told(case, verdict, figures.communication.of_region[region])
+    if is_root:
+        exposed = [device.exposed_by_waits_ns for device in shared.devices if device.exposed_by_waits_ns is not None]
+        told["exposed_by_waits_ns"] = max(exposed, default=None)
     return RegionReport(
         path=tree.path(region),
         domain=tree.domain[region],
         instances=case.instances,
         devices_each=case.devices_each,
         share=case.window_ns / timeline.total_ns if timeline.total_ns else 0.0,
-        verdict=verdict,
-        time=_by_key(case.time),
         time_exclusive=_by_key(_time(figures.exclusive[region])),
-        host=_whole(timeline.total_ns) if is_root else _distribution(figures.host_spread, region),
-        projected=_distribution(figures.projected_spread, region) if figures.projected_spread.count[region] else None,
+        host=_whole(timeline.total_ns) if is_root else _distribution(instances.host_spread, region),
+        projected=_distribution(instances.projected_spread, region)
+        if instances.projected_spread.count[region]
+        else None,
         gpu_utilization=_ratio(projected.projected_busy_ns[region], projected.projected_ns[region]),
         gpu_utilization_host=_ratio(projected.host_busy_ns[region], projected.host_ns[region]),
-        cpu_utilization=_ratio(host.cpu_ns[region], host.cpu_of_ns[region]),
-        host_active_ns=case.host.active_ns,
-        blocked_on=blocked,
+        blocked_on=_by_size(host.os_blocked_ns, region),
         threads=int(host.threads[region]),
-        open_instances=int(figures.open_instances[region]),
+        open_instances=int(instances.open[region]),
         found=is_found(tree.domain[region]),
         instance_ns=_instances(timeline, figures, region, host_ns),
-        exposed_by_waits_ns=max(exposed, default=None) if is_root else savings["sync"] if savings else None,
-        coverage=_coverage(case),
-        preempted_ns=case.host.preempted_ns,
         work=figures.works[region],
-        memory=figures.memory[region],
-        payload=figures.payloads[region],
-        counters=figures.counters[region],
+        memory=figures.memory.of_region[region],
+        payload=instances.payloads[region],
+        counters=figures.counters.of_region[region],
         backward_kernels_ns=int(figures.backward_kernels_ns[region]),
-        communication=figures.overlap.of_region[region],
         meanwhile=figures.meanwhile[region],
-        **activity,
+        **told,
+    )
+
+
+def _region_row(shared: _Shared, region: int) -> _Row:
+    timeline, figures, trace, host = shared.timeline, shared.figures, shared.timeline.trace, shared.figures.host
+    active_ns = (
+        sum(device.host_active_ns or 0 for device in shared.devices) if region == ROOT else host.active_ns[region]
+    )
+    return _Row(
+        by_cause=figures.inclusive[region],
+        operations=int(figures.kernels.operations[region]),
+        activity=_activity_in(shared, region, shared.host_ns(region)),
+        host=Host(
+            active_ns=int(active_ns),
+            starting_ns=int(host.starting_ns[region]),
+            total_ns=shared.host_ns(region),
+            asleep_ns=sum(int(asleep_ns[region]) for asleep_ns in host.os_blocked_ns.values()),
+            blocked_on=_by_size(host.idle_on_ns, region),
+            preempted_ns=int(host.preempted_ns[region]),
+            unwoken_ns=int(host.unwoken_ns[region]),
+        ),
+        cpu_utilization=_ratio(host.cpu_ns[region], host.cpu_of_ns[region]),
+        records=_records(
+            trace,
+            has_cpu_evidence=bool(host.cpu_of_ns[region]) or trace.captured.osrt or trace.is_told_by_frames,
+            is_clock_shifted=any(device.shift.shift_ns for device in timeline.devices),
+            clock_ahead_ns=max((device.shift.unshown_ns for device in timeline.devices), default=0),
+            no_verdict=shared.no_verdict,
+        ),
+        missing=_missing_in(shared, region),
+        savings=shared.savings(region),
+        replay=Replay(unreliable=shared.replayed.unreliable, delayed=shared.delayed(region)),
     )
 
 
@@ -792,43 +886,6 @@ def _activity_in(shared: _Shared, region: int, host_ns: int) -> _Activity:
         sync=(int(host.syncs[region]), int(host.blocked_ns[region])),
         over_ns=host_ns if timeline.trace.captured.cuda_api else 0,
         tops=(figures.top_kernels[region], figures.top_calls[region]),
-    )
-
-
-def _case_of(shared: _Shared, region: int, parent: RegionReport | None, activity: _Activity, host: Host) -> BoundCase:
-    """What the verdict of a region is decided from."""
-    timeline, figures, savings = shared.timeline, shared.figures, shared.savings(region)
-    trace, is_root = timeline.trace, region == ROOT
-    has_cpu_evidence = bool(figures.host.cpu_of_ns[region]) or trace.captured.osrt or trace.is_told_by_frames
-    return BoundCase(
-        time=_time(figures.inclusive[region]),
-        instances=1 if is_root else int(figures.host_spread.count[region]),
-        devices_each=float(shared.devices_each[region]),
-        operations=int(figures.operation_count[region]),
-        api=activity["api"],
-        sync=activity["sync"],
-        memcpy=activity["memcpy"],
-        has_gpu_work=bool(timeline.devices),
-        is_part=not is_root,
-        replayed=_shown(savings, figures.inclusive[region]),
-        most=_most_of(shared, parent),
-        is_saturated=shared.is_saturated if savings else None,
-        beside_ns=_beside_ns(activity, figures.inclusive[region]),
-        host=host,
-        records=CaseRecords(
-            captured=trace.captured,
-            has_cpu_evidence=has_cpu_evidence,
-            is_damaged=trace.is_damaged,
-            is_unbelievable=trace.is_unbelievable,
-            is_clock_shifted=shared.is_clock_shifted,
-            clock_ahead_ns=shared.clock_ahead_ns,
-            no_verdict=shared.no_verdict,
-        ),
-        replay=Replay(
-            unreliable=shared.replayed.unreliable,
-            delayed=shared.delayed(region),
-        ),
-        missing=_missing_in(shared, region),
     )
 
 
@@ -897,7 +954,7 @@ def _instances(timeline: Timeline, figures: Figures, region: int, host_ns: int) 
         return Instances()
     time = max(int(figures.inclusive[region].sum()), host_ns)
     share = time / timeline.total_ns if timeline.total_ns else 0.0
-    return instances_of(figures.host_series, figures.projected_series, region, share)
+    return instances_of(figures.instances, region, share)
 
 
 def _all_saturated(timeline: Timeline, replayed: Counterfactuals) -> bool:

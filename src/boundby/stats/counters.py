@@ -15,6 +15,7 @@ from boundby.model.scale import CURVE
 from boundby.model.units import PERCENT
 from boundby.results.report import Counters, DeviceCounters, KernelCounters, MetricPoint
 from boundby.stats.device_figures import GRAPH, MOST_NAMES
+from boundby.stats.instances import ByPlace
 from boundby.trace.tables import MetricSamples, OpKind
 from boundby.trace.vocabulary.kernel_names import kernel_label
 from boundby.trace.vocabulary.profiler import METRIC_COLUMNS
@@ -36,13 +37,12 @@ class _Sampled(NamedTuple):
         return self.table.end_ns - self.table.start_ns
 
 
-def metrics_of(timeline: Timeline) -> tuple[dict[int, DeviceCounters], list[Counters | None]]:
-    """By device (index into Trace.gpus), and of each region's operations with its descendants'. A device without
-    samples in its window is not there, a region without any is None."""
+def metrics_of(timeline: Timeline) -> ByPlace[DeviceCounters, Counters]:
+    """Of devices with samples in their windows, and of regions with operations in them."""
     regions = timeline.ownership.regions
     nothing: list[Counters | None] = [None] * len(regions)
     if not len(timeline.trace.metric_samples):
-        return {}, nothing
+        return ByPlace({}, nothing)
     devices: dict[int, DeviceCounters] = {}
     # Weight and weighted sum of each counter, weight of all samples, and of those in which the device works.
     sums = np.zeros((len(regions), 2 * len(METRIC_COLUMNS) + 2), np.float64)
@@ -53,9 +53,9 @@ def metrics_of(timeline: Timeline) -> tuple[dict[int, DeviceCounters], list[Coun
         devices[device.index] = _device(timeline, device, sampled)
         _add_regions(timeline, device, sampled, sums)
     if not devices:
-        return {}, nothing
+        return ByPlace({}, nothing)
     every = regions.accumulate(np.rint(sums).astype(np.int64))
-    return devices, [_counters(every[region].astype(np.float64)) for region in range(len(regions))]
+    return ByPlace(devices, [_counters(every[region].astype(np.float64)) for region in range(len(regions))])
 
 
 def _sampled(timeline: Timeline, device: DeviceTimeline) -> _Sampled:

@@ -64,6 +64,8 @@ class HostFigures(Struct, frozen=True):
     active_ns: Int  # the logical thread neither waits for the device nor sleeps
     starting_ns: Int  # the thread compiles, or starts or ends a library or message passing
     threads: Int
+    preempted_ns: Int  # with descendants, as all from here on: see `preempted`
+    unwoken_ns: Int
 
 
 def logical_thread_active(timeline: Timeline, thread: int, low: int, high: int) -> IntervalSet:
@@ -164,6 +166,8 @@ def host_figures(timeline: Timeline, shown: Tally) -> HostFigures:
         active_ns=active,
         starting_ns=starting,
         threads=threads,
+        preempted_ns=_of_accounts(timeline, preempted),
+        unwoken_ns=_of_accounts(timeline, unwoken),
     )
 
 
@@ -313,6 +317,14 @@ def staging(timeline: Timeline, rows: slice | npt.NDArray[np.intp]) -> int:
 def preempted(timeline: Timeline, segments: Segments) -> Int:
     """Of this account, nanoseconds by region in which the responsible thread was runnable and waited for a core."""
     return _of_account(timeline, segments, Cause.CPU, lambda thread: timeline.host_state.evidence(thread).preempted)
+
+
+def _of_accounts(timeline: Timeline, part: Callable[[Timeline, Segments], Int]) -> Int:
+    """The same of the accounts of all devices (without GPU work: of all threads) with descendants."""
+    regions, total = timeline.ownership.regions, np.zeros(len(timeline.ownership.regions), np.int64)
+    for segments in [one.segments for one in timeline.devices] + [one.segments for one in timeline.threads]:
+        total += part(timeline, segments)
+    return regions.accumulate(total)
 
 
 def unwoken(timeline: Timeline, segments: Segments) -> Int:

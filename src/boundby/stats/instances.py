@@ -4,6 +4,8 @@ descendants.
 
 from __future__ import annotations
 
+from typing import Generic, NamedTuple, TypeVar
+
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
@@ -91,6 +93,18 @@ def quantiles(
     return result
 
 
+OfDevice = TypeVar("OfDevice")
+OfRegion = TypeVar("OfRegion")
+
+
+class ByPlace(NamedTuple, Generic[OfDevice, OfRegion]):
+    """Of each device (by its index into Trace.gpus) and of each region with its descendants; no device, and None:
+    nothing is told of it."""
+
+    of_device: dict[int, OfDevice]
+    of_region: list[OfRegion | None]
+
+
 class RegionSpread(Struct, frozen=True):
     """Distribution of instance durations per region (of the region's own instances, not its descendants')."""
 
@@ -161,6 +175,34 @@ def lengths_of(host: Int, device: Int, over: Int) -> Int:
     return length
 
 
+class InstanceFigures(Struct, frozen=True):
+    """Of each region's own instances: how long they were open and their work on the device lasted, how many never
+    closed, and what they carry."""
+
+    host_spread: RegionSpread
+    projected_spread: RegionSpread
+    host_series: Series
+    projected_series: Series
+    open: Int
+    payloads: list[Payload | None]
+
+
+def instance_figures(timeline: Timeline) -> InstanceFigures:
+    """Of the instances that count."""
+    ranges, of_range = timeline.trace.ranges, timeline.ownership.regions.of_range
+    size, begun_ns, done_ns = len(timeline.ownership.regions), timeline.projected_start_ns, timeline.projected_end_ns
+    counted = np.flatnonzero(timeline.counted_ranges)
+    launched = counted[done_ns[counted] >= begun_ns[counted]]
+    return InstanceFigures(
+        host_spread=region_spread(size, of_range[counted], (ranges.end_ns - ranges.start_ns)[counted]),
+        projected_spread=region_spread(size, of_range[launched], (done_ns - begun_ns)[launched]),
+        host_series=host_series(timeline, counted),
+        projected_series=projected_series(timeline, launched),
+        open=group_counts(of_range[counted[ranges.is_open[counted]]], size),
+        payloads=payloads(timeline),
+    )
+
+
 class Series(Struct, frozen=True):
     """Durations grouped by region, in each group in order of start: region r has ``first[r]:first[r + 1]``."""
 
@@ -186,10 +228,10 @@ def projected_series(timeline: Timeline, rows: npt.NDArray[np.intp]) -> Series:
     return _series(timeline, rows, start, timeline.projected_end_ns[rows] - start)
 
 
-def instances(host: Series, projected: Series, region: int, share: float) -> Instances:
+def instances(figures: InstanceFigures, region: int, share: float) -> Instances:
     """What the report keeps of a region that takes ``share`` of all time."""
     kept = KEPT if share >= SMALL_SHARE else KEPT_OF_SMALL
-    return Instances(host.of(region, kept), projected.of(region, kept))
+    return Instances(figures.host_series.of(region, kept), figures.projected_series.of(region, kept))
 
 
 def _series(timeline: Timeline, rows: npt.NDArray[np.intp], start: Int, duration: Int) -> Series:

@@ -11,6 +11,7 @@ from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import unique
 from boundby.model.scale import CURVE, LIST
 from boundby.results.report import Memory, MemoryHeld, MemoryPoint, RegionMemory
+from boundby.stats.instances import ByPlace
 from boundby.trace.tables import MemoryPoints
 from boundby.trace.vocabulary.range_names import fold_name
 
@@ -23,8 +24,8 @@ MOST_HELD = LIST
 _NEVER = np.iinfo(np.int64).max
 
 
-def memory_of(timeline: Timeline) -> tuple[dict[int, Memory], list[RegionMemory | None]]:
-    """By device (index into Trace.gpus), and of each region with its descendants; None, and no device: not told."""
+def memory_of(timeline: Timeline) -> ByPlace[Memory, RegionMemory]:
+    """What was held where."""
     tree, points = timeline.ownership.regions, timeline.trace.memory
     nothing: list[RegionMemory | None] = [None] * len(tree)
     region = np.full(len(points), ROOT, np.int64)
@@ -45,17 +46,18 @@ def memory_of(timeline: Timeline) -> tuple[dict[int, Memory], list[RegionMemory 
         np.add.at(columns[:, 3], region[rows[held]], points.delta[rows[held]])
         devices[device] = _device(timeline, rows, region[rows], in_use, peak, held)
     if not devices:
-        return devices, nothing
+        return ByPlace(devices, nothing)
     allocated, kept, held_bytes = (tree.accumulate(np.ascontiguousarray(columns[:, place])) for place in (0, 1, 3))
     most = columns[:, 2]
     for number in range(len(tree) - 1, ROOT, -1):  # parents stand before their children
         most[tree.parent[number]] = max(most[tree.parent[number]], most[number])
-    return devices, [
+    of_region = [
         RegionMemory(*(int(column[number]) for column in (allocated, kept, most, held_bytes)))
         if allocated[number] or kept[number]
         else None
         for number in range(len(tree))
     ]
+    return ByPlace(devices, of_region)
 
 
 def _in_use(points: MemoryPoints, rows: npt.NDArray[np.intp]) -> Int:

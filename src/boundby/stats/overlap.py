@@ -16,19 +16,12 @@ from boundby.model.arrays import group_sums
 from boundby.model.intervals import CoveredTime, union
 from boundby.model.units import FURTHEST_NS
 from boundby.results.report import Communication
-from boundby.stats.instances import KEPT, evenly
+from boundby.stats.instances import KEPT, ByPlace, evenly
 from boundby.stats.program_steps import program_steps, step_of
 from boundby.trace.tables import OpKind
 
 Int = npt.NDArray[np.int64]
 _Rows = npt.NDArray[np.intp]
-
-
-class Overlap(NamedTuple):
-    """Of each device (by its index) and of each region; None: nothing communicates there."""
-
-    of_device: dict[int, Communication]
-    of_region: list[Communication | None]
 
 
 class _Times(NamedTuple):
@@ -67,7 +60,7 @@ class _Communication(NamedTuple):
         return _Times(total, exposed)
 
 
-def overlap_of(timeline: Timeline) -> Overlap:
+def overlap_of(timeline: Timeline) -> ByPlace[Communication, Communication]:
     """What of communication is hidden; in windows, on all devices."""
     regions = timeline.ownership.regions
     total, exposed = np.zeros(len(regions), np.int64), np.zeros(len(regions), np.int64)
@@ -95,7 +88,7 @@ def overlap_of(timeline: Timeline) -> Overlap:
         number = int(regions.of_range[steps[0]])
         known = Communication(int(total[number]), int(exposed[number]), _hidden_of_each(*in_steps))
         of_region[number] = known
-    return Overlap(of_device, of_region)
+    return ByPlace(of_device, of_region)
 
 
 def _work(timeline: Timeline, device: DeviceTimeline) -> _Communication:
