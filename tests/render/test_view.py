@@ -108,7 +108,7 @@ def test_what_is_not_sure_is_told_as_a_range() -> None:
     compute = replace(reports.verdict("gpu_compute", 200_000_000), decided_by="replay")
     item = WhatIf("infinite_gpu", 800_000_000, 1_000_000_000, low_ns=400_000_000, high_ns=900_000_000)
     told = sentences.outlook(compute, 1_000_000_000, {"gpu_compute": item})
-    assert told == "Without kernel time it would take 400-900 ms instead of 1.00 s (-10 to -60 %, low confidence)."
+    assert told == "Without kernel time it would take 400-900 ms instead of 1.00 s (-10 to -60 %, uncertain)."
 
 
 def test_the_account_alone_predicts_nothing() -> None:

@@ -92,7 +92,7 @@ def _host_limit(case: BoundCase, decision: Decision) -> str:
         return f"; the host works {rest} of the time meanwhile"
     if limit < IDLE_WORTH:
         why = "other work hides it" if is_covered(case, decision) else "what is left takes as long"
-        return f"; removing {NOUN[decision.bound]} alone saves hardly anything: {why}"
+        return f"; removing {NOUN[decision.bound]} alone saves little: {why}"
     whole = "this part" if case.is_part else "the program"
     if left <= LEAST_TOLD:
         return f"; with an infinitely fast GPU {whole} would take less than 1 % of the time"

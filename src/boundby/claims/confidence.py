@@ -230,7 +230,7 @@ def _doubts_of_bound(case: BoundCase, decision: Decision, *, is_saturated: bool)
     elif decision.bound == "unknown":
         yield uncertainty("no-cause", steps=1)
     elif is_saturated and case.replayed is not None and (decision.host_limit_fraction or 0) < IDLE_WORTH:
-        sentence = f"removing {NOUN[decision.bound]} alone would save hardly anything"
+        sentence = f"removing {NOUN[decision.bound]} alone would save little"
         yield uncertainty("unlike-account", steps=1, sentence=sentence)
     elif decision.mixed_of is None and not is_saturated:
         if _may_save_nothing(case, decision):

@@ -414,7 +414,7 @@ def _without_pattern(subject: Subject) -> Iterable[FirstResponse]:
         yield FirstResponse(
             "unknown.span",
             "Analyse only the span that holds the work",
-            because="nearly all of this window is one gap",
+            because="no GPU work is on record for most of this window",
             needs="nothing",
             caution="the gap itself is the question",
             command=command,

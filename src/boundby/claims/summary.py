@@ -566,8 +566,8 @@ def _stretched(device: DeviceTimeline, knows_host: bool) -> str | None:
     few, share = min(late, len(starts) - late), percent(gap_ns / (device.high_ns - device.low_ns))
     side = "after" if 2 * late > len(starts) else "before"
     return (
-        f"{share} of the window is one gap {side} {few:,} of {plural(len(starts), 'operation')}: the work lies in "
-        f"{span}. Analyse that: --window {span}"
+        f"for {share} of the window, {side} {few:,} of {plural(len(starts), 'operation')}, no GPU work is on record. "
+        f"All the other work lies in {span}. Analyse that: --window {span}"
     )
 
 

@@ -408,8 +408,8 @@ def is_lower(item: WhatIf | None, verdict: Verdict) -> bool:
 
 def _taking(saving_ns: int, window_ns: int, verdict: Verdict, item: WhatIf | None = None) -> str:
     """``it would take 10.7 s instead of 11.4 s (-6.4 %)``, ``it would take 4.3-10.7 s instead of 11.4 s (-6.4 to
-    -62 %, low confidence)``."""
-    unsure = ", low confidence" if is_lower(item, verdict) else ""
+    -62 %, uncertain)``."""
+    unsure = ", uncertain" if is_lower(item, verdict) else ""
     if item is not None and is_wide(item):
         after = f"{predicted_length(item)} instead of {units.duration(window_ns)}"
         return f"it would take {after} ({predicted_change(item)}{unsure})"

@@ -165,7 +165,7 @@ def _regions(report: Report, face: Face, options: ScreenOptions, room: int) -> l
     left = sum(1 for region in report.regions if region.path) - sum(row.is_judged for row in rows)
     told = [f"{units.plural(left, 'more region')}: --full, or --top N."] if left else []
     if any(cell.plain.endswith("?") for cell in (parts.bound(row, face) for row in rows)):
-        told.append("? after a bound: low confidence.")
+        told.append("? after a bound: uncertain.")
     return lines + face.wrapped(" ".join(told), style=DIM) + notes
 
 
