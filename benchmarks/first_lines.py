@@ -13,13 +13,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 from msgspec import Struct
 
 from boundby import api
 from boundby.attribution.timeline import Timeline
 from boundby.document import sentences, view
 from boundby.evidence.code_lines import own_line
-from boundby.evidence.operators import has_sources, stack_of_call
+from boundby.evidence.operators import has_sources, stacks_of_calls
 from boundby.model.errors import UserError
 from boundby.results.report import FirstResponse, Report
 from boundby.trace.vocabulary.cuda import CallClass, classify_call
@@ -76,10 +77,13 @@ def kinds_with_own_lines(timeline: Timeline) -> set[bool]:
     """Of which calls stacks hold the program's own code: True: of those that give the GPU work or wait for it, False:
     of others."""
     found: set[bool] = set()
-    for call in range(len(timeline.calls)) if has_sources(timeline.trace) else ():
-        is_work = classify_call(timeline.trace.names[int(timeline.calls.name[call])]) in _WORK
-        if is_work not in found and own_line(stack_of_call(timeline, call)):
-            found.add(is_work)
+    if not has_sources(timeline.trace):
+        return found
+    of_call, stacks = stacks_of_calls(timeline, np.arange(len(timeline.calls)))
+    is_own = [own_line(stack) is not None for stack in stacks]
+    for call, number in enumerate(of_call):
+        if is_own[number]:
+            found.add(classify_call(timeline.trace.names[int(timeline.calls.name[call])]) in _WORK)
     return found
 
 

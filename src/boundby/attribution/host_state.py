@@ -439,6 +439,14 @@ class HostState:
         found: BoolArray = together == most[process]
         return found
 
+    @cached_property
+    def _takes_batch(self) -> BoolArray:
+        """Per name: whether ranges so named take a batch. One more entry: -1 is no name."""
+        used, shapes = self._trace.range_names
+        found = np.zeros(len(self._trace.names) + 1, bool)
+        found[used] = shapes.told(lambda name: INPUT_NAME.search(name) is not None)
+        return found
+
     def _hungry(self, thread: int) -> IntervalSet:
         """Sleeps of a thread in which those of its process that launch no kernels make its input: in ranges that take
         a batch, and wherever they, too, sleep for most of the time. Who waits for such a one waits for what that one
@@ -446,8 +454,7 @@ class HostState:
         if thread not in self._sleeps_for_input:
             asleep, ranges = self.evidence(thread).asleep, self._trace.ranges.of_thread(thread)
             works = CoveredTime(self._shown_to_compute(thread, _Who.LAUNCH_NOTHING))
-            taking = [name for name in unique(ranges.name).tolist() if INPUT_NAME.search(self._trace.names[name])]
-            mine = is_in(ranges.name, taking)
+            mine = self._takes_batch[ranges.name]
             takes = contains(union(ranges.start_ns[mine], ranges.end_ns[mine]), asleep.start) >= 0
             fed = takes | (works.within(asleep.start, asleep.end) < HALF * (asleep.end - asleep.start))
             self._sleeps_for_input[thread] = IntervalSet(asleep.start[fed], asleep.end[fed])

@@ -267,18 +267,13 @@ def _when(
             begin[mine], until[mine] = np.maximum(time, earliest), latest
         own = np.flatnonzero(call_process == number)
         waits = own[calls.kind[own] == CallClass.SYNC]
-        everything = waits if len(streams) <= 1 else waits[_is_device_wide(trace, calls, waits)]
+        everything = waits if len(streams) <= 1 else waits[trace.is_named(calls.name[waits], is_device_wide)]
         until[mine] = np.minimum(until[mine], _next_end(calls, everything, time, _NEVER))
         last = int(calls.end_ns[own].max())
         until[mine] = np.where(until[mine] == _NEVER, _next_end(calls, waits, time, last), until[mine])
     holding = calls.kind[rows] == CallClass.BLOCKING_COPY
     until = np.where(holding, np.minimum(until, calls.end_ns[rows]), until)
     return begin, np.maximum(until, begin), stream
-
-
-def _is_device_wide(trace: Trace, calls: Calls, rows: npt.NDArray[np.intp]) -> BoolArray:
-    wide = np.array([is_device_wide(name) for name in trace.names] or [False], bool)
-    return wide[calls.name[rows]]
 
 
 def _next_end(calls: Calls, rows: npt.NDArray[np.intp], time: Int64Array, otherwise: int) -> Int64Array:

@@ -480,8 +480,7 @@ def _after_waits(trace: Trace, calls: Calls, mine: npt.NDArray[np.bool_]) -> Int
         rows = as_rows(mine & (table.process == number) & (calls.of_operation >= 0))
         waits = syncs[process == number]
         if len(unique(table.stream[rows])) > 1:
-            wide = np.array([is_device_wide(name) for name in trace.names] or [False], bool)
-            waits = waits[wide[calls.name[waits]]]
+            waits = waits[trace.is_named(calls.name[waits], is_device_wide)]
         launched = calls.launched_ns[rows]
         order = in_order(launched)
         ended = running_maximum(table.end_ns[rows][order])

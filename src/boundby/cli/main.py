@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import os
@@ -40,6 +41,7 @@ COMMANDS = {
 }
 #: Python looks for garbage in circles after every 700 new objects: a tenth of a small analysis, which has next to none.
 _OBJECTS_BETWEEN_COLLECTIONS = 100_000
+atexit.register(gc.freeze)  # as it ends it looks once more: another tenth, for memory that goes anyway
 
 
 class _LazyGroup(click.Group):

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from boundby.evidence.context import Rows, RuleContext
 from boundby.evidence.hotspots import Hotspot, short_symbol
-from boundby.evidence.operators import has_sources, stack_of_call
+from boundby.evidence.operators import has_sources, stacks_of_calls
 from boundby.model.arrays import Int64Array
 from boundby.model.door import MOST_WRITTEN_BYTES, read_text
 from boundby.model.expressions import expression
@@ -54,9 +54,10 @@ def line_of_calls(context: RuleContext, calls: Rows, weight: Int64Array | None =
     points = np.linspace(1, until[-1], CURVE)
     asked, often = np.unique(np.searchsorted(until, points), return_counts=True)
     found = Counter[CodeLine]()
-    for call, times in zip(calls[asked].tolist(), often.tolist(), strict=True):
-        line = own_line(stack_of_call(context.timeline, call))
-        if line is not None:
+    of_call, stacks = stacks_of_calls(context.timeline, calls[asked])
+    lines = [own_line(stack) for stack in stacks]
+    for number, times in zip(of_call, often.tolist(), strict=True):
+        if (line := lines[number]) is not None:
             found[line] += times
     return _best(context.trace, found)
 

@@ -7,13 +7,15 @@ They are neither operators nor the user's. Every other range is the user's: a mo
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
 from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import Int32Array, Int64Array, Looked, compact, factorize, unique
+from boundby.model.arrays import Int32Array, Int64Array, Looked, compact, factorize, places, unique
 from boundby.model.intervals import NOTHING
 from boundby.model.scale import BUSY_NS
 from boundby.results.report import CodeLine
@@ -124,31 +126,38 @@ def source_of(timeline: Timeline, call: int, limit: int = 8) -> tuple[str, ...]:
     own code outwards; else the C frames (``at::native::nonzero_cuda [libtorch_cuda.so]``) outside driver and profiler.
     Empty where no backtrace was taken of this call. ``limit``: at most so many frames.
     """
-    trace = timeline.trace
+    trace, calls = timeline.trace, np.array([call])
     if len(trace.python_frames):
         return tuple(frame.label for frame in own_first(_open_frames(timeline, call))[:limit])
     stacks = trace.backtraces.load()
-    frames = _python_frames(timeline, stacks, call)
+    frames = stacks.frames_of(int(_python_stacks(timeline, stacks, calls)[0])).tolist()
     own = [place for place, frame in enumerate(frames) if is_user_python(stacks.module(frame))]
     frames = frames[own[0] if own else 0 :] or [
         frame
-        for frame in _binary_frames(timeline, stacks, call, StackSource.CUDA)
+        for frame in stacks.frames_of(int(_binary_stacks(timeline, stacks, calls, StackSource.CUDA)[0])).tolist()
         if not is_plumbing(stacks.symbol(frame), stacks.module(frame))
     ]
     return tuple(describe_frame(stacks, frame) for frame in frames[:limit])
 
 
-def stack_of_call(timeline: Timeline, call: int) -> list[CodeLine]:
-    """The same as lines, all of the stack. A thread without Python of its own (autograd's) was given its work by one
-    that has some: the innermost frames that are open there meanwhile are its."""
+def stacks_of_calls(timeline: Timeline, calls: npt.NDArray[np.integer]) -> tuple[list[int], list[list[CodeLine]]]:
+    """The same as lines, all of each call's stack: which one each call has, and the different ones. A thread without
+    Python of its own (autograd's) was given its work by one that has some: the innermost frames that are open there
+    meanwhile are its."""
     trace = timeline.trace
     if len(trace.python_frames):
-        return [CodeLine(frame.file, frame.line or None, frame.function) for frame in _open_frames(timeline, call)]
+        opened = [_open_frames(timeline, call) for call in calls.tolist()]
+        lines = [[CodeLine(frame.file, frame.line or None, frame.function) for frame in frames] for frames in opened]
+        return [*range(len(calls))], lines
     stacks = trace.backtraces.load()
-    frames = _python_frames(timeline, stacks, call)
+    found = _python_stacks(timeline, stacks, calls)
     for source in (StackSource.CUDA, StackSource.OS):  # a call of the system inside it has the same callers
-        frames = frames or _binary_frames(timeline, stacks, call, source)
-    return [_line_of(stacks, frame) for frame in frames]
+        rest = np.flatnonzero(found == NOTHING)
+        found[rest] = _binary_stacks(timeline, stacks, calls[rest], source)
+    distinct, number = np.unique(found, return_inverse=True)
+    return number.tolist(), [
+        [_line_of(stacks, frame) for frame in stacks.frames_of(stack).tolist()] for stack in distinct.tolist()
+    ]
 
 
 def _line_of(stacks: Backtraces, frame: int) -> CodeLine:
@@ -168,36 +177,52 @@ def _open_frames(timeline: Timeline, call: int) -> list[Frame]:
     return max(others, key=len, default=[])
 
 
-def _python_frames(timeline: Timeline, stacks: Backtraces, call: int) -> list[int]:
+def _python_stacks(timeline: Timeline, stacks: Backtraces, rows: npt.NDArray[np.integer]) -> Int32Array:
+    """Of each call the Python stack that was taken nearest to it, and to no other call of its thread; NOTHING."""
     if not timeline.trace.captured.python_stacks:
-        return []
+        return np.full(len(rows), NOTHING, np.int32)
     calls = timeline.calls
-    start, end, of_thread = int(calls.start_ns[call]), int(calls.end_ns[call]), calls.rows_of(int(calls.thread[call]))
-    before = int(calls.end_ns[call - 1]) if call > of_thread.start else start - _PYTHON_SLACK_NS
-    after = int(calls.start_ns[call + 1]) if call + 1 < of_thread.stop else end + _PYTHON_SLACK_NS
-    span = max(start - _PYTHON_SLACK_NS, before), min(end + _PYTHON_SLACK_NS, after)
-    times, taken = _stacks_in(stacks, StackSource.PYTHON, int(calls.thread[call]), *span)
-    if not len(taken):
-        return []
-    nearest = int(np.argmin(np.maximum(times - end, 0) + np.maximum(start - times, 0)))
-    found: list[int] = stacks.frames_of(int(taken[nearest])).tolist()
-    return found
+    start, end, thread = calls.start_ns[rows], calls.end_ns[rows], calls.thread[rows]
+    low, high, last = start - _PYTHON_SLACK_NS, end + _PYTHON_SLACK_NS, len(calls) - 1
+    before, after = np.maximum(rows - 1, 0), np.minimum(rows + 1, last)
+    np.maximum(low, calls.end_ns[before], out=low, where=(rows > 0) & (calls.thread[before] == thread))
+    np.minimum(high, calls.start_ns[after], out=high, where=(rows < last) & (calls.thread[after] == thread))
+    found = np.full(len(rows), NOTHING, np.int32)
+    for mine, times, taken in _taken_on(stacks, StackSource.PYTHON, thread):
+        first, stop = places(times, low[mine]), places(times, high[mine])
+        following = np.clip(places(times, start[mine]), first, stop)
+        preceding = following - 1
+        time_before, time_after = (times[np.clip(place, 0, len(times) - 1)] for place in (preceding, following))
+        late = np.where(following < stop, np.maximum(time_after - end[mine], 0), np.iinfo(np.int64).max)
+        is_before = (preceding >= first) & (start[mine] - time_before <= late)
+        nearest = np.where(is_before, np.maximum(places(times, time_before), first), following)
+        seen = first < stop
+        found[mine[seen]] = taken[nearest[seen]]
+    return stacks.not_empty(found)
 
 
-def _binary_frames(timeline: Timeline, stacks: Backtraces, call: int, source: StackSource) -> list[int]:
+def _binary_stacks(
+    timeline: Timeline, stacks: Backtraces, rows: npt.NDArray[np.integer], source: StackSource
+) -> Int32Array:
+    """Of each call the first backtrace that was taken in it; NOTHING."""
+    found = np.full(len(rows), NOTHING, np.int32)
     if not timeline.trace.captured.backtraces:
-        return []
+        return found
     calls = timeline.calls
-    start, end = int(calls.start_ns[call]), int(calls.end_ns[call])
-    _, taken = _stacks_in(stacks, source, int(calls.thread[call]), start, max(end, start + 1))
-    frames: list[int] = stacks.frames_of(int(taken[0])).tolist() if len(taken) else []
-    return frames
+    start = calls.start_ns[rows]
+    until = np.maximum(calls.end_ns[rows], start + 1)
+    for mine, times, taken in _taken_on(stacks, source, calls.thread[rows]):
+        first = places(times, start[mine])
+        seen = first < places(times, until[mine])
+        found[mine[seen]] = taken[first[seen]]
+    return stacks.not_empty(found)
 
 
-def _stacks_in(
-    stacks: Backtraces, source: StackSource, thread: int, low_ns: int, high_ns: int
-) -> tuple[Int64Array, Int32Array]:
-    """When backtraces of a thread were taken in [low, high), and the stacks."""
-    rows = stacks.rows(source, thread)
-    inside = slice(*np.searchsorted(stacks.events.start_ns[rows], [low_ns, high_ns]).tolist())
-    return stacks.events.start_ns[rows][inside], stacks.events.stack[rows][inside]
+def _taken_on(
+    stacks: Backtraces, source: StackSource, thread: Int32Array
+) -> Iterator[tuple[npt.NDArray[np.intp], Int64Array, Int32Array]]:
+    """Of each thread that has backtraces of this kind its rows here, when these were taken, and the stacks."""
+    for number in unique(thread).tolist():
+        rows = stacks.rows(source, number)
+        if rows.start < rows.stop:
+            yield np.flatnonzero(thread == number), stacks.events.start_ns[rows], stacks.events.stack[rows]

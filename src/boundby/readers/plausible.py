@@ -124,8 +124,7 @@ def _holding_others(trace: Trace) -> BoolArray:
     """Calls of MPI in which their thread begins several others, unless many do: a thread is in one at a time."""
     ranges = trace.ranges
     broken = np.zeros(len(ranges), bool)
-    is_call_of_mpi = np.array([is_mpi(name) for name in trace.names] + [False])
-    rows = np.flatnonzero(is_call_of_mpi[ranges.name])
+    rows = np.flatnonzero(trace.is_named(ranges.name, is_mpi))
     for of_thread in grouped(ranges.thread[rows])[1] if len(rows) else ():
         own = rows[of_thread]
         start = np.sort(ranges.start_ns[own])
@@ -325,8 +324,7 @@ def repeated(table: str, trace: Trace) -> BoolArray | None:
 def nameless_calls(trace: Trace) -> BoolArray | None:
     """Calls without a name that CUDA or HIP has and without work of theirs, where they take time: they may be waits."""
     calls = trace.api
-    is_known = np.array([is_call(name) for name in trace.names] + [False])
-    nameless: BoolArray = ~pick(is_known, calls.name, False)
+    nameless: BoolArray = ~trace.is_named(calls.name, is_call)
     if not nameless.any():
         return None
     launches = _launches(trace)
@@ -351,8 +349,8 @@ def broken_calls(trace: Trace) -> BoolArray | None:
     calls = trace.api
     broken = None
     if not _is_in_order((calls.thread,), calls.correlation, calls.start_ns, calls.end_ns):
-        is_driver = np.array([name.startswith("cu") and not name.startswith("cuda") for name in trace.names] + [False])
-        broken = _broken(calls, (calls.thread, pick(is_driver, calls.name, False)), calls.correlation)
+        is_driver = trace.is_named(calls.name, lambda name: name.startswith("cu") and not name.startswith("cuda"))
+        broken = _broken(calls, (calls.thread, is_driver), calls.correlation)
     if len(unique(calls.thread)) > 1:
         early = _broken(calls, (trace.process_of(calls.thread),), calls.correlation, SINGLE_FRACTION, ends=False)
         broken = _either(broken, None if early is None else _single_of_thread(early, calls.thread))
@@ -466,8 +464,7 @@ def _waits(trace: Trace) -> Iterator[tuple[_Columns, _Columns, npt.NDArray[np.in
     """Calls that waited for the device of their process, and those that waited for a stream of it: of which process
     (and stream) each operation is, of which each call is, and the rows of these."""
     table, calls, points = trace.operations, trace.api, trace.stream_points
-    is_device_wait = np.array([_DEVICE_WAIT.search(name) is not None for name in trace.names] + [False])
-    rows = np.flatnonzero(pick(is_device_wait, calls.name, False) & ~calls.has_failed)
+    rows = np.flatnonzero(trace.is_named(calls.name, _DEVICE_WAIT.search) & ~calls.has_failed)
     yield (table.process,), (trace.process_of(calls.thread[rows]),), rows
     told = np.flatnonzero(~points.is_record & (points.event < 0) & (points.stream >= 0))
     call = _calls_of(trace, points.process[told], points.correlation[told])

@@ -75,8 +75,12 @@ class Backtraces(Struct, frozen=True):
         return len(self.first) - 1
 
     def frames_of(self, stack: int) -> Int32Array:
-        """The frames of one stack, nearest (innermost) first, in the order the profiler recorded."""
-        return self.frame[self.first[stack] : self.first[stack + 1]]
+        """The frames of one stack, nearest (innermost) first, in the order the profiler recorded; none of NOTHING."""
+        return self.frame[self.first[stack] : self.first[stack + 1]] if stack >= 0 else self.frame[:0]
+
+    def not_empty(self, stack: Int32Array) -> Int32Array:
+        """These stacks (-1: none), but none where one has no frames."""
+        return np.where(self.first[stack + 1] > self.first[stack], stack, -1).astype(np.int32)
 
     def rows(self, source: StackSource, thread: int | None = None) -> slice:
         """The events of one kind, of one thread or of all."""
@@ -212,14 +216,18 @@ class FrameStacks:
     ) -> None:
         self._start_ns, self._end_ns, self._thread, self._name, self._names = start_ns, end_ns, thread, name, names
         self._nestings: dict[int, Nesting] = {}
+        self._rows: dict[int, slice] = {}
         self._before: dict[int, int] = {}
+        self._best: dict[int, dict[int, tuple[Frame, ...]]] = {}
 
     def __len__(self) -> int:
         return len(self._start_ns)
 
     def rows(self, thread: int) -> slice:
         """The rows of one thread."""
-        return rows_of(self._thread, thread)
+        if thread not in self._rows:
+            self._rows[thread] = rows_of(self._thread, thread)
+        return self._rows[thread]
 
     def _nesting(self, thread: int) -> Nesting:
         if thread not in self._nestings:
@@ -299,7 +307,7 @@ class FrameStacks:
         the innermost of the program's own code, else of a library, else the innermost. What torch works off by itself
         (a backward pass) bears that name, at the line that asked for it."""
         parent = self._nesting(thread).parent
-        memo: dict[int, tuple[Frame, ...]] = {}
+        memo = self._best.setdefault(thread, {})
 
         def best(row: int) -> Frame:
             chain = []

@@ -822,6 +822,10 @@ class Trace(Struct, frozen=True, dict=True):
         """Per name: the KernelKind of the kernel of that name."""
         return self._classify(self.operations.name, kind_of_kernel, KernelKind.OTHER)
 
+    def is_named(self, column: Int32Array, tells: Callable[[str], object]) -> BoolArray:
+        """Of each row of a column of names whether ``tells`` says so of its text; not where there is none."""
+        return self._classify(column, lambda name: bool(tells(name)), 0)[column].astype(bool)
+
     def _classify(self, used: Int32Array, classify: Callable[[str], int], otherwise: int) -> Int8Array:
         """Each text that a column uses is looked at once."""
         classes = np.full(len(self.names) + 1, int(otherwise), np.int8)
