@@ -214,17 +214,22 @@ def _decide_idle(case: BoundCase, savings: tuple[Saving, ...]) -> Decision:
     """Of what is not busy all the time."""
     window = case.window_ns
     if not savings or savings[0].saving_ns < LEAST_SAVING * window:
-        if case.is_part and case.share(Cause.HOST_BLOCKED) >= MOSTLY_FIXED:  # it sleeps for what lies elsewhere
-            return Decision(Cause.HOST_BLOCKED.key, savings)
-        # Replayed without each of its causes, the program takes as long.
-        is_hidden = case.is_part and case.replayed is not None and case.share(*FIXED) < MOSTLY_FIXED
-        return Decision("hidden" if is_hidden else "unknown", savings)
+        return Decision(_without_saving(case), savings)
     best, second = savings[0], savings[1] if len(savings) > 1 else None
     if second and second.saving_ns >= LEAST_SAVING * window and _are_alike(case, best, second):
         return Decision("mixed", savings, (best.cause, second.cause))
     if case.following is not None:
         return Decision(best.cause, savings, bound_next=_worth_naming(_ranked(case.following), window))
     return Decision(best.cause, savings, bound_next=_next(case.time, best.cause, case.host.active_ns))
+
+
+def _without_saving(case: BoundCase) -> str:
+    """The bound where removing no cause saves anything."""
+    if case.is_part and case.share(Cause.HOST_BLOCKED) >= MOSTLY_FIXED:  # it sleeps for what lies elsewhere
+        return Cause.HOST_BLOCKED.key
+    # Replayed without each of its causes, the program takes as long.
+    is_hidden = case.is_part and case.replayed is not None and case.share(*FIXED) < MOSTLY_FIXED
+    return "hidden" if is_hidden else "unknown"
 
 
 def _are_alike(case: BoundCase, best: Saving, second: Saving) -> bool:

@@ -132,9 +132,7 @@ def _most_ns(case: BoundCase, decision: Decision, key: str, saved_ns: int) -> in
     cause = Cause[key.upper()]
     own_ns = case.time[cause] + case.time[Cause.UNATTRIBUTED]
     if case.replayed is None:
-        is_apart = cause != Cause.GPU_COPY and not case.is_part  # from what the host does
-        host_ns = case.host.active_ns if is_apart else 0
-        return max(saved_ns, min(case.time[cause], case.window_ns - host_ns) if cause in BUSY_CAUSES else 0)
+        return max(saved_ns, _apart_ns(case, cause))
     more_ns = saved_ns + case.replay.open_ns(key)[1]
     if cause in BUSY_CAUSES:
         named = [Cause[one.upper()] for one in (decision.mixed_of or (decision.bound,)) if one in BUSY_KEYS]
@@ -142,6 +140,14 @@ def _most_ns(case: BoundCase, decision: Decision, key: str, saved_ns: int) -> in
     if cause == Cause.SYNC or case.is_part:
         return more_ns
     return saved_ns if own_ns < LEAST_SHARE * case.window_ns else min(more_ns, shown_most_ns(case, cause))
+
+
+def _apart_ns(case: BoundCase, cause: Cause) -> int:
+    """Of the device's work of a cause, as much as may not lie beside what the host does."""
+    if cause not in BUSY_CAUSES:
+        return 0
+    is_apart = cause != Cause.GPU_COPY and not case.is_part
+    return min(case.time[cause], case.window_ns - (case.host.active_ns if is_apart else 0))
 
 
 def _doubts(case: BoundCase, decision: Decision) -> Iterator[Uncertainty]:
@@ -233,14 +239,19 @@ def _doubts_of_bound(case: BoundCase, decision: Decision, *, is_saturated: bool)
         sentence = f"removing {NOUN[decision.bound]} alone would save little"
         yield uncertainty("unlike-account", steps=1, sentence=sentence)
     elif decision.mixed_of is None and not is_saturated:
-        if _may_save_nothing(case, decision):
-            sentence = f"whether removing {NOUN[decision.bound]} would save anything is open"
-            yield uncertainty("unlike-account", steps=2, sentence=sentence)
-        if host_together_ns(case, decision) is not None:
-            yield uncertainty("together", steps=1)
-        if (other := _more_alone(case, decision)) is not None:
-            sentence = f"removing {NOUN[other]} alone would save more, as long as the host waits as it does now"
-            yield uncertainty("waits-stay", steps=1, sentence=sentence)
+        yield from _doubts_of_one(case, decision)
+
+
+def _doubts_of_one(case: BoundCase, decision: Decision) -> Iterator[Uncertainty]:
+    """Whether the cause that is named saves anything, and most, alone."""
+    if _may_save_nothing(case, decision):
+        sentence = f"whether removing {NOUN[decision.bound]} would save anything is open"
+        yield uncertainty("unlike-account", steps=2, sentence=sentence)
+    if host_together_ns(case, decision) is not None:
+        yield uncertainty("together", steps=1)
+    if (other := _more_alone(case, decision)) is not None:
+        sentence = f"removing {NOUN[other]} alone would save more, as long as the host waits as it does now"
+        yield uncertainty("waits-stay", steps=1, sentence=sentence)
 
 
 def _may_save_nothing(case: BoundCase, decision: Decision) -> bool:
@@ -250,7 +261,7 @@ def _may_save_nothing(case: BoundCase, decision: Decision) -> bool:
 
 
 def _doubts_of_sleep(case: BoundCase, named: Collection[str], *, is_saturated: bool) -> Iterator[Uncertainty]:
-    """Whether the host was on a CPU, asleep, or waited for a thread that is not on record."""
+    """Whether the host was on a CPU or asleep."""
     is_host = any(key in named for key in _ON_CPU_OR_NOT)
     if not case.records.has_cpu_evidence and is_host:
         sentence = "neither CPU scheduling nor OS calls were captured: host code may have been blocked"
@@ -261,14 +272,19 @@ def _doubts_of_sleep(case: BoundCase, named: Collection[str], *, is_saturated: b
         sentence = f"{part} of the time the host's thread was ready to run and waited for a core (preempted)"
         off_core_ns = max(case.host.preempted_ns, case.host.off_core_ns)
         yield _open("preempted", _ON_CPU_OR_NOT, off_core_ns, off_core_ns, sentence)
+    yield from _doubts_of_wakers(case, named, is_saturated=is_saturated)
+    if case.missing.is_cpu_thinned and not is_saturated:
+        yield uncertainty("thinned", steps=2)
+
+
+def _doubts_of_wakers(case: BoundCase, named: Collection[str], *, is_saturated: bool) -> Iterator[Uncertainty]:
+    """Whether the host waited for a thread that is not on record."""
     if Cause.HOST_BLOCKED.key in named and case.host.unwoken_ns:
         yield _open("unwoken", _ON_CPU_OR_NOT, case.host.unwoken_ns, case.host.unwoken_ns, "")
     if BUSY_KEYS.intersection(named) and not is_saturated and (nobody_ns := case.host.asleep_for_nobody_ns):
         part = percent(nobody_ns / case.window_ns)  # whoever it is: as long whatever the device does
         sentence = f"for {part} of the time the host waits for a thread that is not on record: it may set the pace"
         yield _open("unwoken", (*sorted(BUSY_KEYS), *_ON_CPU_OR_NOT), nobody_ns, nobody_ns, sentence)
-    if case.missing.is_cpu_thinned and not is_saturated:
-        yield uncertainty("thinned", steps=2)
 
 
 def _doubts_of_replay(case: BoundCase, decision: Decision) -> Iterator[Uncertainty]:

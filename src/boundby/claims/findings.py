@@ -74,14 +74,19 @@ def _judged(context: RuleContext, rule: Rule, match: Match, limits: Wholes) -> _
     if (pace := external_pace(context)) is not None:
         period = duration(pace.period_ns)
         return _Judged(None, "note", f" (a shorter one saves nothing: work arrives every {period})")
-    saving, beside = _within_cost(context, match, match.saving_ns), ""
-    if rule.group in BEHIND_INPUT and (beside := behind_input(context) or ""):
+    saving = _within_cost(context, match, match.saving_ns)
+    if beside := _behind(context, rule):
         saving = ClaimedSaving(0, saving.high_ns)
     closed = limits.closed(Claim(rule.id, rule.takes, saving, region)) if limits.by_device else saving
     if not _is_worth(context, match, saving, closed, limits):
         return None
     severity = _severity(context, match, closed, is_narrowed=closed != saving, is_told=limits.is_told)
     return _Judged(None if severity == "note" and closed == (0, 0) else closed, severity, beside)
+
+
+def _behind(context: RuleContext, rule: Rule) -> str:
+    """Why nothing that the rule speaks of saves anything as long as the input sets the pace; empty: it may."""
+    return behind_input(context) or "" if rule.group in BEHIND_INPUT else ""
 
 
 def _is_worth(context: RuleContext, match: Match, saving: ClaimedSaving, closed: ClaimedSaving, limits: Wholes) -> bool:

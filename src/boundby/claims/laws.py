@@ -94,10 +94,7 @@ def up_to(regions: Sequence[RegionReport], claims: Iterable[Claim]) -> tuple[Reg
     its limit. Advice tells nothing where no verdict does; and of work of the device that nothing is told of, its parts
     tell nothing. ``regions``: parents before children."""
     by_path, limits = {region.path: region for region in regions}, _limits(regions)
-    most = {region.path: region.most_saved_ns for region in regions}
-    for claim in claims:
-        if claim.region is not None and claim.region in most and (claim.basis or most[claim.region] is not None):
-            most[claim.region] = max(most[claim.region] or 0, claim.middle_ns)
+    most = _of_each(regions, claims)
     for region in reversed(regions):
         if (ns := most[region.path]) is None:
             continue
@@ -107,6 +104,15 @@ def up_to(regions: Sequence[RegionReport], claims: Iterable[Claim]) -> tuple[Reg
         if around is not None and (most[around.path] is not None or around.verdict.bound not in _UNTOLD):
             most[around.path] = max(most[around.path] or 0, ns)
     return tuple(replace(region, most_saved_ns=most[region.path]) for region in regions)
+
+
+def _of_each(regions: Sequence[RegionReport], claims: Iterable[Claim]) -> dict[Path, int | None]:
+    """The largest of the claims of each region itself; None: nothing is told of it."""
+    most = {region.path: region.most_saved_ns for region in regions}
+    for claim in claims:
+        if claim.region is not None and claim.region in most and (claim.basis or most[claim.region] is not None):
+            most[claim.region] = max(most[claim.region] or 0, claim.middle_ns)
+    return most
 
 
 def _limits(regions: Sequence[RegionReport]) -> dict[Path, int]:

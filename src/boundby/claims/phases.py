@@ -117,22 +117,20 @@ def _parts(
     """What lies before and after this time, if the later part (or either) is not bound by what the whole is."""
     if not device.low_ns < cut_ns < device.high_ns:
         return ()
-    spans = (device.low_ns, cut_ns), (cut_ns, device.high_ns)
-    first, second, *_ = [*verdict.savings, None, None]
-    lead = (first.saving_ns if first else 0) - (second.saving_ns if second else 0)
-    may_be_alike = lead >= CLOSE * whole.window_ns
-    if may_be_alike and all(_most_moved(device, whole, *span) < ALIKE for span in (spans if either else spans[1:])):
+    spans = [(device.low_ns, cut_ns), (cut_ns, device.high_ns)]
+    judged = slice(0 if either else 1, None)
+    saved_ns = [*(saving.saving_ns for saving in verdict.savings), 0, 0]
+    may_be_alike = saved_ns[0] - saved_ns[1] >= CLOSE * whole.window_ns
+    if may_be_alike and all(_most_moved(device, whole, *span) < ALIKE for span in spans[judged]):
         return ()  # without their accounts
     parts = [part_of(timeline, device, *span) for span in spans]
     cases = [case_of(part, part.devices[0], None) for part in parts]
-    judged = cases if either else cases[1:]
-    moved = max(abs(case.share(cause) - whole.share(cause)) for case in judged for cause in CAUSES)
+    moved = max(abs(case.share(cause) - whole.share(cause)) for case in cases[judged] for cause in CAUSES)
     if moved < ALIKE and may_be_alike:
         return ()
     cases = [replayed_case(part, case, predictor, case_of) for part, case in zip(parts, cases, strict=True)]
     verdicts = [judge(case) for case in cases]
-    told = [part for part in (verdicts if either else verdicts[1:]) if part.bound != "unknown"]
-    if all(_names(part) & _names(verdict) for part in told):
+    if all(_names(part) & _names(verdict) for part in verdicts[judged] if part.bound != "unknown"):
         return ()
     return tuple(_phases(device.shift.shift_ns, parts, verdicts))
 

@@ -13,7 +13,7 @@ from boundby.model.causes import BUSY_CAUSES
 from boundby.model.errors import SelectionError
 from boundby.model.scale import HALF, LIST, NEGLIGIBLE, SMALL, TENFOLD
 from boundby.model.units import duration
-from boundby.results.report import NoGpuWork, RegionReport
+from boundby.results.report import FirstResponse, NoGpuWork, RegionReport, Verdict
 from boundby.results.serving_report import STEP_KINDS, ServingReport, ServingSteps, StepBudget, StepPhase
 from boundby.stats.serving_times import MeasuredSteps, measure_steps
 from boundby.trace.vocabulary.range_names import is_found_step, without_layer
@@ -45,24 +45,31 @@ def serving_report(
             "docs/serving.md says how to record them; boundby analyze takes any program.",
         )
     by_path = {region.path: region for region in regions}
-    generating = _generating(steps)
-    begun = steps.begin_ns[[count != 0 for count in generating]]
-    between = np.diff(begun)
-    generated = [count for count in generating if count is not None]
-    is_told, is_known = None not in steps.kinds, len(generated) == len(generating)
-    whole = int((steps.step_ns + steps.gap_ns).sum())
+    whole_ns = int((steps.step_ns + steps.gap_ns).sum())
+    token_ns, generated_per_s = _paces(steps, whole_ns)
     return ServingReport(
         path=path,
         device=timeline.trace.gpus[steps.device.index].name,
         engine=steps.engines[0] if len(steps.engines) == 1 else "",
         named=all(one is not None for one in steps.told),
         steps=tuple(_steps(steps, rows, kind, where, by_path) for (kind, where), rows in groups),
-        token_ns=(median(between), quantile(between, _HIGH)) if is_told and len(between) >= 2 else None,
-        generated_per_s=sum(generated) * 1e9 / whole if whole and any(generated) and is_known else None,
+        token_ns=token_ns,
+        generated_per_s=generated_per_s,
         workers=steps.workers,
         overlaps=steps.overlaps,
-        notes=tuple(_notes(steps, whole, is_found)),
+        notes=tuple(_notes(steps, whole_ns, is_found)),
     )
+
+
+def _paces(steps: MeasuredSteps, whole_ns: int) -> tuple[tuple[float, float] | None, float | None]:
+    """Time per output token, median and p99, and tokens that all of these steps generate in a second; None: untold."""
+    generating = _generating(steps)
+    between = np.diff(steps.begin_ns[[count != 0 for count in generating]])
+    generated = [count for count in generating if count is not None]
+    is_told = None not in steps.kinds and len(between) >= 2
+    is_known = whole_ns and any(generated) and len(generated) == len(generating)
+    token_ns = (median(between), quantile(between, _HIGH)) if is_told else None
+    return token_ns, sum(generated) * 1e9 / whole_ns if is_known else None
 
 
 def _generating(steps: MeasuredSteps) -> list[int | None]:
@@ -99,48 +106,63 @@ def _steps(
     regions: dict[tuple[str, ...], RegionReport],
 ) -> ServingSteps:
     """One kind and size."""
-    sizes = [steps.sizes[row] for row in rows.tolist()]
+    sizes, length, busy = [steps.sizes[row] for row in rows.tolist()], steps.step_ns[rows], steps.busy_ns[rows]
     requests = [one.requests for one in sizes if one.requests is not None]
     tokens = [one.tokens for one in sizes if one.tokens is not None]
-    length, busy, graph = steps.step_ns[rows], steps.busy_ns[rows], steps.graph_fraction[rows]
     followed = rows[rows < len(steps) - 1]
-    gap = float(steps.gap_ns[followed].mean()) if len(followed) else 0.0
-    share = float((busy * graph).sum() / busy.sum()) if busy.any() else 0.0
-    budget = StepBudget(
-        graph_ns=round(float(busy.mean()) * share, 1),
-        other_ns=round(float(busy.mean()) * (1 - share), 1),
-        head_ns=round(float(steps.head_ns[rows].mean()), 1),
-        inside_ns=round(float(steps.inside_ns[rows].mean()), 1),
-        tail_ns=round(float(steps.tail_ns[rows].mean()), 1),
-        gap_ns=round(gap, 1),
-    )
-    whole = float(length.mean()) + gap
-    region, inner = regions.get(path), regions.get((*path, path[-1])) if path else None
-    outer = region
-    if region is not None and inner is not None and region.verdict.bound == "unknown":
-        region = inner  # the same step, without what a tool put around it
+    graph_fraction = float((busy * steps.graph_fraction[rows]).sum() / busy.sum()) if busy.any() else 0.0
+    gap_ns = float(steps.gap_ns[followed].mean()) if len(followed) else 0.0
+    whole_ns = float(length.mean()) + gap_ns
+    outer, inner = regions.get(path), regions.get((*path, path[-1])) if path else None
+    verdict, responses = _judged(outer, inner)
     return ServingSteps(
         kind=kind,
         path=path,
-        requests=median(requests) if requests else None,
-        tokens=median(tokens) if tokens else None,
+        requests=_median(requests),
+        tokens=_median(tokens),
         count=len(rows),
         median_ns=median(length),
         p99_ns=quantile(length, _HIGH),
-        host_gap_ns=median(steps.gap_ns[followed]) if len(followed) else None,
+        host_gap_ns=_median(steps.gap_ns[followed]),
         gpu_busy_ns=median(busy),
-        graph_fraction=round(share, 4),
-        tokens_per_s=round(sum(tokens) / len(tokens) * 1e9 / whole, 3) if tokens and whole else None,
-        budget=budget,
-        waited_ns=round(float(steps.waited_ns[rows].mean()), 1),
-        hidden_ns=round(float(steps.hidden_ns[rows].mean()), 1),
-        bound="unknown" if region is None else region.verdict.bound,
-        confidence="low" if region is None else region.verdict.confidence,
-        first_responses=() if region is None else region.first_responses,
+        graph_fraction=round(graph_fraction, 4),
+        tokens_per_s=round(sum(tokens) / len(tokens) * 1e9 / whole_ns, 3) if tokens and whole_ns else None,
+        budget=_budget(steps, rows, graph_fraction, gap_ns),
+        waited_ns=_mean(steps.waited_ns[rows]),
+        hidden_ns=_mean(steps.hidden_ns[rows]),
+        bound=verdict.bound,
+        confidence=verdict.confidence,
+        first_responses=responses,
         phases=_phases((*path, path[-1]) if inner is not None else path, outer, regions),
         communication=None if outer is None else outer.communication,
         mfu=_mfu(outer, float(length.mean())),
     )
+
+
+def _judged(outer: RegionReport | None, inner: RegionReport | None) -> tuple[Verdict, tuple[FirstResponse, ...]]:
+    """What is said of the steps' region; where nothing is, of the same step without what a tool put around it."""
+    region = inner if outer and inner and outer.verdict.bound == "unknown" else outer
+    return (Verdict("unknown", "low"), ()) if region is None else (region.verdict, region.first_responses)
+
+
+def _budget(steps: MeasuredSteps, rows: _Rows, graph_fraction: float, gap_ns: float) -> StepBudget:
+    busy_ns = float(steps.busy_ns[rows].mean())
+    return StepBudget(
+        graph_ns=round(busy_ns * graph_fraction, 1),
+        other_ns=round(busy_ns * (1 - graph_fraction), 1),
+        head_ns=_mean(steps.head_ns[rows]),
+        inside_ns=_mean(steps.inside_ns[rows]),
+        tail_ns=_mean(steps.tail_ns[rows]),
+        gap_ns=round(gap_ns, 1),
+    )
+
+
+def _median(values: Sequence[int] | npt.NDArray[np.int64]) -> float | None:
+    return median(values) if len(values) else None
+
+
+def _mean(ns: npt.NDArray[np.int64]) -> float:
+    return round(float(ns.mean()), 1)
 
 
 def _phases(
