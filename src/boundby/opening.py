@@ -77,15 +77,20 @@ def _with_captures(trace: Trace, others: Iterable[Trace]) -> Trace:
     return trace
 
 
+def _recordings(folder: Path) -> list[Path]:
+    """The recordings of a folder that holds several, each of another process."""
+    if not folder.is_dir() or export_kind(folder) or is_run(folder):
+        return []
+    files = reports_in(folder)
+    can_be_read = all(kind is not None and not kind.needs_nsys for kind in map(input_kind, files))
+    return files if can_be_read and not cycles_of(file.name for file in files) else []
+
+
 def _capture_and_replay(folder: Path, progress: Progress, room: Room | None) -> tuple[Path, list[Trace]] | None:
     """Of a folder with several recordings the one that replays CUDA graphs, and those of their capture; None: it does
     not hold both, or several that replay. (The cycles of one process may be many: they are not all read.)"""
-    files = [] if not folder.is_dir() or export_kind(folder) or is_run(folder) else reports_in(folder)
-    kinds = map(input_kind, files)
-    if len(files) < 2 or cycles_of(file.name for file in files) or any(one is None or one.needs_nsys for one in kinds):
-        return None
     replay, others = None, []
-    for file in files:
+    for file in _recordings(folder):
         trace = read_trace(file, progress=progress, room=room)
         replays = any("GraphLaunch" in trace.names[name] for name in unique(trace.api.name).tolist())
         if replays == captures_ranges(trace) or (replays and replay is not None):

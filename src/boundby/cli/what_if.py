@@ -76,12 +76,7 @@ def what_if(
         write.check(output, inputs=[report])
     with view.progress() as progress:
         answers, unreliable = predict(report, scenarios or tuple(SCENARIOS), options, progress=progress)
-    ranked = sorted(answers, key=lambda one: (one.predicted_ns - one.baseline_ns, one.scenario))
-    if view.top is not None:
-        of_gpu = {gpu: [one for one in ranked if one.device == gpu][: view.top] for gpu in {a.device for a in answers}}
-        answers, ranked = ([one for one in every if one in of_gpu[one.device]] for every in (answers, ranked))
-    if sort == "max":
-        answers = ranked
+    answers = _chosen(answers, view.top, sort)
     to_file = output is not None and output != Path("-")
     if as_json or (output is not None and output.suffix == ".json"):
         found = [{**to_builtins(answer), "speedup": answer.speedup} for answer in answers]
@@ -96,6 +91,16 @@ def what_if(
 
 
 LEAST_TOLD = HARDLY  # of the window: a named scenario that changes less says nothing
+
+
+def _chosen(answers: list[Answer], top: int | None, sort: str) -> list[Answer]:
+    """As asked for, or what saves most first; of each GPU the ``top`` that save most."""
+    ranked = sorted(answers, key=lambda one: (one.predicted_ns - one.baseline_ns, one.scenario))
+    ordered = ranked if sort == "max" else answers
+    if top is None:
+        return ordered
+    best = {gpu: [one for one in ranked if one.device == gpu][:top] for gpu in {answer.device for answer in answers}}
+    return [one for one in ordered if one in best[one.device]]
 
 
 def _table(answers: list[Answer], unreliable: str | None, surface: Surface, *, asked_for: bool) -> str:

@@ -490,30 +490,28 @@ def _device_changes(
 ) -> list[DeviceChange]:
     """Devices by id where both have the same ones, else in order; without GPU work the threads together. ``unlike``:
     why windows of one length cannot be compared."""
-    runs: tuple[float, float] = _runs(steps)
-    is_per_step = runs != (1, 1)
-    if steps is not None and is_per_step:
-        runs = _of_each_device(runs[0], steps[0], before), _of_each_device(runs[1], steps[1], after)
+    is_per_step = _runs(steps) != (1, 1)
+    runs = _runs_of_devices(steps, before, after)
     if not before.devices and not after.devices:
         hosts = _host(before, runs[0]), _host(after, runs[1])
         return [DeviceChange(*hosts, is_per_step)] if any(hosts) else []
-    result = []
-    for one, other in _pairs(before.devices, after.devices):
-        result.append(
-            DeviceChange(
-                _device(one, runs[0]) if one else None,
-                _device(other, runs[1]) if other else None,
-                is_per_step,
-                one.gpu_utilization if one else None,
-                other.gpu_utilization if other else None,
-                _why_not(one, other, None if is_per_step else unlike) if one and other else None,
-            )
+    return [
+        DeviceChange(
+            _device(one, runs[0]),
+            _device(other, runs[1]),
+            is_per_step,
+            getattr(one, "gpu_utilization", None),
+            getattr(other, "gpu_utilization", None),
+            _why_not(one, other, None if is_per_step else unlike),
         )
-    return result
+        for one, other in _pairs(before.devices, after.devices)
+    ]
 
 
-def _why_not(one: DeviceReport, other: DeviceReport, unlike: str | None) -> str | None:
+def _why_not(one: DeviceReport | None, other: DeviceReport | None, unlike: str | None) -> str | None:
     """Why two windows of a device cannot be compared."""
+    if one is None or other is None:
+        return None
     missing = _missing([one.coverage], [other.coverage], min(one.window_ns, other.window_ns))
     return missing or (unlike if _is_as_long(one, other) else None)
 
@@ -573,10 +571,15 @@ def _runs(steps: tuple[TreePart, TreePart] | None) -> tuple[int, int]:
     return 1, 1
 
 
-def _of_each_device(runs: float, step: TreePart, report: Report) -> float:
-    """How many of all steps are one device's: where each device has threads of its own, each takes its share."""
-    threads = max((member.threads for member in step.members), default=1)
-    return runs / len(report.devices) if threads >= len(report.devices) > 1 else runs
+def _runs_of_devices(steps: tuple[TreePart, TreePart] | None, before: Report, after: Report) -> tuple[float, float]:
+    """How many of the steps each device took: where each has threads of its own, each takes its share."""
+    runs = _runs(steps)
+    if steps is None or runs == (1, 1):
+        return runs
+    counts = (len(report.devices) for report in (before, after))
+    threads = (max((member.threads for member in step.members), default=1) for step in steps)
+    own = [many if of_threads >= many > 1 else 1 for many, of_threads in zip(counts, threads, strict=True)]
+    return runs[0] / own[0], runs[1] / own[1]
 
 
 def _outside(before: Report, after: Report, runs: tuple[int, int]) -> RegionChange | None:
@@ -616,7 +619,9 @@ def _pairs(
     return [(before[i] if i < len(before) else None, after[i] if i < len(after) else None) for i in range(longest)]
 
 
-def _device(device: DeviceReport, runs: float) -> Account:
+def _device(device: DeviceReport | None, runs: float) -> Account | None:
+    if device is None:
+        return None
     return Account(
         name=f"GPU {device.id}",
         instances=runs,

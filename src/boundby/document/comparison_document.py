@@ -179,10 +179,10 @@ def change(fraction: float | None) -> str:
 def headline(device: DeviceChange, comparison: Comparison) -> str:
     """``The program is 19.2 times as fast: 1.43 s instead of 27.4 s (-95 %).``"""
     one, other = device.before, device.after
-    if one is None or other is None:
-        found = one or other
-        when = "earlier" if other is None else "later"
-        return f"{clean(found.name) if found else ''} worked only in the {when} run."
+    if one is None:
+        return f"{clean(other.name) if other else ''} worked only in the later run."
+    if other is None:
+        return f"{clean(one.name)} worked only in the earlier run."
     per = f" per {clean(comparison.steps[-1])}" if device.is_per_step and comparison.steps else ""
     times = f"{units.duration(other.each_ns)} instead of {units.duration(one.each_ns)}{per} ({change(device.change)})"
     if units.duration(one.each_ns) == units.duration(other.each_ns):

@@ -23,6 +23,7 @@ from boundby.document.blocks import (
     Only,
     Paragraph,
     Role,
+    Section,
     Segment,
     Span,
     Table,
@@ -338,11 +339,9 @@ _WHAT_IF = (
 )
 
 
-def document(job: JobReport, look: JobLook = STANDING_OUT, links: Sequence[str | None] = ()) -> Document:
-    """The job for people. ``links``: a page a rank."""
-    lines = [
-        _Line(at, name_of(job, at), rank, links[at] if at < len(links) else None) for at, rank in enumerate(job.ranks)
-    ]
+def _ranks_part(
+    job: JobReport, look: JobLook, lines: Sequence[_Line], every_cause: tuple[str, ...]
+) -> tuple[Section, ...]:
     chosen, rest = shown(job, look)
     # In a pipeline a rank that comes last has often waited itself, for the stage beside it.
     is_pipeline = any(rank.stage for rank in job.ranks)
@@ -350,6 +349,22 @@ def document(job: JobReport, look: JobLook = STANDING_OUT, links: Sequence[str |
     title = "Ranks" if len(chosen) == len(lines) else "Ranks that stand out"
     if look.sort != "rank" and len(chosen) < len(lines):
         title = f"{len(chosen)} of {len(lines)} ranks"
+    return section(
+        title,
+        Only("text", (Table(columns, tuple(lines[at] for at in chosen)),)),
+        Only("page", (Table(columns, tuple(lines)),)),
+        Legend(every_cause),
+        Only("text", (Paragraph(rest),)) if rest else None,
+        id="ranks",
+        short="Ranks",
+    )
+
+
+def document(job: JobReport, look: JobLook = STANDING_OUT, links: Sequence[str | None] = ()) -> Document:
+    """The job for people. ``links``: a page a rank."""
+    lines = [
+        _Line(at, name_of(job, at), rank, links[at] if at < len(links) else None) for at, rank in enumerate(job.ranks)
+    ]
     reasons = "; ".join(map(clean, job.verdict.reasons))
     used = [key for key in CAUSE_KEYS if any(rank.own[key] for rank in job.ranks)]
     every_cause = (*used, *(row.key for row in JOB_CAUSES))
@@ -386,15 +401,7 @@ def document(job: JobReport, look: JobLook = STANDING_OUT, links: Sequence[str |
                 id="one-step",
                 short="One step",
             ),
-            *section(
-                title,
-                Only("text", (Table(columns, tuple(lines[at] for at in chosen)),)),
-                Only("page", (Table(columns, tuple(lines)),)),
-                Legend(every_cause),
-                Only("text", (Paragraph(rest),)) if rest else None,
-                id="ranks",
-                short="Ranks",
-            ),
+            *_ranks_part(job, look, lines, every_cause),
             *section(
                 "What if (all ranks, replayed together)",
                 Table(_WHAT_IF, tuple(sorted(predicted, key=_by_length))),

@@ -213,10 +213,7 @@ def outlook(verdict: Verdict, window_ns: int, left: Left | None = None) -> str:
     if saved is None:
         return ""
     if left is not None and not left and verdict.without_ns is None and verdict.saving_range_ns is not None:
-        # No prediction can be trusted: it hangs on delays that nothing explains.
-        low, high = (units.percent(ns / window_ns) for ns in verdict.saving_range_ns)
-        told = f"at least {low}" if high == units.percent(1.0) else f"between {low} and {high}"
-        return f"Removing {NOUN[main]} would save {told} of the time."
+        return _by_range(verdict.saving_range_ns, main, window_ns)
     left = left or {}
     return (
         f"Without {NOUN[main]} {_taking(saved, window_ns, verdict, left.get(main))}{_then(verdict, window_ns, left)}."
@@ -230,6 +227,13 @@ def _then(verdict: Verdict, window_ns: int, left: Left) -> str:
         then_ns = window_ns - then.predicted_ns if then else verdict.runner_up_saving_ns or 0
         return f"; without {NOUN[other]} {_taking(then_ns, window_ns, verdict, then)}"
     return f"; {SHORT_LABEL[verdict.bound_next]} would be next" if verdict.bound_next in NOUN else ""
+
+
+def _by_range(saving_ns: tuple[int, int], main: str, window_ns: int) -> str:
+    """Where no prediction can be trusted, since it hangs on delays that nothing explains."""
+    low, high = (units.percent(ns / window_ns) for ns in saving_ns)
+    told = f"at least {low}" if high == units.percent(1.0) else f"between {low} and {high}"
+    return f"Removing {NOUN[main]} would save {told} of the time."
 
 
 def _by_account(verdict: Verdict, main: str, window_ns: int) -> str:

@@ -63,10 +63,17 @@ class _Call(Struct, frozen=True):
             raise IndexError(place)
         return self.values[place] == "True"
 
+    def type_at(self, place: int) -> str:
+        return self.types[place] if place < len(self.types) else ""
+
     def bytes_at(self, place: int) -> int | None:
         """Of one element of an input."""
-        kind = self.types[place] if place < len(self.types) else ""
+        kind = self.type_at(place)
         return 1 if "Float8" in kind else _BYTES_OF.get(kind)
+
+    def precision_at(self, place: int) -> str:
+        kind = self.type_at(place)
+        return "fp8" if "Float8" in kind else _PRECISION_OF.get(kind, "")
 
 
 def _product(sizes: Sizes) -> int:
@@ -192,7 +199,7 @@ _READS = expression(  # and write as much
     r"|_fused_rms_norm)$"
 )
 _FOREACH = expression(r"^aten::_foreach_\w+_$|^aten::_fused_(?:adam|adamw|sgd)_+$")
-_TRITON = expression(r"^triton_(?:poi|red|per|for)_fused")
+_COPIES = expression(r"^aten::copy_$|^triton_(?:poi|red|per|for)_fused")
 
 
 @lru_cache(maxsize=1 << 16)
@@ -212,9 +219,7 @@ def work_of(name: str, sizes: str, types: str, values: str) -> LeastWork | None:
     moved_bytes = None if each is None else moved * each
     if not 0 <= flops < _MOST_WORK or not 0 <= (moved_bytes or 0) < _MOST_WORK:
         return None
-    kind = call.types[place] if place < len(call.types) else ""
-    precision = "fp8" if "Float8" in kind else _PRECISION_OF.get(kind, "")
-    return LeastWork(flops, moved_bytes, name in _MATMULS, precision)
+    return LeastWork(flops, moved_bytes, name in _MATMULS, call.precision_at(place))
 
 
 def _tensors_of(call: _Call) -> list[tuple[int, int | None]]:
@@ -233,18 +238,20 @@ def _light_work(name: str, call: _Call) -> tuple[int, int] | None:
     has_unknown = any(size is None for _, size in tensors)
     if not tensors or (has_unknown and not (_FOREACH.match(name) or name == "aten::cat")):
         return None
+    if name in ("aten::fill_", "aten::zero_"):
+        return 0, tensors[0][0] * (tensors[0][1] or 0)
     largest, each = max(tensors, key=lambda one: one[0])
     moved = sum(count * (size or 4) for count, size in tensors)
     if _ELEMENTWISE.match(name):
         is_in_place = name.endswith("_") and len(tensors) > 1
         return largest, moved if is_in_place else moved + largest * (each or 0)
-    if name in ("aten::fill_", "aten::zero_"):
-        return 0, tensors[0][0] * (tensors[0][1] or 0)
-    if name == "aten::copy_" or _TRITON.match(name):  # of a copy the first is written, the second read
-        return 0, moved
-    if _FOREACH.match(name) or _REDUCES.match(name):
-        return largest, moved
-    return (largest, 2 * moved) if _READS.match(name) else None
+    kinds = (
+        (_COPIES, (0, moved)),  # of a copy the first is written, the second read
+        (_FOREACH, (largest, moved)),
+        (_REDUCES, (largest, moved)),
+        (_READS, (largest, 2 * moved)),
+    )
+    return next((work for pattern, work in kinds if pattern.match(name)), None)
 
 
 def _read(sizes: str, types: str, values: str) -> _Call:
