@@ -394,7 +394,7 @@ def _page(
     by_room: dict[str, Counter[str]] = defaultdict(Counter)
     for room, *_, answer in rows:
         by_room[room][strongest(answer)] += 1
-    heads = (*EFFECTS, "nothing")
+    heads, every = (*EFFECTS, "nothing"), Counter(number.module.split(".")[0] for number in register())
     lines = [
         "# What each number decides",
         "",
@@ -402,13 +402,13 @@ def _page(
         f"{len(rows)} of these rooms was moved by x{FACTORS[0]:g} and x{FACTORS[1]:g}: a rule's threshold on all "
         f"{count[1]} traces (real ones, {given.simulated} simulated programs, {given.damaged} damaged copies), where "
         f"its rule looked again; another number on up to {given.most} of {count[0]} small ones on which the code that "
-        "reads it runs, which were judged again. What changed at most:",
+        "reads it runs, which were judged again. How many each room has, and what those moved changed at most:",
         "",
-        f"| room | {' | '.join(heads)} |",
-        f"| --- |{' --- |' * len(heads)}",
+        f"| room | numbers | {' | '.join(heads)} |",
+        f"| --- | --- |{' --- |' * len(heads)}",
         *(
-            f"| `{room}` | {' | '.join(str(found[what]) for what in heads)} |"
-            for room, found in sorted(by_room.items())
+            f"| `{room}` | {every[room]} | {' | '.join(str(by_room[room][what]) for what in heads)} |"
+            for room in sorted(every)
         ),
         "",
         "`python -m benchmarks.numbers FOLDER --write docs/numbers.md` writes this page.",

@@ -11,11 +11,11 @@ from boundby.claims.checklist import LOW_UTILIZATION, MANY_SYNCS_PER_MS
 from boundby.claims.subject import BOUGHT, FOUND, NO_REPLAY, REPLAYED, Subject, Told
 from boundby.evidence.chunks import items
 from boundby.evidence.code_lines import line_of_calls
-from boundby.evidence.collectives import is_exchange
 from boundby.evidence.device_work import SHORT_KERNEL_NS, device_work, kernel_name
 from boundby.evidence.feeders import SATURATED
 from boundby.evidence.host_idleness import is_in_operators
 from boundby.evidence.kernels import is_training, kernel_word, limits, ready_made, shape
+from boundby.evidence.latecomers import is_exchange
 from boundby.evidence.waits import wait_chain
 from boundby.model.causes import BOUND_LABEL, Cause
 from boundby.model.gpus import Gpu, all_gpus, find_gpu

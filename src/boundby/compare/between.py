@@ -21,7 +21,7 @@ from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS
 from boundby.model.errors import SelectionError
 from boundby.model.scale import HALF, HARDLY, MOST, NEGLIGIBLE, QUARTER, SLIGHT
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
-from boundby.model.statistics import CONFIDENCE, Float, mann_whitney, median_ratio_interval, ranks, student_tail
+from boundby.model.statistics import CONFIDENCE, FEWEST, Float, mann_whitney, median_ratio_interval, ranks, student_tail
 from boundby.model.units import plural
 from boundby.results.comparison import (
     Account,
@@ -49,8 +49,6 @@ from boundby.trace.vocabulary.last_words import FAILED
 
 #: Of falsely calling one region of a comparison changed, after adjusting for the number of regions tested.
 LEVEL = NEGLIGIBLE
-#: With fewer on either side even complete separation is no proof at LEVEL (6 and 6: 2 of 924 orders).
-FEWEST = 6
 #: Smaller changes are not called changes, however sure: two runs of one program differ by as much (clocks, heat).
 LEAST_CHANGE = NEGLIGIBLE
 RESAMPLES = 400  # the ends of the interval are then known to about a tenth of its width

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from boundby.compare.between import adjust, significance
 from boundby.model import units
 from boundby.model.causes import CAUSE_KEYS
+from boundby.model.scale import HABIT
 from boundby.results.comparison import Significance
 from boundby.results.job_report import (
     JobComparison,
@@ -21,13 +22,10 @@ from boundby.results.job_report import (
     StragglerChange,
 )
 
-#: Steps are the unit where both jobs have so many.
-LEAST_STEPS = 2
-
 
 def compare(before: JobReport, after: JobReport) -> JobComparison:
     """What changed. By step where both have steps, else over the whole run."""
-    by_step = min(before.steps, after.steps) >= LEAST_STEPS
+    by_step = min(before.steps, after.steps) >= 2
     one, other = (_side(job, by_step=by_step) for job in (before, after))
     series = [_step_lengths(job) if by_step else [] for job in (before, after)]
     found = adjust([significance(series[0], series[1], "projected")])[0]
@@ -84,7 +82,7 @@ def _step_lengths(job: JobReport) -> list[int]:
     if not len(table):
         return []
     lengths: list[int] = np.round(table.mean(axis=0) / job.steps_together).astype(np.int64).tolist()
-    return lengths[1:-1] if len(lengths) > LEAST_STEPS + 1 else lengths
+    return lengths[1:-1] if len(lengths) > HABIT else lengths
 
 
 def _by_number(job: JobReport) -> dict[int, RankReport]:

@@ -13,7 +13,6 @@ from boundby.experiment.paces import (
     DEVICE,
     HOST,
     INPUT,
-    LEAST_FREEDOM,
     Block,
     Paces,
     compare,
@@ -331,7 +330,7 @@ def _spread(paces: Paces) -> tuple[float, float]:
 
 
 def _is_shaky(paces: Paces) -> bool:
-    return any(one.freedom < LEAST_FREEDOM or one.error_ns == 0 for one in paces.differences)
+    return any(one.freedom < 2 or one.error_ns == 0 for one in paces.differences)
 
 
 def _court_row(bound: str, confidence: str, found: FoundParts) -> dict[str, tuple[str, ...]]:

@@ -70,9 +70,6 @@ def rounds_within(blocks: int, wanted: int) -> int:
 
 Float = NDArray[np.float64]
 
-#: With fewer freedoms than this nothing can be said of the spread.
-LEAST_FREEDOM = 2
-
 
 class Block(Struct, frozen=True):
     """One block of steps: its condition, the time of a step, and what happened in it, a step."""

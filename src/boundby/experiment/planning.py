@@ -16,6 +16,7 @@ from boundby.measure import sampling
 from boundby.model.errors import UserError
 from boundby.model.expressions import expression
 from boundby.model.scale import DISPATCH_NS, QUARTER
+from boundby.model.statistics import FEWEST
 
 #: Delays as shares of a step: beyond a quarter bias rules, not noise (docs/prove.md).
 LARGE, SMALL = QUARTER, QUARTER / 2
@@ -23,8 +24,6 @@ LARGE, SMALL = QUARTER, QUARTER / 2
 LEAST_STEPS = 6
 #: A block lasts so long, if as many steps are not asked for: a shorter one is lost to a single turn of another program.
 BLOCK_NS = sampling.MIN_SAMPLING_NS
-#: Blocks of each of the runs in which a remedy is tried.
-RUN_BLOCKS = 6
 #: Two rounds give each condition four differences of neighbouring blocks, three give six.
 ROUNDS, MOST_ROUNDS = 2, 4
 #: A step that takes less cannot be delayed by a quarter: sleeps are that inexact.
@@ -193,7 +192,7 @@ def plan(
     least = LEAST_STEPS if steps is not None else max(LEAST_STEPS, BLOCK_NS // found.step_ns)
     count = -(-least // each) * each
     if without_delays:
-        return BlockPlan(found, place, (paces.BASE,) * RUN_BLOCKS, drop, count)
+        return BlockPlan(found, place, (paces.BASE,) * FEWEST, drop, count)
     both = paces.conditions(found.parts, (SMALL, LARGE), removals)
     large = paces.conditions(found.parts, (LARGE,), removals)
     if steps is None:

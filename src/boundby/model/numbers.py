@@ -63,7 +63,7 @@ def _constants(tree: ast.Module, comments: Mapping[int, str], module: str) -> It
         told = comments.get(node.lineno, "") or _above(comments, node.lineno)
         said = told or (said if node.lineno == before + 1 else "")  # those below each other share one
         before, value = node.end_lineno or node.lineno, node.value
-        if value is None or not is_number(value):
+        if not is_number(value):
             continue
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
             for word, one in _named(target, value):
@@ -90,7 +90,7 @@ def _calls(node: ast.AST, name: str) -> TypeGuard[ast.Call]:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
 
 
-def is_number(node: ast.AST) -> bool:
+def is_number(node: ast.AST | None) -> TypeGuard[ast.expr]:
     """Whether an expression is made of numbers alone."""
     match node:
         case ast.Constant(value=value):

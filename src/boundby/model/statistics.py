@@ -20,6 +20,8 @@ Numbers = Sequence[float] | Float
 
 #: With fewer samples on either side the normal approximation of Mann-Whitney's U is poor.
 MIN_FOR_TEST = SEVERAL
+#: With fewer on either side even complete separation is no proof at one in a hundred (6 and 6: 2 of 924 orders).
+FEWEST = 6
 #: The usual rule of thumb: from so many on, chance evens out in a mean.
 MANY_SAMPLES = 30
 #: Of an interval or a test, unless somebody asks otherwise.

@@ -635,7 +635,7 @@ def woven(
 NEVER = -FURTHEST_NS
 FIRST_KERNEL = constant("FIRST_KERNEL")  # kinds of operations from here on are kernels
 BLOCK = constant("BLOCK")  # lanes that are looked at as one
-AT_ONCE, SOME, FEW = 16, 8, 2  # passes that run as one; some or few of them are quicker by themselves
+AT_ONCE, SOME = 16, 8  # passes that run as one; some of them, or two, are quicker by themselves
 
 T = TypeVar("T", bound=CStruct)
 
@@ -999,7 +999,7 @@ class _AtOnce:
         columns = [
             (column, self._left.get(name), *self._passes.get(name, (None, None))) for name, column in measured.items()
         ]
-        at_once = next(size for size in (FEW, SOME, AT_ONCE) if len(self.members) <= size)
+        at_once = next(size for size in (2, SOME, AT_ONCE) if len(self.members) <= size)
         shape = windows.size, at_once
         many: dict[str, Any] = {
             "order": order,

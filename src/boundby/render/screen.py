@@ -20,6 +20,7 @@ from boundby.document.view import Row, ShownAccount
 from boundby.model import units
 from boundby.model.causes import SHORT_LABEL
 from boundby.model.scale import A_FEW_LINES, COLUMN, GLANCE, HALF, HANDFUL, LEVELS, LIST, SLIGHT, SMALL, TABLE
+from boundby.model.units import LINE
 from boundby.render import terminal as parts
 from boundby.render import to_terminal
 from boundby.render.face import (
@@ -43,7 +44,7 @@ LEAST_ROWS, MOST_ROWS = 2, GLANCE
 TWIN = 1 - SLIGHT  # of the time of the row above: a region in it with as many instances repeats that row
 DEEP = LEVELS  # regions below this depth are left to --full
 MOST_WHERE = 22  # cells of the region that a finding lies in: its path is in --full
-TWO_COLUMNS = 90  # cells from which kernels and calls stand side by side
+TWO_COLUMNS = LINE  # cells from which kernels and calls stand side by side
 CALLS_DECIDE = SMALL  # of the window in API calls or waits: then calls are shown beside kernels
 
 

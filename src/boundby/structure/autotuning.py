@@ -13,14 +13,14 @@ from boundby.correlation.correlate import Calls
 from boundby.model.arrays import Int32Array, Int64Array, is_any, pick, places, unique
 from boundby.model.expressions import expression
 from boundby.model.intervals import IntervalSet, union
-from boundby.model.scale import HABIT
+from boundby.model.scale import HABIT, MANY
 from boundby.trace.tables import OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass
 
 # A wait for an event after each of fewer launches is what programs do that time two of their parts.
 LEAST_CANDIDATES = HABIT
 # Between two checks lie a candidate's kernels and what fills its buffers: this many operations at most.
-MOST_BETWEEN_CHECKS = 32
+MOST_BETWEEN_CHECKS = 2 * MANY
 _WAITS_FOR_EVENT = expression(r"EventSynchronize")
 _CHECKS_OUTPUT = expression(r"(?i)redzone_?checker")
 

@@ -95,7 +95,7 @@ LEAST_PORTIONS = HABIT  # a phase is at least that long
 # Two mixes differ by so much of their launches (half the sum of absolute differences of the shares).
 MIX_CHANGE = HALF
 RATE_CHANGE = 8.0  # times as many launches a second
-_MOST_TOKENS = 64  # the most frequent; all others count as one
+_MOST_TOKENS = PORTIONS  # the most frequent; all others count as one
 
 
 def find_changes(tokens: Ints, start_ns: Ints) -> list[int]:

@@ -15,9 +15,7 @@ from torch.nn import functional
 
 from boundby.annotate import annotate_module, annotate_optimizer, nvtx_range
 from boundby.workloads.models import Transformer
-from boundby.workloads.registry import BATCHES, CLASSES, Setup, Step
-
-FEATURES = 64
+from boundby.workloads.registry import BATCHES, CLASSES, FEATURES, Setup, Step
 
 
 @contextmanager

@@ -12,6 +12,7 @@ T = TypeVar("T")
 
 BATCHES = 4  # different ones that a workload goes through in turn
 CLASSES = 100  # that models of images and words tell apart
+FEATURES = 64  # of each instant of a sound or a series
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from torch.nn import functional
 
 from boundby.annotate import annotate_module, nvtx_range
 from boundby.workloads.models import Transformer
-from boundby.workloads.registry import BATCHES, CLASSES, Setup, Step
+from boundby.workloads.registry import BATCHES, CLASSES, FEATURES, Setup, Step
 
-MELS, BLANK = 80, 0
+BLANK = 0
 
 
 def decode_by_frame(scores: Tensor) -> list[list[int]]:
@@ -55,8 +55,10 @@ def program(setup: Setup) -> Iterator[Step]:
     width, heads, blocks = setup.size(cuda=(384, 6, 6), cpu=(64, 2, 2))
     torch.manual_seed(setup.seed)
     # Sounds last some frames.
-    batches = [torch.randn(batch, frames // 4, MELS).repeat_interleave(4, 1).to(setup.device) for _ in range(BATCHES)]
-    model = Transformer(MELS, width, heads, blocks, CLASSES).to(setup.device).eval()
+    batches = [
+        torch.randn(batch, frames // 4, FEATURES).repeat_interleave(4, 1).to(setup.device) for _ in range(BATCHES)
+    ]
+    model = Transformer(FEATURES, width, heads, blocks, CLASSES).to(setup.device).eval()
     decode = decode_by_frame if setup.is_before else decode_at_once
 
     def step(number: int) -> list[list[int]]:

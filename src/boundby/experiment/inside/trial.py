@@ -23,8 +23,6 @@ ENVIRONMENTS = {
     "init.allocator": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
     "init.lazy-loading": {"CUDA_MODULE_LOADING": "LAZY"},
 }
-#: Workers where there are none, or how many times as many, and as much ahead.
-MORE = 2
 
 
 def hook_up(conductor: Conductor, when_imported: Any, remedy: str) -> None:
@@ -52,12 +50,12 @@ def _hook_losses(conductor: Conductor) -> None:
 
 
 def _more_workers(told: dict[str, Any]) -> None:
-    told["num_workers"] = MORE * told["num_workers"] if told.get("num_workers") else MORE
+    told["num_workers"] = 2 * told["num_workers"] if told.get("num_workers") else 2
 
 
 def _more_prefetch(told: dict[str, Any]) -> None:
     if told.get("num_workers"):
-        told["prefetch_factor"] = MORE * (told.get("prefetch_factor") or MORE)
+        told["prefetch_factor"] = 2 * (told.get("prefetch_factor") or 2)
 
 
 def _persistent(told: dict[str, Any]) -> None:

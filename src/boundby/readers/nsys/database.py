@@ -50,8 +50,6 @@ BUSY_TIMEOUT_S = MOMENT_S  # an exporter that is still writing keeps its lock fo
 #: What reading can raise. UnicodeDecodeError: Python fails to decode SQLite's message about a damaged schema.
 SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
 
-_LEAST_ROW_BYTES = 8  # in the file, of any table
-
 
 class Connection(sqlite3.Connection):
     """Closes its cursors before itself. SQLite keeps the file locked as long as one lives, and one can live on in
@@ -104,7 +102,7 @@ def open_readonly(path: Path) -> Iterator[Connection]:
             _harden(connection)
             connection.execute("BEGIN")
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            connection.most_rows = path.stat().st_size // _LEAST_ROW_BYTES
+            connection.most_rows = path.stat().st_size
             connection.file = None if query == "mode=rw" else file  # what stands in a log does not stand in the file
         except SQLITE_ERRORS as error:
             raise explain(path, error) from error

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from boundby.model.arrays import Int64Array
 from boundby.model.errors import InputError, SelectionError
 from boundby.model.scale import PLENTY
-from boundby.model.stage import Room
+from boundby.model.stage import NOISE_BYTES, Room
 from boundby.model.units import MS, S, percent, size
 from boundby.readers.files import export_again
 from boundby.readers.nsys import allocations, callchains, gpu_tables, host_tables, message_tables, metadata, metrics
@@ -34,7 +34,7 @@ from boundby.trace.stacks import LazyBacktraces
 from boundby.trace.tables import MemoryPoints, MetricSamples, OpKind, Trace
 
 #: Python, NumPy and boundby itself.
-FIXED_BYTES = 70_000_000
+FIXED_BYTES = NOISE_BYTES
 #: Bytes of each row, measured at the peak of whole analyses (docs/performance.md): tables, account, graph.
 EVENT_BYTES, RANGE_BYTES = 180, 400
 #: Bytes of each frame of a backtrace, measured alike; all backtraces are read, whatever part of the capture is.

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from boundby.attribution.windows import step_region
-from boundby.evidence.collectives import collectives, is_exchange, waited_by_size_ns, waited_ns
 from boundby.evidence.context import CannotCheckError, Rows, RuleContext, SavingNs
 from boundby.evidence.device_work import device_work
+from boundby.evidence.latecomers import collectives, is_exchange, waited_by_size_ns, waited_ns
 from boundby.model.arrays import median
 from boundby.model.causes import Cause
 from boundby.model.scale import HABIT, HALF, MANY, MOST, SLIGHT

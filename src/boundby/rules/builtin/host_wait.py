@@ -9,9 +9,9 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from boundby.evidence.collectives import MESSAGE_NAME, Late, Messages, Sender, latecomer, messages, sender
 from boundby.evidence.context import Rows, RuleContext
 from boundby.evidence.host_idleness import ON_PURPOSE, Idleness, Place, host_pieces, places, slept_on
+from boundby.evidence.latecomers import MESSAGE_NAME, Late, Messages, Sender, latecomer, messages, sender
 from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression

@@ -10,7 +10,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from boundby.evidence.code_lines import line_of_calls
-from boundby.evidence.collectives import MESSAGE_NAME
 from boundby.evidence.context import Rows, RuleContext, SavingNs
 from boundby.evidence.host_idleness import Idleness, ending_calls, examples, host_pieces
 from boundby.evidence.initialization import (
@@ -23,6 +22,7 @@ from boundby.evidence.initialization import (
     warm_regions,
     warm_share,
 )
+from boundby.evidence.latecomers import MESSAGE_NAME
 from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
