@@ -76,6 +76,7 @@ from boundby.native.passes import (
     TEXT,
     Costs,
     Divided,
+    Following,
     JsonEvents,
     Layer,
     Links,
@@ -654,9 +655,15 @@ class Turns(Struct, frozen=True):
     heap: Int32Array
 
 
-def _in_turns(links: Links, costs: Costs, order: Int32Array, following: tuple[Int32Array, Int32Array]) -> Pass:
+def _in_turns(links: Links, costs: Costs, order: Int32Array, following: Following) -> Pass:
     one_pass, count = _new(links, costs, order, False), len(order)
-    turns = Turns(*following, np.zeros(count, np.int32), np.zeros(count, np.int64), np.zeros(count, np.int32))
+    turns = Turns(
+        following.next_at,
+        following.next,
+        np.zeros(count, np.int32),
+        np.zeros(count, np.int64),
+        np.zeros(count, np.int32),
+    )
     _run_in_turns(links, costs, one_pass, turns)
     return one_pass
 

@@ -8,6 +8,7 @@ They are neither operators nor the user's. Every other range is the user's: a mo
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -120,24 +121,39 @@ def has_sources(trace: Trace) -> bool:
 
 
 def source_of(timeline: Timeline, call: int, limit: int = 8) -> tuple[str, ...]:
-    """Where in the program a CUDA call (a row of ``timeline.calls``) was made: frames, nearest first.
+    """`sources_of` one call."""
+    return sources_of(timeline, np.array([call]), limit)[0]
+
+
+def sources_of(timeline: Timeline, rows: npt.NDArray[np.integer], limit: int = 8) -> list[tuple[str, ...]]:
+    """Where in the program CUDA calls (rows of ``timeline.calls``) were made: frames of each, nearest first.
 
     Python frames (``compute_loss (train.py:42)``) where the trace holds them, from the innermost one of the program's
     own code outwards; else the C frames (``at::native::nonzero_cuda [libtorch_cuda.so]``) outside driver and profiler.
-    Empty where no backtrace was taken of this call. ``limit``: at most so many frames.
+    Empty where no backtrace was taken of a call. ``limit``: at most so many frames.
     """
-    trace, calls = timeline.trace, np.array([call])
+    trace = timeline.trace
     if len(trace.python_frames):
-        return tuple(frame.label for frame in own_first(_open_frames(timeline, call))[:limit])
+        opened = (own_first(_open_frames(timeline, call))[:limit] for call in rows.tolist())
+        return [tuple(frame.label for frame in frames) for frames in opened]
     stacks = trace.backtraces.load()
-    frames = stacks.frames_of(int(_python_stacks(timeline, stacks, calls)[0])).tolist()
-    own = [place for place, frame in enumerate(frames) if is_user_python(stacks.module(frame))]
-    frames = frames[own[0] if own else 0 :] or [
-        frame
-        for frame in stacks.frames_of(int(_binary_stacks(timeline, stacks, calls, StackSource.CUDA)[0])).tolist()
-        if not is_plumbing(stacks.symbol(frame), stacks.module(frame))
-    ]
-    return tuple(describe_frame(stacks, frame) for frame in frames[:limit])
+
+    @cache
+    def frames_of(python: int, binary: int) -> tuple[str, ...]:
+        frames = stacks.frames_of(python).tolist()
+        own = [place for place, frame in enumerate(frames) if is_user_python(stacks.module(frame))]
+        frames = frames[own[0] if own else 0 :] or [
+            frame
+            for frame in stacks.frames_of(binary).tolist()
+            if not is_plumbing(stacks.symbol(frame), stacks.module(frame))
+        ]
+        return tuple(describe_frame(stacks, frame) for frame in frames[:limit])
+
+    python, binary = (
+        _python_stacks(timeline, stacks, rows),
+        _binary_stacks(timeline, stacks, rows, StackSource.CUDA),
+    )
+    return [*map(frames_of, python.tolist(), binary.tolist())]
 
 
 def stacks_of_calls(timeline: Timeline, calls: npt.NDArray[np.integer]) -> tuple[list[int], list[list[CodeLine]]]:

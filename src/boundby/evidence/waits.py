@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.operator_syncs import EVERY, TO_DEVICE, TO_HOST, operator_sync
-from boundby.evidence.operators import has_sources, source_of
+from boundby.evidence.operators import has_sources, source_of, sources_of
 from boundby.model.arrays import (
     as_rows,
     factorize,
@@ -357,7 +357,7 @@ def lines(context: RuleContext, group: WaitGroup) -> dict[str, int]:
             time = stacks.events.start_ns[stacks.rows(StackSource.PYTHON, thread)]
             is_seen[rows] = places(time, calls.end_ns[call[rows]]) > places(time, calls.start_ns[call[rows]])
         call = call[is_seen]
-    looked_at = (line for one in call[:MOST_LOOKED_AT].tolist() for line in source_of(context.timeline, one, 1))
+    looked_at = (line for frames in sources_of(context.timeline, call[:MOST_LOOKED_AT], 1) for line in frames)
     seen = Counter(re.sub(r"^<module> \((.+)\)$", r"\1", line) for line in looked_at)
     return {line: times for line, times in sorted(seen.items(), key=lambda item: (-item[1], item[0])) if ":" in line}
 

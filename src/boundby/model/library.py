@@ -96,10 +96,10 @@ _NO_BYTES = ctypes.c_char * 0
 
 
 @cache
-def _function(name: str) -> ctypes._NamedFuncPointer:
-    """A function of the library. ToolError without a library."""
+def _function(name: str, arguments: int) -> ctypes._NamedFuncPointer:
+    """A function of the library, to be called with so many addresses and numbers. ToolError without a library."""
     function = required()[name]
-    function.restype = ctypes.c_int64
+    function.restype, function.argtypes = ctypes.c_int64, (ctypes.c_int64,) * arguments
     return function
 
 
@@ -145,17 +145,15 @@ def run(function: str, *arguments: npt.NDArray[np.generic] | int | ctypes.Struct
     takes them, and 64-bit integers. ToolError without a library, TypeError for an array that is not contiguous,
     OutOfBoundsError where the stage that this is in has had its time or memory."""
     stage.check()
-    values: list[Any] = []
+    values: list[int] = []
     for argument in arguments:
-        if isinstance(argument, ctypes.Structure):
-            values.append(ctypes.byref(argument))
-        elif not isinstance(argument, np.ndarray):
-            values.append(ctypes.c_int64(int(argument)))
-        elif argument.flags.c_contiguous:
-            values.append(ctypes.c_void_p(_address(argument)))
+        if isinstance(argument, np.ndarray):
+            if not argument.flags.c_contiguous:
+                raise TypeError(f"{function} takes contiguous arrays")
+            values.append(_address(argument))
         else:
-            raise TypeError(f"{function} takes contiguous arrays")
-    return int(_function(function)(*values))
+            values.append(ctypes.addressof(argument) if isinstance(argument, ctypes.Structure) else int(argument))
+    return int(_function(function, len(values))(*values))
 
 
 def integers(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

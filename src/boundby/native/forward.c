@@ -55,10 +55,9 @@ static inline int64_t ends_at(const Links *l, const Costs *c, const Pass *p, int
   return done;
 }
 
-static inline void end_node(const Links *l, const Costs *c, const Pass *p, int32_t node) {
+static inline void end_node(const Links *l, const Costs *c, const Pass *p, int32_t node, int64_t done) {
   if (!c->waits[node]) return;
   int32_t chain = l->chain[node];
-  int64_t done = ends_at(l, c, p, node);
   if (p->calibrates) {
     p->call_ns[node] += l->node_end_ns[node] - done;
     p->wait_lag_ns[node] += l->node_end_ns[node] - done;
@@ -128,7 +127,7 @@ static inline void happen(const Links *l, const Costs *c, const Pass *p, int32_t
   if (event < 0)
     run_operation(l, c, p, ~event);
   else if (event & 1)
-    end_node(l, c, p, event >> 1);
+    end_node(l, c, p, event >> 1, ends_at(l, c, p, event >> 1));
   else
     begin_node(l, c, p, event >> 1);
 }
@@ -252,6 +251,11 @@ static inline int is_void(const Costs *c, int32_t event, int32_t following) {
   return following & 1 ? !c->waits[following >> 1] : !c->has_queue_limit;
 }
 
+/* How many events one comes after with these costs. */
+static inline int32_t comes_after(const Costs *c, const Pass *p, const Turns *t, int64_t place) {
+  return (is_void(c, ~0, p->order[place]) ? t->after_nodes : t->after)[place];
+}
+
 static inline int comes_first(const int64_t *key, int32_t one, int32_t other) {
   return key[one] < key[other] || (key[one] == key[other] && one < other);
 }
@@ -294,16 +298,17 @@ static inline int32_t leave(const Turns *t, int64_t size) {
 /* The same, each event in its turn: what it comes after has happened, and nothing else can happen before it. */
 EXPORT int64_t boundby_in_turns(const Links *l, const Costs *c, const Pass *p, const Turns *t) {
   int64_t size = 0;
-  for (int64_t place = 0; place < p->events; place++)
-    for (int32_t edge = t->next_at[place]; edge < t->next_at[place + 1]; edge++)
-      if (!is_void(c, p->order[place], p->order[t->next[edge]])) t->pending[t->next[edge]]++;
+  for (int64_t place = 0; place < p->events; place++) t->pending[place] = comes_after(c, p, t, place);
   for (int64_t place = 0; place < p->events; place++)
     if (t->pending[place] == 0) enter(l, c, p, t, size++, (int32_t)place);
   while (size) {
-    int32_t place = leave(t, size--);
-    happen(l, c, p, p->order[place]);
+    int32_t place = leave(t, size--), event = p->order[place];
+    if (t->is_whole && event >= 0 && event & 1)
+      end_node(l, c, p, event >> 1, t->key[place]); /* looked for when it entered, and the same still */
+    else
+      happen(l, c, p, event);
     for (int32_t edge = t->next_at[place]; edge < t->next_at[place + 1]; edge++)
-      if (!is_void(c, p->order[place], p->order[t->next[edge]]) && --t->pending[t->next[edge]] == 0)
+      if (!is_void(c, event, p->order[t->next[edge]]) && --t->pending[t->next[edge]] == 0)
         enter(l, c, p, t, size++, t->next[edge]);
   }
   return 0;

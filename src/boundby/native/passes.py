@@ -27,6 +27,7 @@ from boundby.model.arrays import (
     as_rows,
     blank,
     compact,
+    group_counts,
     in_order,
     index_type,
     is_in,
@@ -1075,19 +1076,29 @@ def shorten(interval_ns: Int64Array, pieces: Pieces, mine: BoolArray) -> Int64Ar
     return left
 
 
-def in_turns(links: Links, costs: Costs, order: Int32Array, following: tuple[Int32Array, Int32Array]) -> Pass:
+class Following(NamedTuple):
+    """What comes after each event of an order: columns of ``Turns``."""
+
+    next_at: Int32Array
+    next: Int32Array
+    after: Int32Array
+    after_nodes: Int32Array
+    is_whole: bool
+
+
+def in_turns(links: Links, costs: Costs, order: Int32Array, following: Following) -> Pass:
     """Run each event in its turn: of those of which all that they come after has happened the one that comes first, of
     several at one time the first of the order. ``following``: see `follow`."""
     one_pass, count = _new(links, costs, order, False), len(order)
-    state = {"pending": np.zeros(count, np.int32), "key": np.zeros(count, np.int64), "heap": np.zeros(count, np.int32)}
-    turns = struct("Turns", {"next_at": following[0], "next": following[1], **state})
+    state = {"pending": np.empty(count, np.int32), "key": np.empty(count, np.int64), "heap": np.empty(count, np.int32)}
+    turns = struct("Turns", {**following._asdict(), **state})
     run("boundby_in_turns", links.structure, costs.structure, one_pass.structure, turns)
     return one_pass
 
 
-def follow(links: Links, order: Int32Array) -> tuple[Int32Array, Int32Array]:
-    """What comes after each event of this order (``next_at`` and ``next`` of ``Turns``), as far as it does in the
-    order: the events of a chain, and all that the links tell."""
+def follow(links: Links, order: Int32Array) -> Following:
+    """What comes after each event of this order, as far as it does in the order: the events of a chain, and all that
+    the links tell."""
     place = np.arange(len(order), dtype=np.int32)  # a call that waits for hundreds of streams has as many pairs
     is_operation, is_end = order < 0, (order >= 0) & (order & 1 == 1)
     row, node = ~order[is_operation], order[~is_operation] >> 1
@@ -1113,10 +1124,13 @@ def follow(links: Links, order: Int32Array) -> tuple[Int32Array, Int32Array]:
     first, second = (np.concatenate(column) for column in zip(*pairs, strict=True))
     del pairs
     known = first < second
-    if not known.all():
+    is_whole = bool(known.all())
+    if not is_whole:
         first, second = first[known], second[known]
     at = offsets(first, len(order)).astype(np.int32)
-    return at, second[np.argsort(first, kind="stable")]
+    after, after_nodes = (group_counts(each, len(order)) for each in (second, second[~is_operation[first]]))
+    following = second[np.argsort(first, kind="stable")]
+    return Following(at, following, after.astype(np.int32), after_nodes.astype(np.int32), is_whole)
 
 
 def _new(links: Links, costs: Costs, order: Int32Array, calibrates: bool) -> Pass:

@@ -143,10 +143,13 @@ typedef struct {
     int64_t is_wide; /* registers hold four numbers */
 } Many;
 
-/* What comes after each event of an order, by their places in it: next_at[place]:next_at[place + 1] of ``next``. Then the
-   state on the way: how many events each still has to wait for, when it would happen, and a heap of those that can. */
+/* What comes after each event of an order, by their places in it: next_at[place]:next_at[place + 1] of ``next``; how many
+   events each comes after, and how many of these are no operations. Then the state on the way: how many events each still
+   has to wait for, when it would happen, and a heap of those that can. */
 typedef struct {
     const int32_t *next_at, *next;
+    const int32_t *after, *after_nodes;
+    int64_t is_whole; /* nothing that an event needs comes after it in the order */
     int32_t *pending;
     int64_t *key;
     int32_t *heap;

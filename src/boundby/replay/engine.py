@@ -23,7 +23,8 @@ def calibrate(graph: Graph) -> Graph:
 
     What is unexplained of operations is a cost of its own; that of nodes is the host's own time, wherever it goes.
     """
-    graph = replace(graph, order=_measured_order(graph))
+    order = _measured_order(graph)
+    graph = replace(graph, order=order, links=_without_later_slots(graph.links, order))
     graph.links.check(graph.order)
     if len(graph.links.lane_first):
         first = _learn(_copied(graph))
@@ -32,7 +33,11 @@ def calibrate(graph: Graph) -> Graph:
         graph = first if exclusions is None else _learn(excluded)
     else:
         graph = _learn(graph)
-    return replace(graph, takes_turns=_takes_turns(graph))
+    if not _takes_turns(graph):
+        return graph
+    turned = replace(graph, takes_turns=True)
+    vars(turned)["following"] = graph.following  # which takes as long as a replay
+    return turned
 
 
 _OF_COSTS, _OF_LINKS = ("interval_ns", "call_ns", "wait_lag_ns"), ("follow_lag_ns", "queue_slot_lag_ns")
@@ -126,6 +131,22 @@ def replay_otherwise(graph: Graph, costs: Costs, windows: Windows) -> Spans | No
         return None
     outcome = _in_turns(graph, costs)
     return windows.spans(outcome.start, outcome.end, outcome.call_start)
+
+
+def _without_later_slots(links: Links, order: Int32Array) -> Links:
+    """Without waits for room that times contradict: the operation that should have made it came after the launch."""
+    held = np.flatnonzero(links.queue_slot >= 0)
+    slot = links.queue_slot[held]
+    late = links.start_ns[slot] >= links.node_begin_ns[held]
+    held, slot = held[late], slot[late]
+    if not len(held):
+        return links
+    place = np.empty(2 * links.nodes + links.operations, np.int32)
+    place[order] = np.arange(len(order), dtype=np.int32)  # what is negative counts from the end
+    late = place[~slot] > place[2 * held]
+    queue_slot = links.queue_slot.copy()
+    queue_slot[held[late]] = NONE
+    return replace(links, queue_slot=queue_slot)
 
 
 def _measured_order(graph: Graph) -> Int32Array:

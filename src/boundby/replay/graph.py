@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, is_any, pick
 from boundby.model.causes import Cause
-from boundby.native.passes import Costs, Links, Pieces, assign_slots, follow
+from boundby.native.passes import Costs, Following, Links, Pieces, assign_slots, follow
 from boundby.replay.agreement import Disagreement
 from boundby.replay.host_nodes import NO_EDGES, WindowEdges
 from boundby.trace.tables import OpKind
@@ -62,7 +62,7 @@ class Graph(Struct, frozen=True, dict=True):
     takes_turns: bool = False  # where streams share a device, the order follows from the times; else it stays
 
     @cached_property
-    def following(self) -> tuple[Int32Array, Int32Array]:
+    def following(self) -> Following:
         """What comes after each event of the order."""
         return follow(self.links, self.order)
 
