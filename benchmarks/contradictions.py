@@ -219,7 +219,7 @@ def _regions(report: Report) -> Iterator[str]:
             if (region.max_saving_ns or 0) > (around.max_saving_ns or 0) and around.max_saving_ns is not None:
                 yield f"{name}: saves {region.max_saving_ns} ns, {outer} {around.max_saving_ns}"
         if path and region.max_saving_ns is not None:
-            most_ns = max((claim.middle_ns for claim in _claims_of(region, report)), default=0)
+            most_ns = max((claim.most_ns for claim in _claims_of(region, report)), default=0)
             if not most_ns <= region.max_saving_ns <= region.longest_ns:
                 yield f"{name}: up to {region.max_saving_ns} ns, claims {most_ns}, takes {region.longest_ns}"
         if path and region.verdict.bound == "hidden" and region.max_saving_ns:

@@ -50,9 +50,9 @@ class Claim(Struct, frozen=True):
     basis: str = ""  # replay, account; empty: whatever found it
 
     @property
-    def middle_ns(self) -> int:
-        """What is told where one number stands for the range."""
-        return (self.saving.low_ns + self.saving.high_ns + 1) // 2 if self.told_ns is None else self.told_ns
+    def most_ns(self) -> int:
+        """The one number of a replay; of advice, which has none, the high end."""
+        return self.saving.high_ns if self.told_ns is None else self.told_ns
 
 
 def without(cause: str, saving_ns: int, basis: str, region: Path | None = None, device: int | None = None) -> Claim:
@@ -98,7 +98,7 @@ def up_to(regions: Sequence[RegionReport], claims: Iterable[Claim]) -> tuple[Reg
     for region in reversed(regions):
         if (ns := most[region.path]) is None:
             continue
-        ns = max(ns, *(one.middle_ns for one in of_verdict(region.verdict)), 0)
+        ns = max(ns, *(one.most_ns for one in of_verdict(region.verdict)), 0)
         ns = most[region.path] = min(ns, limits[region.path])
         around = _around(region, by_path)
         if around is not None and (most[around.path] is not None or around.verdict.bound not in _UNTOLD):
@@ -111,7 +111,7 @@ def _of_each(regions: Sequence[RegionReport], claims: Iterable[Claim]) -> dict[P
     most = {region.path: region.most_saved_ns for region in regions}
     for claim in claims:
         if claim.region is not None and claim.region in most and (claim.basis or most[claim.region] is not None):
-            most[claim.region] = max(most[claim.region] or 0, claim.middle_ns)
+            most[claim.region] = max(most[claim.region] or 0, claim.most_ns)
     return most
 
 
@@ -125,7 +125,7 @@ def _limits(regions: Sequence[RegionReport]) -> dict[Path, int]:
             continue
         limits[region.path] = min(limits[region.path], limits[around.path])
         if around.verdict.bound == "hidden" and around.verdict.decided_by == "replay":
-            of_all = max((one.middle_ns for one in of_verdict(around.verdict)), default=0)
+            of_all = max((one.most_ns for one in of_verdict(around.verdict)), default=0)
             limits[region.path] = min(limits[region.path], of_all)
     return limits
 
@@ -175,7 +175,7 @@ def wholes(devices: Sequence[DeviceReport], what_if: Iterable[WhatIf], regions: 
     predicted = {(claim.device, claim.change): claim.saving for claim in of_what_if(what_if)}
     by_device: dict[int, dict[str, ClaimedSaving]] = {}
     for device in devices:
-        then_ns = {claim.change: claim.middle_ns for claim in of_verdict(device.verdict)}
+        then_ns = {claim.change: claim.most_ns for claim in of_verdict(device.verdict)}
         found = by_device[device.id] = {}
         for cause in _REMOVABLE:
             saving = predicted.get((device.id, SCENARIO_OF_CAUSE[cause]))

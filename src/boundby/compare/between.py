@@ -363,7 +363,7 @@ def _of_devices(what_if: Sequence[WhatIf], devices: Iterable[tuple[int, DeviceCh
             continue
         runs = one.instances or 1
         for claim in of_what_if(item for item in what_if if item.device == number):
-            made = _prediction(one, other, claim.change, one.total_ns / runs, claim.middle_ns / runs)
+            made = _prediction(one, other, claim.change, one.total_ns / runs, claim.most_ns / runs)
             yield from [made] if made else []
 
 
@@ -375,7 +375,7 @@ def _of_regions(regions: Sequence[RegionChange]) -> Iterator[Prediction]:
             continue
         for claim in of_verdict(one.verdict, one.path):
             if claim.change == one.verdict.bound and claim.basis == "replay":
-                promise = min(claim.middle_ns / one.instances, one.each_ns)
+                promise = min(claim.most_ns / one.instances, one.each_ns)
                 made = _prediction(one, other, SCENARIO_OF_CAUSE[claim.change], one.each_ns, promise)
                 yield from [made] if made and not made.also else []
 

@@ -964,7 +964,7 @@ class RegionReport(_WithCopies, Struct, frozen=True, kw_only=True):
         LATER,
         NO_COLUMN,
         "The most that removing one cause there would save, of the program as it ran or once its waits are gone, or in"
-        " a region below it; no less than the middle of what findings promise there; null where nothing can be told.",
+        " a region below it; no less than what findings promise there; null where nothing can be told.",
     ] = None
 
     @property
