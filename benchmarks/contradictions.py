@@ -54,6 +54,7 @@ def contradictions(report: Report) -> Iterator[str]:
     yield from _sure(report)
     yield from _sums(report)
     yield from _regions(report)
+    yield from _cards(report)
     yield from _verdicts(report)
     yield from _devices(report)
     yield from _told(report)
@@ -237,6 +238,17 @@ def _regions(report: Report) -> Iterator[str]:
                 yield f"the root has {of_root} ns of {cause}, the devices {of_all}"
         if len(report.devices) == 1 and root.verdict.bound != report.devices[0].verdict.bound:
             yield f"the root is {root.verdict.bound} bound, its only device {report.devices[0].verdict.bound}"
+
+
+def _cards(report: Report) -> Iterator[str]:
+    """What a finding says of a region, its card says."""
+    for region in report.regions:
+        for response in region.first_responses:
+            same = [item for item in report.findings if item.remedy == response.id and item.region and item.saving_ns]
+            inside = [item for item in same if (item.region or ())[: len(region.path)] == region.path]
+            most_ns = max((ns[1] for item in inside if (ns := item.saving_ns)), default=0)
+            if most_ns and response.saving_ns == (0, 0):
+                yield f"{'/'.join(region.path)}: {response.id} saves nothing, and up to {most_ns} ns in the findings"
 
 
 def _claims_of(region: RegionReport, report: Report) -> list[Claim]:

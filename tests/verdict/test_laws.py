@@ -29,6 +29,13 @@ def test_no_real_report_contradicts_itself(name: str) -> None:
     assert not list(contradictions(report))
 
 
+@pytest.mark.parametrize("name", ["cpu_steps", "input_before", "sync_loop_before"])
+def test_no_report_of_the_host_alone_contradicts_itself(name: str) -> None:
+    report = analyze(Path(__file__).parents[2] / f"sample_reports/{name}.sqlite")
+    assert any(response.saving_ns != (0, 0) for region in report.regions for response in region.first_responses)
+    assert not list(contradictions(report))
+
+
 @pytest.mark.parametrize("seed", [3, 10, 17])
 def test_no_report_of_a_simulated_program_contradicts_itself(seed: int, tmp_path: Path) -> None:
     report = analyze(generate(seed).export().write(tmp_path / "one.sqlite", "2023"))

@@ -77,7 +77,7 @@ def _judged(context: RuleContext, rule: Rule, match: Match, limits: Wholes) -> _
     saving = _within_cost(context, match, match.saving_ns)
     if beside := _behind(context, rule):
         saving = ClaimedSaving(0, saving.high_ns)
-    closed = limits.closed(Claim(rule.id, rule.takes, saving, region)) if limits.by_device else saving
+    closed = limits.closed(Claim(rule.id, rule.takes, saving, region))
     if not _is_worth(context, match, saving, closed, limits):
         return None
     severity = _severity(context, match, closed, is_narrowed=closed != saving, is_told=limits.is_told)

@@ -162,8 +162,8 @@ class Wholes(Struct, frozen=True):
 
     def closed(self, claim: Claim, devices: Iterable[int] | None = None) -> ClaimedSaving:
         """The saving of a claim, narrowed to what its whole saves, and to what its region does: one of several causes
-        may save more than each of them alone, and no more than the region takes."""
-        saving = claim.saving.within(self.of(claim.causes, devices))
+        may save more than each of them alone, and no more than the region takes. Without a device no whole is known."""
+        saving = claim.saving.within(self.of(claim.causes, devices)) if self.by_device else claim.saving
         if claim.region is None or claim.region not in self.of_region:
             return saving
         most_ns = self.of_region[claim.region][len(claim.causes) > 1]
