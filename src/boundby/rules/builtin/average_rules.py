@@ -40,17 +40,8 @@ def _unsteady(context: RuleContext) -> Iterator[Match]:
         if len(steady) < HABIT:
             title = f"only {count(len(steady))} instances come after warm-up, too few for an average"
             advice = _FEW
-        elif spread > HALF and (kinds := _kinds_of_work(context, item)):
-            title = (
-                f"instances do different work, of {kinds} kinds by their kernels: from {duration(low)} to "
-                f"{duration(high)} (one in ten is beyond), as long as their like each"
-            )
-            advice = _OTHER_WORK
         elif spread > HALF:
-            few = f"they take {duration_range(int(steady.min()), int(steady.max()))}"
-            tenths = f"one in ten takes over {duration(high)}, one in ten under {duration(low)}"
-            title = f"instances differ: {tenths if len(steady) >= MANY else few} (median {duration(middle)})"
-            advice = _different(context, item)
+            title, advice = _uneven(context, item, low, middle, high)
         else:
             continue
         yield Match(
@@ -70,6 +61,23 @@ def _unsteady(context: RuleContext) -> Iterator[Match]:
             severity="note",
             instances=len(steady),
         )
+
+
+def _uneven(
+    context: RuleContext, item: Repeated, low: float, middle: float, high: float
+) -> tuple[str, tuple[str, ...]]:
+    """How instances differ, and what to do about it. ``low`` and ``high``: one in ten is beyond."""
+    steady = item.steady_ns
+    if kinds := _kinds_of_work(context, item):
+        title = (
+            f"instances do different work, of {kinds} kinds by their kernels: from {duration(low)} to "
+            f"{duration(high)} (one in ten is beyond), as long as their like each"
+        )
+        return title, _OTHER_WORK
+    few = f"they take {duration_range(int(steady.min()), int(steady.max()))}"
+    tenths = f"one in ten takes over {duration(high)}, one in ten under {duration(low)}"
+    title = f"instances differ: {tenths if len(steady) >= MANY else few} (median {duration(middle)})"
+    return title, _different(context, item)
 
 
 def _is_operator(context: RuleContext, item: Repeated) -> bool:

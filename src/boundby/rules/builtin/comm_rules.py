@@ -59,8 +59,9 @@ def _of_a_step(context: RuleContext, count: int) -> int | None:
     return count // max(steps, 1)
 
 
-def _waiting(waits_ns: int) -> str:
-    return f"; at least {duration(waits_ns)} of that is waiting for other ranks, which no overlap saves"
+def _waiting(context: RuleContext, waits_ns: int) -> str:
+    said = f"; at least {duration(waits_ns)} of that is waiting for other ranks, which no overlap saves"
+    return said if waits_ns >= context.least_ns else ""
 
 
 def _in_each_step(context: RuleContext, rows: Rows, of_a_step: int) -> str:
@@ -84,7 +85,7 @@ def _exposed(context: RuleContext) -> Iterator[Match]:
         (
             _hidden(context, collectives),
             f"; the largest part that a rank exchanges is {uneven:.1f} times the mean" if is_uneven else "",
-            _waiting(waits) if waits >= context.least_ns else "",
+            _waiting(context, waits),
             _in_each_step(context, rows, of_a_step or 0) if is_many else "",
         )
     )
@@ -104,14 +105,18 @@ def _exposed(context: RuleContext) -> Iterator[Match]:
             "largest_split_of_mean": None if uneven is None else round(uneven, 2),
         },
         _saving(collectives, waits),
-        (
-            *(_WAITING if is_waiting else ()),
-            *(_BALANCE if is_uneven else ()),
-            *(context.program.pick((_BUCKETS,), torch=(_BUCKETS_OF_TORCH,)) if is_many else ()),
-            *(_EXCHANGE[is_waiting:] if is_exchange(context) else _reductions(context)),
-        ),
+        _exposed_advice(context, is_waiting=is_waiting, is_uneven=is_uneven, is_many=is_many),
         cost_ns=exposed,
     ).advising("gpu_comm.find-late-rank" if is_waiting else remedy)
+
+
+def _exposed_advice(context: RuleContext, *, is_waiting: bool, is_uneven: bool, is_many: bool) -> tuple[str, ...]:
+    return (
+        *(_WAITING if is_waiting else ()),
+        *(_BALANCE if is_uneven else ()),
+        *(context.program.pick((_BUCKETS,), torch=(_BUCKETS_OF_TORCH,)) if is_many else ()),
+        *(_EXCHANGE[is_waiting:] if is_exchange(context) else _reductions(context)),
+    )
 
 
 def _hidden(context: RuleContext, collectives: KernelSet) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from boundby.evidence.context import RuleContext
 from boundby.evidence.feeders import has_loader, started_processes
 from boundby.evidence.host_idleness import Idleness, Place, host_pieces, hot_functions, is_seen, places, slept_on
-from boundby.evidence.hotspots import PYTHON_CODE
+from boundby.evidence.hotspots import PYTHON_CODE, Hotspot
 from boundby.model.causes import Cause
 from boundby.model.scale import HALF
 from boundby.model.units import count, duration, percent
@@ -28,78 +29,109 @@ from boundby.rules.builtin._telling import (
 from boundby.rules.rule import Match, Rule
 
 
+class _Phase(NamedTuple):
+    """What is on record of what the host does there."""
+
+    spots: Sequence[Hotspot]
+    started: tuple[int, ...]  # processes, by their ids
+    files: int  # opened
+    asleep: float  # share of the time
+    is_early: bool
+
+    @property
+    def is_asleep(self) -> bool:
+        return self.asleep > HALF
+
+    @property
+    def waits_for_start(self) -> bool:
+        """Whether it sleeps until a process has started."""
+        return bool(self.started) and self.is_asleep
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is on record what the host does."""
+        return bool(self.spots) or self.is_asleep
+
+
+def _phase(context: RuleContext, place: Place) -> _Phase:
+    return _Phase(
+        hot_functions(context, place.rows),
+        tuple(started_processes(context, host_pieces(context).intervals(place.rows))),
+        files_opened(context, place),
+        asleep_share(context, place),
+        is_early(context, place),
+    )
+
+
 def _check(context: RuleContext) -> Iterator[Match]:
     pieces = host_pieces(context)
     phases = places(context, pieces.of_kind(Idleness.PHASE))
-    for place, _ in fold(context, phases, lambda place: _kind(context, place)):
-        asleep, sleeping = pieces.asleep(place.rows), asleep_share(context, place)
-        spots = hot_functions(context, place.rows)
+    for place, _ in fold(context, phases, lambda place: _kind(_phase(context, place))):
+        phase, asleep = _phase(context, place), pieces.asleep(place.rows)
         slept = slept_on(context, asleep) if len(asleep) else {}
-        started = started_processes(context, pieces.intervals(place.rows))
-        evidence: dict[str, object] = {"slept_on_ns": slept} if slept else {}
-        if started:
-            evidence["processes_started"] = started
-        does = _does(context, is_asleep=sleeping > 0.5, starts=bool(started))
-        files = files_opened(context, place)
-        if files:
-            evidence["files_opened"] = files
-        on = f" in {spots[0].short_symbol}" if spots else f" and opens {count(files)} files" if files else ""
-        if slept and sleeping > 0.5:
-            on = f" (in {next(iter(slept))})"
-        remedy = _remedy(context, place)
+        told = {"slept_on_ns": slept, "processes_started": list(phase.started), "files_opened": phase.files}
+        does, remedy = _does(context, phase), _remedy(context, place, phase)
         yield match(
             context,
             place,
-            f"the host {does}{on}{where_and_when(context, place)}, and the GPU has no work "
+            f"the host {does}{_where(phase, slept)}{where_and_when(context, place)}, and the GPU has no work "
             f"({percent(share_of_window(context, place))} of the window)",
             does,
-            evidence=evidence,
-            advice=_advice(context, place),
+            evidence={key: value for key, value in told.items() if value},
+            advice=_advice(context, place, phase),
             removed_least=HALF,
-            asleep_fraction=sleeping,
-            spots=spots,
+            asleep_fraction=phase.asleep,
+            spots=phase.spots,
             is_beside=remedy == "cpu.overlap",
         ).advising(
             remedy,
-            **known(rest=rest_after(context, place), function=spots[0].short_symbol if spots else ""),
+            **known(rest=rest_after(context, place), function=phase.spots[0].short_symbol if phase.spots else ""),
         )
 
 
-def _kind(context: RuleContext, place: Place) -> tuple[object, ...]:
-    """Places of which all of this is the same are told as one."""
-    started = tuple(started_processes(context, host_pieces(context).intervals(place.rows)))
-    files, is_asleep = files_opened(context, place), asleep_share(context, place) > 0.5
-    is_known = bool(hot_functions(context, place.rows)) or is_asleep
-    return is_early(context, place) and not started, started if is_asleep else (), bool(files), is_known
+def _kind(phase: _Phase) -> tuple[object, ...]:
+    """Phases of which all of this is the same are told as one."""
+    started = phase.started if phase.is_asleep else ()
+    return phase.is_early and not phase.started, started, bool(phase.files), phase.is_known
 
 
-def _does(context: RuleContext, *, is_asleep: bool, starts: bool) -> str:
-    if is_asleep:
-        return "waits for a process that starts" if starts else "sleeps"
+def _does(context: RuleContext, phase: _Phase) -> str:
+    if phase.is_asleep:
+        return "waits for a process that starts" if phase.started else "sleeps"
     return "computes" if is_seen(context) else "computes or sleeps"
 
 
-def _remedy(context: RuleContext, place: Place) -> str:
+def _where(phase: _Phase, slept: Mapping[str, int]) -> str:
+    """In what it sleeps, in which function most of it is, or that it opens files."""
+    if slept and phase.is_asleep:
+        return f" (in {next(iter(slept))})"
+    if phase.spots:
+        return f" in {phase.spots[0].short_symbol}"
+    return f" and opens {count(phase.files)} files" if phase.files else ""
+
+
+def _remedy(context: RuleContext, place: Place, phase: _Phase) -> str:
     """The row of the table that fits what the host does there."""
-    files, is_asleep = files_opened(context, place), asleep_share(context, place) > 0.5
-    started = started_processes(context, host_pieces(context).intervals(place.rows))
-    if started and is_asleep and context.program.is_torch and has_loader(context):
+    if phase.waits_for_start and _has_workers(context):
         return "host_blocked.persistent-workers"
-    if is_early(context, place) and (files or is_asleep):
+    if phase.is_early and (phase.files or phase.is_asleep):
         return "cpu.start-once"
-    spots = hot_functions(context, place.rows)
-    if not (spots or is_asleep or files):
+    if not (phase.is_known or phase.files):
         return "cpu.find-host-code"
-    if spots and spots[0].symbol != PYTHON_CODE and gpu_works_ns(context) < HALF * place.total_ns:
-        return "cpu.vectorise"  # the GPU works for too little of it to hide it
-    return "cpu.overlap"
+    is_named = phase.spots and phase.spots[0].symbol != PYTHON_CODE
+    # The GPU works for too little of it to hide it.
+    return "cpu.vectorise" if is_named and gpu_works_ns(context) < HALF * place.total_ns else "cpu.overlap"
+
+
+def _has_workers(context: RuleContext) -> bool:
+    return context.program.is_torch and has_loader(context)
 
 
 def _starting_advice(context: RuleContext, started: Sequence[int]) -> str:
     """What to do about processes that start, and are waited for."""
     begin = "Processes start here (pids" if len(started) > 1 else "A process starts here (pid"
     what = f"{begin} {', '.join(str(pid) for pid in started[:3])}), and what the program does next waits for it"
-    if context.program.is_torch and has_loader(context):
+    if _has_workers(context):
         return (
             "DataLoader(..., persistent_workers=True) keeps workers from epoch to epoch; iter(loader), called early, "
             f"starts the first ones beside the GPU. {what}"
@@ -107,30 +139,25 @@ def _starting_advice(context: RuleContext, started: Sequence[int]) -> str:
     return f"{what}: start it once, before the steps"
 
 
-def _advice(context: RuleContext, place: Place) -> tuple[str, ...]:
-    started = started_processes(context, host_pieces(context).intervals(place.rows))
-    first: tuple[str, ...] = ()
-    files, is_asleep = files_opened(context, place), asleep_share(context, place) > 0.5
-    is_known = bool(hot_functions(context, place.rows)) or is_asleep
-    if is_early(context, place) and not started:
-        return early_advice(context, place, files, is_known=is_known)
-    if started and is_asleep:
-        first = (_starting_advice(context, started),)
-    if not (first or is_known or files):
-        first = (unseen_advice(context),)
-    elif not first and _remedy(context, place) == "cpu.vectorise":
-        first = (
-            f"Make it cheaper, run it less often, or on the GPU: at most {duration(most)} of it can overlap with the "
-            "GPU's work"
-            if (most := gpu_works_ns(context))
-            else "Make it cheaper, run it less often, or on the GPU",
-        )
-    elif not first:
-        first = ("Run it while the GPU works (in a thread or a process, or prepared early), less often, or on the GPU",)
+def _advice(context: RuleContext, place: Place, phase: _Phase) -> tuple[str, ...]:
+    if phase.is_early and not phase.started:
+        return early_advice(context, place, phase.files, is_known=phase.is_known)
     return (
-        *first,
+        _change(context, place, phase),
         f"If it happens once and the real run is long, measure without it: --window {_beside(context, place)}",
     )
+
+
+def _change(context: RuleContext, place: Place, phase: _Phase) -> str:
+    if phase.waits_for_start:
+        return _starting_advice(context, phase.started)
+    if not (phase.is_known or phase.files):
+        return unseen_advice(context)
+    if _remedy(context, place, phase) != "cpu.vectorise":
+        return "Run it while the GPU works (in a thread or a process, or prepared early), less often, or on the GPU"
+    most_ns = gpu_works_ns(context)
+    overlap = f": at most {duration(most_ns)} of it can overlap with the GPU's work" if most_ns else ""
+    return f"Make it cheaper, run it less often, or on the GPU{overlap}"
 
 
 def _beside(context: RuleContext, place: Place) -> str:

@@ -102,8 +102,7 @@ _OF_FRAMEWORK = {_Work.SERVER: (OF_SERVER, SLOWED), _Work.DISPATCH: (DISPATCH, S
 
 def _matches(context: RuleContext, rows: Rows, *, in_warm_up: bool) -> Iterator[Match]:
     """What warm-up regions hold (by their names) is a note: the program does it once, and knows so."""
-    unsure = "runs its own code (or sleeps: not captured)"
-    does = "computes" if is_seen(context) else "works in operators" if is_in_operators(context) else unsure
+    does = _does(context)
     by_name = "in regions named as set-up or warm-up, " if in_warm_up else ""
     for place, hot in fold(context, places(context, rows), lambda place: _hottest(context, place)):
         spots = hot_functions(context, place.rows)
@@ -118,7 +117,7 @@ def _matches(context: RuleContext, rows: Rows, *, in_warm_up: bool) -> Iterator[
             context,
             place,
             f"{by_name}the host {does}{while_idle(context)}{where_and_when(context, place)}{core}"
-            f"{f', mostly in {hot}' if hot else f'; the longest: {inside}' if inside else _spread(spots)}",
+            f"{_mostly(hot, inside, spots)}",
             does,
             evidence={},
             advice=_advice_on(context, place, work, hot),
@@ -128,11 +127,25 @@ def _matches(context: RuleContext, rows: Rows, *, in_warm_up: bool) -> Iterator[
             is_beside=work == _Work.SPREAD,
         ).advising(
             _REMEDIES[work],
-            **known(
-                rest=(rest_window(context) if in_warm_up else "") or rest_after(context, place),
-                function=spots[0].short_symbol if hot else "",
-            ),
+            **known(rest=_rest(context, place, in_warm_up=in_warm_up), function=spots[0].short_symbol if hot else ""),
         )
+
+
+def _does(context: RuleContext) -> str:
+    if is_seen(context):
+        return "computes"
+    return "works in operators" if is_in_operators(context) else "runs its own code (or sleeps: not captured)"
+
+
+def _rest(context: RuleContext, place: Place, *, in_warm_up: bool) -> str:
+    return (rest_window(context) if in_warm_up else "") or rest_after(context, place)
+
+
+def _mostly(hot: str, inside: str, spots: Sequence[Hotspot]) -> str:
+    """``, mostly in parse``: the function, else the operators, else the functions that most of it is in."""
+    if hot:
+        return f", mostly in {hot}"
+    return f"; the longest: {inside}" if inside else _spread(spots)
 
 
 def _work(context: RuleContext, place: Place, hot: str, spots: Sequence[Hotspot], inside: str) -> _Work:

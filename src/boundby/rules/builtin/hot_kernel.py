@@ -56,12 +56,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     kernels = KernelSet(context, np.flatnonzero(work.is_kernel))
     if len(kernels) == 0:
         return
-    label, hot = kernels.by_label(1)[0]
-    # Instantiations of a template, and wrappers that take what they do as an argument, are kernels of their own: the
-    # longest is the one meant, unless only all of them together are enough.
-    versions = hot.by_name()
-    if versions[0].total_ns >= HALF * kernels.total_ns:
-        hot, versions = versions[0], versions[:1]
+    label, hot, versions = _hottest(kernels)
     share = hot.total_ns / max(kernels.total_ns, 1)
     name = context.trace.names[context.operations.name[hot.longest]]
     is_own, has_source = not is_library_kernel(name), name in context.trace.kernel_sources
@@ -77,7 +72,18 @@ def _check(context: RuleContext) -> Iterator[Match]:
     if halved is not None and halved[0] < context.least_ns:
         return  # whatever it takes, something else decides how long the program runs
     saved_ns = None if halved is None else min(halved[0], hot.total_ns // 2)
-    yield _match(hot, label, share, saved_ns, kernels.named(), len(versions))
+    yield _match(hot, label, share, saved_ns, kernels.named(), versions)
+
+
+def _hottest(kernels: KernelSet) -> tuple[str, KernelSet, int]:
+    """The kernel with most time, its label, and how many kernels go by that: instantiations of a template, and wrappers
+    that take what they do as an argument, are kernels of their own. The longest is the one meant, unless only all of
+    them together are enough."""
+    label, hot = kernels.by_label(1)[0]
+    versions = hot.by_name()
+    if versions[0].total_ns >= HALF * kernels.total_ns:
+        return label, versions[0], 1
+    return label, hot, len(versions)
 
 
 def _match(hot: KernelSet, label: str, share: float, saved_ns: int | None, named: list[str], versions: int) -> Match:

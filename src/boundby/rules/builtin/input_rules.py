@@ -83,8 +83,8 @@ def input_advice(context: RuleContext, place: Place, sleeping: float, others: li
 def _busy_advice(context: RuleContext, others: list[FeedingWorker], *, is_asleep: bool) -> str | None:
     """Where workers or threads are at their limit; None: none is."""
     program, busiest = context.program, [one for one in others if one.busy >= MOSTLY_BUSY]
-    processes = [one for one in busiest if one.is_process]
-    helpers = [one for one in busiest if is_asleep and not one.is_process and one.busy >= SATURATED]
+    processes, threads = ([one for one in busiest if one.is_process == is_process] for is_process in (True, False))
+    helpers = [one for one in threads if one.busy >= SATURATED] if is_asleep else []
     if helpers and processes:
         beside = f"while it waits; {named_workers(processes)}"
         return f"The program's thread {helpers[0].number} runs at {percent(helpers[0].busy)} {beside}: " + program.pick(
@@ -98,15 +98,19 @@ def _busy_advice(context: RuleContext, others: list[FeedingWorker], *, is_asleep
             f"{named_workers(processes)} meanwhile: the cores are taken, and more workers would only take turns. Give "
             f"them cores (a quiet machine, more CPUs for the job, {fewer}), or make their work cheaper"
         )
-    if not processes and not helpers:
-        return None
+    return _workers_advice(context, busiest, processes) if processes or helpers else None
+
+
+def _workers_advice(context: RuleContext, busiest: list[FeedingWorker], processes: list[FeedingWorker]) -> str:
+    """More workers, or cheaper work in them."""
     torch = "hand work to processes (num_workers), or make it cheaper"
     if processes:
         torch = (
             f"DataLoader(num_workers={_more_workers(context, processes)}, or cheaper decoding and augmentation (a "
             "compiled decoder, transforms on whole batches or on the GPU)"
         )
-    return f"{named_workers(busiest)} meanwhile: {program.pick('more of them, or cheaper work in them', torch=torch)}"
+    more = context.program.pick("more of them, or cheaper work in them", torch=torch)
+    return f"{named_workers(busiest)} meanwhile: {more}"
 
 
 def _beside_advice(context: RuleContext, place: Place) -> str:

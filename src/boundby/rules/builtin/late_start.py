@@ -69,36 +69,43 @@ def _check(context: RuleContext) -> Iterator[Match]:
     if trace.captured.osrt:
         evidence["os_calls"] = _os_calls(context, low, high)
     evidence["ranges"] = [f"{item.name}: {duration(item.covered_ns)}" for item in covering]
-    what = ""
-    examples: tuple[Example, ...] = (Example(low, startup, "from the first event to the first GPU work"),)
     named = [item for item in covering if item.covered_ns >= _MOST * startup]
-    if in_cuda >= _MOST * startup:
+    is_cuda = in_cuda >= _MOST * startup
+    if is_cuda:
         worst = int(rows[np.lexsort((rows, calls.start_ns[rows] - ends))][0])
         what, example = _in_one_call(context, worst, in_cuda)
-        examples = (example,)
-    elif named:
-        what = ": " + ", ".join(f"{duration(item.covered_ns)} of it in {item.name}" for item in named)
-        examples = tuple(Example(item.start_ns, item.covered_ns, item.name) for item in named)
-    elif trace.captured.cuda_api:
-        what = f", {duration(in_cuda)} of it in CUDA calls"
+        examples = [example]
+    else:
+        what, examples = _in_ranges(context, named, in_cuda)
     begins = "GPU work" if high == first else "step"
-    match = Match(
+    yield Match(
         region=None,
         title=f"the first {begins} starts {duration(startup)} into the trace, {percent(share)} of the run{what}",
         evidence=evidence,
         saving_ns=None,
         advice=_advice(context, in_cuda, startup, named[0] if named else None),
-        examples=examples,
+        examples=tuple(examples) or (Example(low, startup, "from the first event to the first GPU work"),),
         severity="note",
-    )
-    if in_cuda >= _MOST * startup:
-        hide = "HIP_VISIBLE_DEVICES=0" if trace.is_of_amd else "CUDA_VISIBLE_DEVICES=0"
+    ).advising(**_code(context, named, is_cuda=is_cuda))
+
+
+def _in_ranges(context: RuleContext, named: list[_Covering], in_cuda_ns: int) -> tuple[str, list[Example]]:
+    """What ranges tell of it; where none does, how much of it is in CUDA calls."""
+    if named:
+        what = ": " + ", ".join(f"{duration(item.covered_ns)} of it in {item.name}" for item in named)
+        return what, [Example(item.start_ns, item.covered_ns, item.name) for item in named]
+    return f", {duration(in_cuda_ns)} of it in CUDA calls" if context.trace.captured.cuda_api else "", []
+
+
+def _code(context: RuleContext, named: list[_Covering], *, is_cuda: bool) -> dict[str, str]:
+    """What to write, where that is known, and what comes earlier then."""
+    if is_cuda:
+        hide = "HIP_VISIBLE_DEVICES=0" if context.trace.is_of_amd else "CUDA_VISIBLE_DEVICES=0"
         is_one = len(context.timeline.devices) == 1
-        yield match.advising(code=f"{hide} {trace.how_it_runs}" if is_one else "", earlier=_KEEP)
-    elif named and _makes_model(context, named[0]):
-        yield match.advising(code='with torch.device("cuda"): model = Model(...)', earlier=_ON_GPU)
-    else:
-        yield match
+        return {"code": f"{hide} {context.trace.how_it_runs}" if is_one else "", "earlier": _KEEP}
+    if named and _makes_model(context, named[0]):
+        return {"code": 'with torch.device("cuda"): model = Model(...)', "earlier": _ON_GPU}
+    return {}
 
 
 def _os_calls(context: RuleContext, low: int, high: int) -> list[str]:

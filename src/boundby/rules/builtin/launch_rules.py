@@ -15,7 +15,7 @@ from boundby.evidence.launches import LEAST_LAUNCHES, Launches, Part
 from boundby.model.causes import BUSY_CAUSES, Cause
 from boundby.model.scale import A_FEW_LINES, HALF, MOST, NEARLY_ALL, QUARTER
 from boundby.model.units import count, duration, percent, size
-from boundby.rules.builtin._launches import ENOUGH, in_no_order, launched
+from boundby.rules.builtin._launches import ENOUGH, LaunchSet, in_no_order, launched
 from boundby.rules.builtin._operations import CopySet
 from boundby.rules.rule import Match, Rule, Threshold
 
@@ -218,15 +218,7 @@ def _graphs(context: RuleContext) -> Iterator[Match]:
     sooner_ns = round(CUDA_GRAPHS.threshold(context, "sooner_ns")) * (len(repeating) - found.graphs) if high else 0
     idle_ns = sum(context.time_ns(cause) for cause in Cause if cause not in BUSY_CAUSES)
     high = max(min(high + sooner_ns, idle_ns), low)  # kernels stay as long as they are
-    pace = f"kernels of {duration(round(repeating.median_ns))}"
-    if repeating.between_ns is not None:
-        pace += f", {duration(repeating.between_ns)} of host time each"
-    small, communicates = repeating.small_share or 0.0, _communicates(context, repeating.region)
-    more = context.program.pick("more work in each", torch="a larger batch", jax="a larger batch")
-    batch = (
-        f"{percent(small)} of these kernels have fewer blocks than the GPU has multiprocessors: "
-        f"{more} makes them hardly any longer",
-    )
+    communicates = _communicates(context, repeating.region)
     yield repeating.match(
         f"{count(len(repeating))} launches repeat, in {_sequences(found, len(repeating))}: one CUDA graph launch could "
         "take the place of each",
@@ -238,12 +230,25 @@ def _graphs(context: RuleContext) -> Iterator[Match]:
             "idle_in_launching_ns": context.time_ns(Cause.CUDA_API),
         },
         (low, high),
-        (
-            *_capture_advice(context, pace),
-            *(context.program.pick((), torch=_WITH_RANKS) if communicates else ()),
-            *(batch if small >= HALF else ()),
-        ),
+        _graph_advice(context, repeating, communicates=communicates),
     ).advising("cuda_api.graphs-with-collectives" if communicates else "cuda_api.cuda-graphs")
+
+
+def _graph_advice(context: RuleContext, repeating: LaunchSet, *, communicates: bool) -> tuple[str, ...]:
+    pace = f"kernels of {duration(round(repeating.median_ns))}"
+    if repeating.between_ns is not None:
+        pace += f", {duration(repeating.between_ns)} of host time each"
+    small = repeating.small_share or 0.0
+    more = context.program.pick("more work in each", torch="a larger batch", jax="a larger batch")
+    batch = (
+        f"{percent(small)} of these kernels have fewer blocks than the GPU has multiprocessors: "
+        f"{more} makes them hardly any longer",
+    )
+    return (
+        *_capture_advice(context, pace),
+        *(context.program.pick((), torch=_WITH_RANKS) if communicates else ()),
+        *(batch if small >= HALF else ()),
+    )
 
 
 def _sequences(found: Launches, launches: int) -> str:

@@ -296,21 +296,27 @@ def _explicit(context: RuleContext, group: WaitGroup) -> Words:
             "The GPUs have unequal work, and the host waits for the slower one: see gpu-balance. Without the wait the "
             "next one takes its place"
         )
-    waits = waits_of(context)
-    direction = pick(context.operations.direction, waits.copied[group.rows], NOTHING)
-    after_copies = float((direction == Direction.DTOD).mean())
-    if "Synchronize" in group.key and after_copies >= MOSTLY_AFTER:
-        each = "mostly " if after_copies < ALL_AFTER else "each " if group.incidents > 1 else ""
-        title = f"{group.key} makes the host wait {group.costs}, {each}right after a copy on the device"
-        return Words(title, (_ON_DEVICE,), code=_instead(context, "StreamSynchronize"))
-    if "Synchronize" in group.key and float((direction == Direction.HTOD).mean()) >= ALL_AFTER:
-        each = "each " if group.incidents > 1 else ""
-        title = f"{group.key} makes the host wait {group.costs}, {each}right after a copy to the device"
-        advice, code = context.program.pick(_AFTER_UPLOAD, torch=_AFTER_UPLOAD_TORCH)
-        return Words(title, (advice,), code=code)
+    if "Synchronize" in group.key and (words := _after_copies(context, group)) is not None:
+        return words
     if group.incidents == 1 and advice == _INSTEAD[-1][1]:
         advice = "A single wait drains the launch queue once: remove it, unless the host needs the result there"
     return Words(f"{group.key} makes the host wait {group.costs}", (advice,), code=_instead(context, group.key))
+
+
+def _after_copies(context: RuleContext, group: WaitGroup) -> Words | None:
+    """Of waits that come right after copies on the device or to it; None: these do not."""
+    direction = pick(context.operations.direction, waits_of(context).copied[group.rows], NOTHING)
+    on_device, to_device = (float((direction == one).mean()) for one in (Direction.DTOD, Direction.HTOD))
+    each = "each " if group.incidents > 1 else ""
+    waits = f"{group.key} makes the host wait {group.costs}"
+    if on_device >= MOSTLY_AFTER:
+        each = "mostly " if on_device < ALL_AFTER else each
+        title = f"{waits}, {each}right after a copy on the device"
+        return Words(title, (_ON_DEVICE,), code=_instead(context, "StreamSynchronize"))
+    if to_device < ALL_AFTER:
+        return None
+    advice, code = context.program.pick(_AFTER_UPLOAD, torch=_AFTER_UPLOAD_TORCH)
+    return Words(f"{waits}, {each}right after a copy to the device", (advice,), code=code)
 
 
 def _instead(context: RuleContext, call: str) -> str:
