@@ -185,7 +185,6 @@ def profile(
     from boundby.capture.recording import Request
     from boundby.capture.server import ServedPhase
     from boundby.model.library import required
-    from boundby.trace.facts import JobPlace
 
     if server is not None and not program:
         return _attach(ServedPhase(server, steps, delay, duration, traces), options, format_name, view)
@@ -221,19 +220,29 @@ def profile(
         words = [f"{name}={value}" for name, value in given.items() if value is not None]
         words += ["--torch-ops"] * torch_ops + ["--no-lines"] * no_lines + ["--metrics"] * metrics + ["--force"] * force
         return _run_job(Request(program, wanted, output, force, nsys), words, options, format_name, view)
+    request = Request(program, wanted, output, force, nsys, torch_ops)
+    rank = _as_rank(request, in_job=in_job)
+    if rank is None:
+        return _run(request, options, format_name, view, is_server=server is not None)
+    if in_job or (rank.place and rank.place.rank):  # one rank's word on what is recorded is enough
+        view = replace(view, quiet=True)
+    return _run(rank, options, "none", view)
+
+
+def _as_rank(request: Request, *, in_job: bool) -> Request | None:
+    """The same of one rank of a job, with a folder of its own; None: it is none."""
+    from boundby.capture import launched_ranks
+    from boundby.trace.facts import JobPlace
+
     place = JobPlace.in_environment(os.environ)
     if place.rank is None and in_job:
         place = JobPlace(0, 1)
     if place.rank is None:
-        request = Request(program, wanted, output, force, nsys, torch_ops)
-        return _run(request, options, format_name, view, is_server=server is not None)
-    chosen = launched_ranks.folder_of(place.rank, output, program)
-    if in_job and output is not None:
-        chosen = output / f"rank_{place.rank}"
-    wanted = replace(wanted, is_rank=True)
-    if place.rank or in_job:  # one rank's word on what is recorded is enough
-        view = replace(view, quiet=True)
-    return _run(Request(program, wanted, chosen, force, nsys, torch_ops, place), options, "none", view)
+        return None
+    chosen = launched_ranks.folder_of(place.rank, request.folder, request.program)
+    if in_job and request.folder is not None:
+        chosen = request.folder / f"rank_{place.rank}"
+    return replace(request, options=replace(request.options, is_rank=True), folder=chosen, place=place)
 
 
 def _attach(phase: ServedPhase, options: AnalysisOptions, format_name: str, view: View) -> int:
