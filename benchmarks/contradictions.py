@@ -55,6 +55,7 @@ def contradictions(report: Report) -> Iterator[str]:
     yield from _sums(report)
     yield from _regions(report)
     yield from _cards(report)
+    yield from _threads(report)
     yield from _verdicts(report)
     yield from _devices(report)
     yield from _told(report)
@@ -238,6 +239,14 @@ def _regions(report: Report) -> Iterator[str]:
                 yield f"the root has {of_root} ns of {cause}, the devices {of_all}"
         if len(report.devices) == 1 and root.verdict.bound != report.devices[0].verdict.bound:
             yield f"the root is {root.verdict.bound} bound, its only device {report.devices[0].verdict.bound}"
+
+
+def _threads(report: Report) -> Iterator[str]:
+    """What is told of a thread saves no more than all of its time."""
+    for thread in report.threads:
+        for response in thread.first_responses:
+            if (response.saving_ns or (0, 0))[1] > thread.total_ns:
+                yield f"thread {thread.tid} of {thread.total_ns} ns: {response.id} saves {response.saving_ns}"
 
 
 def _cards(report: Report) -> Iterator[str]:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from boundby.api import analyze
 from boundby.claims.laws import Claim, ClaimedSaving, Wholes
 from boundby.model.errors import UserError
+from boundby.options import AnalysisOptions
 from tests.support.traces import analysis_of, trace_names
 
 NS = st.integers(0, 10**9)
@@ -34,6 +35,13 @@ def test_no_report_of_the_host_alone_contradicts_itself(name: str) -> None:
     report = analyze(Path(__file__).parents[2] / f"sample_reports/{name}.sqlite")
     assert any(response.saving_ns != (0, 0) for region in report.regions for response in region.first_responses)
     assert not list(contradictions(report))
+
+
+def test_a_thread_is_told_no_more_than_its_own_time() -> None:
+    sample = Path(__file__).parents[2] / "sample_reports/cpu_steps.sqlite"
+    report = analyze(sample, AnalysisOptions(show_all=True))  # a finding of the code of both threads
+    assert not list(contradictions(report))
+    assert report.threads[1].first_responses[0].id == "host_blocked.wait-for-event"  # it computes for 1 % of its time
 
 
 @pytest.mark.parametrize("seed", [3, 10, 17])

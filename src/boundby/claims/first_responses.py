@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from boundby.claims import lookalikes, patterns
 from boundby.claims.counted import COUNTED, INPUT
 from boundby.claims.doubt import SYNC_EVENTS
-from boundby.claims.laws import Wholes
+from boundby.claims.laws import ClaimedSaving, Wholes
 from boundby.claims.signs import card, card_of_host
 from boundby.claims.subject import BOUGHT, FOUND, NOTHING, UNNUMBERED, Subject, Told, rules, weight
 from boundby.claims.summary import span_of_work
@@ -299,7 +299,8 @@ def of_threads(
 
 
 def _of_thread(context: RuleContext, saving: Sequence[Finding], thread: ThreadReport) -> ThreadReport:
-    best = [_plain(item) for item in saving if thread.tid in _told_of(context, item)]
+    best = [_plain(item, thread) for item in saving if thread.tid in _told_of(context, item)]
+    best.sort(key=lambda response: -sum(response.saving_ns or (0, 0)))
     bounds = thread.verdict.mixed_of or (thread.verdict.bound,)
     if not best and thread.verdict.bound in patterns.KEYS:
         best = list(_unnumbered(context, bounds))
@@ -330,13 +331,16 @@ def _unnumbered(context: RuleContext, bounds: Sequence[str]) -> Iterator[FirstRe
             )
 
 
-def _plain(item: Finding) -> FirstResponse:
-    """A finding as a response of its own."""
+def _plain(item: Finding, thread: ThreadReport) -> FirstResponse:
+    """A finding as a response of its own, which saves no more than the thread's time of its causes."""
+    takes = rule.takes if (rule := rules().get(item.rule)) is not None else frozenset[str]()
+    most_ns = sum(thread.time[cause] for cause in takes or thread.time)
+    saving = None if item.saving_ns is None else ClaimedSaving(*item.saving_ns).within(ClaimedSaving(most_ns, most_ns))
     row = remedies.by_key().get(item.remedy)
     return FirstResponse(
         row.key if row is not None else f"finding.{item.rule}",
         item.change or item.title,
-        item.saving_ns,
+        None if saving is None else (saving.low_ns, saving.high_ns),
         because=item.title,
         action=item.advice[0] if item.advice else "",
         needs=row.needs if row is not None else "",
