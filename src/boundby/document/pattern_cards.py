@@ -7,12 +7,13 @@ has alike is told with the first card of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from boundby.claims import patterns
+from boundby.claims.laws import wholes
 from boundby.document import sentences, view
 from boundby.document.blocks import (
     Column,
@@ -111,8 +112,8 @@ def _of_region(region: RegionReport, report: Report) -> Shown:
     verdict, whole_ns = region.verdict, view.longest_window(report)
     bounds = verdict.mixed_of or (verdict.bound,)
     then = ""
-    if region.max_saving_ns:
-        saved = sentences.saving((0, region.max_saving_ns), whole_ns)
+    if most_ns := _without_bound_ns(region, bounds, report):
+        saved = sentences.saving((0, most_ns), whole_ns)
         then = f"Without {' or '.join(NOUN[bound] for bound in bounds)} here the program is shorter by {saved}"
         following = SHORT_LABEL.get(verdict.bound_next or "", "")
         then += f"; {following} would be next in it." if following else "."
@@ -127,6 +128,15 @@ def _of_region(region: RegionReport, report: Report) -> Shown:
         has_gpu=bool(report.devices),
         in_full=report.analysis.region_glob is not None,
     )
+
+
+def _without_bound_ns(region: RegionReport, bounds: Sequence[str], report: Report) -> int:
+    """What its bound gone there saves at most: no more than that gone everywhere. Another change may save more."""
+    savings, most_ns = region.verdict.savings, region.max_saving_ns or 0
+    if savings and savings[0].cause not in bounds:
+        return region.verdict.saving_ns or 0
+    everywhere = wholes(report.devices, report.what_if, ()).of(bounds)
+    return min(most_ns, everywhere.high_ns) if report.devices else most_ns
 
 
 def _sections(shown: Shown, told: set[str], ident: str) -> Iterator[Section]:
