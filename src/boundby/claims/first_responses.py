@@ -26,7 +26,7 @@ from boundby.evidence.host_idleness import host_pieces
 from boundby.evidence.waits import wait_chain, waits_of
 from boundby.model.arrays import group_sums
 from boundby.model.causes import Cause
-from boundby.model.scale import A_FEW_LINES, HABIT, NOTABLE, SLIGHT
+from boundby.model.scale import A_FEW_LINES, DISPATCH_NS, HABIT, NOTABLE, ONE_BY_ONE, SLIGHT
 from boundby.model.units import duration, duration_range, is_nothing_beside, percent, plural
 from boundby.replay.predictor import Predictor
 from boundby.results.report import (
@@ -44,9 +44,10 @@ from boundby.rules import remedies
 from boundby.rules.remedies import Remedy, common_facts
 
 # Regions with less of the window, and more regions than this, have no card: nobody would read it.
-REGION_SHARE, MOST_REGIONS = SLIGHT, 16
+REGION_SHARE, MOST_REGIONS = SLIGHT, ONE_BY_ONE
 # A timer on the host lies of a region with this share of the time whose work on the device takes so many times as long.
-TIMED_SHARE, LIES, LEAST_TIMED_NS, LEAST_INSTANCES = NOTABLE, 3.0, 100_000, HABIT
+TIMED_SHARE, LEAST_TIMED_NS, LEAST_INSTANCES = NOTABLE, DISPATCH_NS, HABIT
+LIES = 3.0
 UNSEEN_SHARE = NOTABLE  # of the window, from which waiting streams are worth a response of their own
 #: One remedy of the table with what this trace says of it.
 Answer = tuple[Remedy, Told]

@@ -14,19 +14,19 @@ from boundby.attribution.windows import step_region
 from boundby.claims.bound import CLOSE, BoundCase
 from boundby.claims.verdict import judge
 from boundby.model.causes import CAUSES
-from boundby.model.scale import HABIT, HALF, NOTABLE, SLIGHT
+from boundby.model.scale import HABIT, HALF, NOTABLE, SLIGHT, SMALL
 from boundby.replay import Predictor, savings_by_cause
 from boundby.results.report import Phase, Verdict, Window
-from boundby.structure.steps import count_warm_up
+from boundby.structure.steps import PORTIONS, count_warm_up
 
 # Halves of which no cause's share is this far from the whole's are alike, unless the verdict is a close call.
 ALIKE = SLIGHT
 # A device with less work than this has no halves.
 LEAST_OPERATIONS = HABIT
 # The account over time, in which a change is looked for, is of so many pieces; neither part is shorter than this share.
-PIECES, LEAST_PART = 64, NOTABLE
+PIECES, LEAST_PART = PORTIONS, NOTABLE
 # A change moves a cause's share by so much, and at least this part of that within so much of the window around it.
-CHANGES, AT_ONCE, NEAR = NOTABLE, HALF, 1 / 16
+CHANGES, AT_ONCE, NEAR = NOTABLE, HALF, SMALL
 # A program of fewer steps is told by its halves alone.
 LEAST_STEPS = HABIT
 

@@ -64,7 +64,8 @@ AHEAD_FRACTION = HALF
 # The shift is taken from this quantile of (launch - start): the few beyond it are broken rows, not the clock.
 ROBUST_QUANTILE = 1 - NEXT_TO_NOTHING
 # Of so many operations one starts within this of its call's end: in 30 real traces 170 us at most, mostly 10 us.
-LEAST_LAUNCHED, MOST_LATENCY_NS = MANY, 300_000
+LEAST_LAUNCHED = MANY
+MOST_LATENCY_NS = 300_000
 # The quickest operation of any healthy trace starts about this long after its launching call has begun.
 LEAST_LATENCY_NS = CLOCK_ERROR_NS
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from boundby.model.arrays import Int8Array, is_in, unique
 from boundby.model.intervals import EMPTY, CoveredTime, IntervalSet, any_of, contains, subtract, union
-from boundby.model.scale import DISPATCH_NS, MANY, NEGLIGIBLE, NO_LAUNCH_NS, NOTABLE, SLIGHT
+from boundby.model.scale import DISPATCH_NS, MANY, MARGIN, NEGLIGIBLE, NO_LAUNCH_NS, NOTABLE, SLIGHT
 from boundby.trace.facts import CLOCKS_APART_NS
 from boundby.trace.tables import Schedule, Trace
 from boundby.trace.vocabulary.os import MESSAGES, SLEEPS, WAITING
@@ -25,7 +25,7 @@ MOST_REPEATED = SLIGHT
 # than a spin lasts, so much of the time may be spent on it, or so much of its time on the CPU. (Measured on whole
 # traces: no call, and 0.05 %.) A wait may begin as its thread leaves the CPU, and switches and calls are stamped by two
 # clocks: up to 8 us apart on whole traces.
-MOST_OFF_CPU, MOST_SLEPT_ON_CPU, LEAST_SLEPT_ON_CPU = 0.02, NOTABLE, NEGLIGIBLE
+MOST_OFF_CPU, MOST_SLEPT_ON_CPU, LEAST_SLEPT_ON_CPU = MARGIN, NOTABLE, NEGLIGIBLE
 LEAST_SLEEP_NS, SWITCH_NS = DISPATCH_NS, CLOCKS_APART_NS
 #: Whoever reads what lies in memory, or writes to it, works in such a call and leaves no CPU.
 _FILE = SLEEPS.index("file")

@@ -43,7 +43,8 @@ LEAST_SHARE = SLIGHT
 #: Ordinary ups and downs of many ranks add up to more: chance is told of from here on.
 LEAST_RANDOM_SHARE = SMALL
 #: A step is an exception from so many times the usual deviation on, if it is this share of a step besides.
-EXCEPTION_SPREADS, EXCEPTION_SHARE = 6.0, SLIGHT
+EXCEPTION_SPREADS = 6.0
+EXCEPTION_SHARE = SLIGHT
 #: Exceptions in more than this share of the steps are the rule.
 MOSTLY = HALF
 #: Work within steps is uneven where it differs from the usual by this share of itself: input lengths do, while kernels

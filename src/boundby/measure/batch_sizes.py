@@ -26,7 +26,7 @@ from boundby.measure.results import (
     TargetError,
     Throughput,
 )
-from boundby.measure.sampling import MIN_SAMPLING_NS
+from boundby.measure.sampling import MAX_CALLS_PER_SAMPLE, MIN_SAMPLING_NS
 from boundby.measure.target import Options
 from boundby.model.scale import HABIT, NOTABLE, SLIGHT, SMALL
 from boundby.model.units import S, duration
@@ -34,7 +34,7 @@ from boundby.model.units import S, duration
 #: A size gains if it has this much more throughput; two doublings without gain are a plateau.
 GAIN = 1 + SLIGHT
 #: Doubling ends here where nothing else ends it: the function's memory does not grow with its inputs.
-MAX_BATCH = 2**20
+MAX_BATCH = MAX_CALLS_PER_SAMPLE
 #: What a size gets for its latency, and for its batches back to back; the best one again, for longer.
 _LATENCY_BUDGET_S = 0.4
 _BATCHES_NS = MIN_SAMPLING_NS

@@ -31,7 +31,7 @@ from boundby.model.arrays import (
 from boundby.model.causes import CAUSES, Cause
 from boundby.model.intervals import NOTHING, CoveredTime, IntervalSet, depths, first_free_lanes, union
 from boundby.model.library import int64, integers, run
-from boundby.model.scale import DRAWN, LIST, PAGE_ROWS, TABLE, TENFOLD
+from boundby.model.scale import DRAWN, LIST, ONE_BY_ONE, PAGE_ROWS, TABLE, TENFOLD
 from boundby.plot_data.work_tables import RegionIndex
 from boundby.results.plot_data import AccountLane, CauseBins, CauseSegments, RangeLane, WorkLane
 from boundby.stats.host import launching_thread
@@ -296,7 +296,7 @@ def grouped(
 # Operations and calls kept apart, in all lanes together: some 20 characters each in a page.
 MOST_WORK = DRAWN
 # Lanes beyond these, those with the least time, are left out: a page of them is not read.
-MOST_STREAMS, MOST_CALLING = 16, LIST
+MOST_STREAMS, MOST_CALLING = ONE_BY_ONE, LIST
 # Labels beyond these, those with the least time, are told as OTHER.
 MOST_LABELS = PAGE_ROWS
 OTHER = "(one of many short ones)"

@@ -40,7 +40,7 @@ from boundby.trace.vocabulary.last_words import UNCLEAR
 MOST_LINES = TABLE  # of 100 columns: a terminal of usual height
 MOST_FINDINGS = A_FEW_LINES
 MOST_ENDED = LIST  # of how a program ended: the sentence, its own lines, when
-LEAST_ROWS, MOST_ROWS = 2, GLANCE
+MOST_ROWS = GLANCE
 TWIN = 1 - SLIGHT  # of the time of the row above: a region in it with as many instances repeats that row
 DEEP = LEVELS  # regions below this depth are left to --full
 MOST_WHERE = 22  # cells of the region that a finding lies in: its path is in --full
@@ -70,10 +70,10 @@ def render(
     tops = _tops(report, face, options)
     below = [_findings(report, face, options), tops, _last(report, face)]
     taken = sum(len(section) + 1 for section in (*above, *below) if section)
-    over = 0 if options.top else min(max(taken + 1 + LEAST_ROWS + 2 - MOST_LINES, 0), HANDFUL - 1)
+    over = 0 if options.top else min(max(taken + 1 + 2 + 2 - MOST_LINES, 0), HANDFUL - 1)
     if tops and over:  # names with least time give way
         below[1], taken = tops[: max(len(tops) - over, 2)], taken - over
-    room = min(max(MOST_LINES - taken - 1, LEAST_ROWS + 2), MOST_ROWS + 2)
+    room = min(max(MOST_LINES - taken - 1, 2 + 2), MOST_ROWS + 2)
     cards = [] if report.analysis.region_glob is None else _cards(report, face)
     return face.text([*above, _regions(report, face, options, room), *cards, *below])
 

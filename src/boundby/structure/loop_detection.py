@@ -71,7 +71,7 @@ WELL_SUPPORTED = HALF
 HEARD, RIGHT_PLACE = HALF, QUARTER
 # A place belongs to an iteration if this part of the iterations hold the same token there; one that differs is passed
 # over if more than as many as this agree after it.
-AGREE, _DISAGREE_COST = HALF, 2
+AGREE = HALF
 # One launch over and over is a loop only if the host waits in nearly every round.
 WAITS_EACH_ROUND = NEARLY_ALL
 
@@ -423,7 +423,7 @@ def _agree(ids: Ints, usual: Ints, one: Ints) -> int:
     if usual.shape[1] == 0 or len(usual) == 0:
         return 0
     agrees = (ids[usual] == ids[one]).mean(axis=0) >= AGREE
-    return int(np.argmax(np.append(0, np.cumsum(np.where(agrees, 1, -_DISAGREE_COST)))))
+    return int(np.argmax(np.append(0, np.cumsum(np.where(agrees, 1, -2)))))
 
 
 def _turn(loop: DetectedLoop, grams: Grams, start_ns: Ints) -> DetectedLoop:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from boundby.model.arrays import Int64Array, median, ranked
 from boundby.model.expressions import expression
-from boundby.model.scale import A_FEW_LINES, HABIT, HALF, HALF_MORE, LIST, NOTABLE
+from boundby.model.scale import A_FEW_LINES, HABIT, HALF, HALF_MORE, LIST, NOTABLE, TENFOLD
 from boundby.trace.vocabulary.range_names import is_step
 
 # First instances that take so many times the median are warm-up: ordinary steps differ by less.
@@ -94,7 +94,7 @@ LEAST_PER_PORTION = LIST  # launches: fewer say little about a mix
 LEAST_PORTIONS = HABIT  # a phase is at least that long
 # Two mixes differ by so much of their launches (half the sum of absolute differences of the shares).
 MIX_CHANGE = HALF
-RATE_CHANGE = 8.0  # times as many launches a second
+RATE_CHANGE = TENFOLD  # times as many launches a second
 _MOST_TOKENS = PORTIONS  # the most frequent; all others count as one
 
 

@@ -21,7 +21,7 @@ from boundby.rules.remedies import Remedy
 
 KEYS: tuple[str, ...] = tuple(cause.key for cause in REMOVABLE)
 # Whose code a page shows, and how many of them.
-_SHOWN, _MOST_SHOWN = ("torch", "cpp", "any"), 2
+_SHOWN = ("torch", "cpp", "any")
 # What a page calls the facts of a trace.
 _BLANKS = {
     "program": "PROGRAM",
@@ -110,7 +110,7 @@ def entries(key: str, part: str) -> tuple[str, ...]:
 
 def _section(row: Remedy) -> str:
     """One response of a page: the words, the code for each kind of program, what it needs."""
-    examples = [row.do[kind] for kind in _SHOWN if kind in row.do][:_MOST_SHOWN]
+    examples = [row.do[kind] for kind in _SHOWN if kind in row.do][:2]
     code = "".join(f"\n\n```text\n{Template(one).safe_substitute(_BLANKS)}\n```" for one in examples)
     title = row.words({})
     return f"### {row.id}: {title}\n\n{row.text}{code}\n\n- Needs: {row.needs}\n- Not when: {row.caution}"

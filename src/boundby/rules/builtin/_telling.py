@@ -29,7 +29,7 @@ from boundby.trace.vocabulary.range_names import fold_name
 # More places than this are counted, not named.
 MOST_NAMED = A_FEW_LINES
 # A place is early if this share of its time lies before this share of the kernels.
-EARLY, MOST_IS_EARLY = QUARTER, 0.75
+EARLY, MOST_IS_EARLY = QUARTER, 1 - QUARTER
 # What comes once is over when so much of it is.
 MOST_IS_OVER = NEARLY_ALL
 # A stretch stands for its place if it is this share of it.

@@ -12,7 +12,7 @@ from boundby.evidence.context import RuleContext
 from boundby.evidence.initialization import warm_regions
 from boundby.evidence.repetition import Repeated, repeated_regions, setup_inside
 from boundby.model.arrays import factorize, median, quantile, ranked
-from boundby.model.scale import HABIT, HALF, MANY, NEGLIGIBLE, QUARTER
+from boundby.model.scale import HABIT, HALF, MANY, NEGLIGIBLE, QUARTER, SMALL
 from boundby.model.units import count, duration, duration_range, place
 from boundby.rules.rule import Match, Rule
 from boundby.structure.found import is_found
@@ -143,7 +143,7 @@ UNSTEADY = Rule(
 
 # Each third of what follows is shorter than the one before by this factor, where the work itself shrinks; a third has
 # so many instances.
-SHRINKS, LEAST_THIRD = 1.05, HABIT
+SHRINKS, LEAST_THIRD = 1 + SMALL, HABIT
 
 
 def _warm_up(context: RuleContext) -> Iterator[Match]:
