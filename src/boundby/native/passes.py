@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -924,8 +924,9 @@ class Spans(NamedTuple):
     begun: Int64Array
 
 
+@cache
 def _is_wide() -> bool:
-    """Whether the processor's registers hold four numbers."""
+    """Whether the processor's registers hold four numbers. Asked once: a virtual machine's host is slow to answer."""
     return run("boundby_is_wide") > 0
 
 
