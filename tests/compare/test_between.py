@@ -10,7 +10,7 @@ import boundby
 from boundby.compare import between
 from boundby.compare.between import compare
 from boundby.compare.matching import TreePart, match, tree
-from boundby.document.comparison_document import finding_figures, headline
+from boundby.document.comparison_document import finding_figures, headline, whole_run
 from boundby.model.causes import SHORT_LABEL
 from boundby.model.errors import SelectionError
 from boundby.results import saved
@@ -415,3 +415,12 @@ def test_a_real_excerpt_of_fixed_length_is_compared_by_what_repeats() -> None:
         (33.5, 30.0)
     ] * 2
     assert all(0.10 < (item.change or 0) < 0.125 for item in found.devices)
+
+
+def test_the_whole_run_is_told_where_gpu_work_is_a_part_of_it() -> None:
+    found = compare(*(analysis_of(f"pair_lm_{kind}.sqlite").report for kind in ("fp32", "bf16")))
+    assert whole_run(found).endswith("15.5 s before, 10.0 s after (-35 %).")
+    (device,) = found.devices
+    assert headline(device, found).startswith("From first to last GPU work the program is ")
+    none = replace(found, after=replace(found.after, run_ns=None))
+    assert whole_run(none) == ""

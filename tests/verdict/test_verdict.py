@@ -119,7 +119,7 @@ def test_a_saturated_device_says_how_close_the_host_is() -> None:
     case = case_of(time=account(gpu_compute=970, device_wait=30), active_ns=930_000_000)
     assert decide(case).host_limit_fraction == pytest.approx(0.07)
     replayed = changed(case, replayed={"gpu_compute": 70 * MS, "sync": 0})
-    assert "with an infinitely fast GPU the program would still take 93 % of the time" in judge(replayed).because
+    assert "if GPU work took no time, the program would still take 93 % of its time" in judge(replayed).because
     assert "the host works 93 % of the time meanwhile" in judge(case).because
 
 

@@ -95,8 +95,8 @@ def _host_limit(case: BoundCase, decision: Decision) -> str:
         return f"; removing {NOUN[decision.bound]} alone saves little: {why}"
     whole = "this part" if case.is_part else "the program"
     if left <= LEAST_TOLD:
-        return f"; with an infinitely fast GPU {whole} would take less than 1 % of the time"
-    return f"; with an infinitely fast GPU {whole} would still take {rest} of the time"
+        return f"; if GPU work took no time, {whole} would take less than 1 % of its time"
+    return f"; if GPU work took no time, {whole} would still take {rest} of its time"
 
 
 def _drain(case: BoundCase, count: float, number: str) -> str:

@@ -147,7 +147,7 @@ def _bigger_than(today: Gpu, precision: str) -> Gpu | None:
     return None
 
 
-def _on_another(subject: Subject, today: Gpu, bigger: Gpu, precision: str) -> Told:
+def _on_another(subject: Subject, today: Gpu, bigger: Gpu, precision: str) -> Told | None:
     """Kernels by the ratio of memory bandwidth (those that fill the device alone: the low end), or matrix kernels by
     that of arithmetic."""
     predictor, work = subject.predictor, device_work(subject.context)
@@ -172,6 +172,8 @@ def _on_another(subject: Subject, today: Gpu, bigger: Gpu, precision: str) -> To
     then = predictor.next_bounds(*slow)[subject.device]
     following = f", then {BOUND_LABEL[then]}" if then and then != subject.part.verdict.bound else ""
     speed_ups = sorted(measured / max(window, 1) for window in after)
+    if speed_ups[-1] < 1 + SMALL:
+        return None  # nobody buys one for that
     times = (
         f"{speed_ups[0]:.1f}"
         if f"{speed_ups[0]:.1f}" == f"{speed_ups[1]:.1f}"

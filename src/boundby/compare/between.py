@@ -480,7 +480,15 @@ def _side(report: Report) -> Side:
         window=report.analysis.window,
         total_ns=total,
         found_high=sum(finding.severity == "high" for finding in report.findings),
+        run_ns=_run_ns(report),
     )
+
+
+def _run_ns(report: Report) -> int | None:
+    """How long the program ran, GPU work or not; None where the trace shows a part of it."""
+    if report.trace.source == PYTORCH or report.trace.is_part or not report.devices:
+        return None
+    return max(device.startup_ns + device.window_ns + device.shutdown_ns for device in report.devices)
 
 
 def _device_changes(

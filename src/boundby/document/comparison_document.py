@@ -36,7 +36,7 @@ from boundby.document.view import NO_RANGE
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, CAUSE_KEYS, NOUN, SHORT_LABEL, info
 from boundby.model.expressions import expression
-from boundby.model.scale import GLANCE, HARDLY, LIST, NEGLIGIBLE, SMALL, TABLE, TENFOLD
+from boundby.model.scale import GLANCE, HARDLY, LIST, NEARLY_ALL, NEGLIGIBLE, SMALL, TABLE, TENFOLD
 from boundby.model.scenarios import scenario_label
 from boundby.model.statistics import MANY_SAMPLES
 from boundby.results.comparison import (
@@ -123,6 +123,7 @@ def document(
             *(Facts((Span(parts[0], "code"), *parts[1:]), word, "") for word, parts in both),
             *(Paragraph(f"{doubt.message} [{doubt.code}]", "warning") for doubt in comparison.doubts),
             *(block for device in comparison.devices for block in _device(device, comparison)),
+            Paragraph(whole_run(comparison)),
             Paragraph(summary),
         ),
         (
@@ -142,7 +143,7 @@ def document(
                 short="Findings",
             ),
             *section(
-                "Predicted from the first report, for what was changed",
+                "What the first report predicted for this change",
                 Only("text", (Table(_PREDICTIONS, tuple(foretold[: top or MOST_PREDICTIONS])),)),
                 Only("page", (Table(_PREDICTIONS, tuple(foretold)),)),
                 id="predictions",
@@ -176,6 +177,25 @@ def change(fraction: float | None) -> str:
     return "" if fraction is None else units.change(fraction)
 
 
+def whole_run(comparison: Comparison) -> str:
+    """How long the runs took in all; empty where it is not on record, or GPU work spans nearly all of both."""
+    before, after = comparison.before.run_ns, comparison.after.run_ns
+    if before is None or after is None or not _is_part(comparison):
+        return ""
+    times = f"{units.duration(before)} before, {units.duration(after)} after"
+    return f"The whole run, with what lies before and after GPU work: {times} ({change(after / before - 1)})."
+
+
+def _is_part(comparison: Comparison) -> bool:
+    """Whether the time from the first to the last GPU work is only a part of either run."""
+    windows = [one for device in comparison.devices for one in (device.before, device.after) if one is not None]
+    longest = max((one.total_ns for one in windows), default=0)
+    both = (comparison.before, comparison.after)
+    return all(side.window == "gpu" for side in both) and any(
+        (side.run_ns or 0) * NEARLY_ALL > longest for side in both
+    )
+
+
 def headline(device: DeviceChange, comparison: Comparison) -> str:
     """``The program is 19.2 times as fast: 1.43 s instead of 27.4 s (-95 %).``"""
     one, other = device.before, device.after
@@ -195,6 +215,8 @@ def headline(device: DeviceChange, comparison: Comparison) -> str:
             f"The two reports are of different programs: {old} on {clean(one.name)}, then {new} on {clean(other.name)}."
         )
     subject = "The program" if len(comparison.devices) == 1 else f"On {clean(other.name)} the program"
+    if not device.is_per_step and whole_run(comparison):
+        subject = f"From first to last GPU work {subject[0].lower()}{subject[1:]}"
     if 0 < abs(device.change or 0) < ONE_RUN and not _is_significant(comparison):
         return f"{subject} takes as long as before, as far as one run of each tells: {times}."
     return f"{subject} {_speed(device.change)}: {times}."

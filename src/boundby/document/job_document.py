@@ -160,7 +160,7 @@ def facts(job: JobReport) -> list[str]:
     if matched:
         median = sorted(clock.residual_ns for clock in matched)[len(matched) // 2]
         worst = max(clock.worst_ns for clock in matched)
-        within = f"clocks aligned to within {units.duration(median)} (worst {units.duration(worst)})"
+        within = f"clocks differ by {units.duration(median)} typically, {units.duration(worst)} at most"
         told.append(within if worst else "one clock")
     told.append(f"confidence {job.verdict.confidence}")
     return told

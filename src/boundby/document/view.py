@@ -90,11 +90,11 @@ class ShownAccount(Struct, frozen=True):
 
     @property
     def exposed(self) -> str:
-        """``of these, 37 % idle because of syncs``: where waits cost more than the account's sync time; else empty."""
+        """``without the syncs 37 % would not be idle``: where waits cost more than the account's sync time."""
         waits_ns = self.exposed_by_waits_ns or 0
         if not self.whole_ns or waits_ns - self.time.get("sync", 0) < NOTABLE_EXPOSED * self.whole_ns:
             return ""
-        return f"of these, {units.percent(waits_ns / self.whole_ns)} idle because of syncs"
+        return f"without the syncs {units.percent(waits_ns / self.whole_ns)} would not be idle"
 
     @property
     def told(self) -> tuple[str, ...]:
@@ -296,7 +296,7 @@ class Selection(Struct, frozen=True):
                 and host.mean_ns > UNEVEN * host.median_ns
             ):
                 usual, first = units.duration(host.median_ns), units.duration(first_ns)
-                return f"TIME/INST is a mean: the median of {row.label} is {usual}, and its first run took {first}."
+                return f"TIME/INST is a mean: {row.label} took {first} the first time, {usual} usually."
         return ""
 
     @property

@@ -56,8 +56,8 @@ from boundby.trace.vocabulary.range_names import INPUT_NAME, is_operator
 
 #: What to advise of a thread that sleeps in a call which only lets time pass.
 ON_PURPOSE = (
-    "The program sleeps on purpose (sleep, nanosleep): if it polls this way, it notices what it waits for up to one "
-    "pause late. Wait for an event instead"
+    "The program sleeps on purpose (sleep, nanosleep): if it polls this way, each wait lasts up to one sleep too long. "
+    "Wait for an event instead"
 )
 
 # One stretch is a phase of its own from this share of the window, if no more than so many are half as long: many alike

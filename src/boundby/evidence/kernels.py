@@ -252,7 +252,7 @@ def limits(context: RuleContext, rows: Rows) -> tuple[str, ...]:
         )
     name, gpu = context.trace.names[table.name[longest]], context.trace.gpus[int(table.device[longest])].name
     if _DOUBLE.search(name) and _FEW_DOUBLES.search(gpu):
-        found.append(f"its name says double precision, for which {gpu} has 1/32 of the FP32 units or fewer")
+        found.append(f"its full name holds double: {gpu} computes double precision at 1/32 of its FP32 speed or less")
     length_ns = np.sort(work.duration_ns[rows].astype(np.int64))[::-1]
     few = int(np.searchsorted(np.cumsum(length_ns), HALF * length_ns.sum())) + 1
     if len(rows) >= MANY_LAUNCHES and few <= LOOKED_AT:

@@ -152,7 +152,7 @@ def _regions(report: Report, face: Face, options: ScreenOptions, room: int) -> l
     if not any(region.path for region in report.regions):
         return parts.no_regions(report, face)
     selection = view.select(report, options.min_share)
-    notes = face.within(selection.uneven, _room(1, face), style=DIM)
+    notes = face.within(selection.uneven, _room(2, face), style=DIM)
     if any(row.region.found for row in selection.rows):
         notes += face.wrapped("(found): by what repeats, not by an NVTX range.", style=DIM)
     most = max(room - 2 - len(notes), 1) if options.top is None else options.top

@@ -79,6 +79,9 @@ class Side(Struct, frozen=True):
     window: Annotated[str, "The window that was analysed."]
     total_ns: Annotated[int, "All devices' windows; threads' time without GPU work."]
     found_high: Annotated[int, "Findings of high severity."]
+    run_ns: Annotated[
+        int | None, LATER, "The whole run, with what lies before and after the window; null: not on record."
+    ] = None
 
 
 class Doubt(Struct, frozen=True):

@@ -788,7 +788,7 @@ TABLE: tuple[Remedy, ...] = (
         do={
             "torch": 'x = torch.empty(shape, device="cuda")  # in place of torch.zeros',
             "cupy": "x = cupy.empty(shape)  # in place of cupy.zeros",
-            "any": "-cudaMemset(pointer, 0, bytes);",
+            "any": "cudaMemset(pointer, 0, bytes);  // remove this line",
         },
     ),
     Remedy(
@@ -945,7 +945,7 @@ TABLE: tuple[Remedy, ...] = (
         title="Keep compiled code for the next run",
         rules=("jit-compilation",),
         do={
-            "jax": "JAX_COMPILATION_CACHE_DIR=~/.cache/jax $program",
+            "jax": "JAX_COMPILATION_CACHE_DIR=~/.cache/jax JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 $program",
             "torch": "TORCHINDUCTOR_FX_GRAPH_CACHE=1 $program",
             "any": "CUDA_CACHE_MAXSIZE=4294967296 $program",
         },
