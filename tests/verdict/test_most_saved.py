@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from boundby.api import Analysis
+from boundby.claims import laws
 from boundby.model.scenarios import SCENARIO_OF_CAUSE
+from boundby.results.report import Saving, Verdict
 from boundby.simulate.counterfactual import Case
 from boundby.simulate.instructions import MS, US, Copy, Instruction, Launch, Loop, Range, Sync, Work, program
 from boundby.simulate.machine import Machine
@@ -53,3 +55,12 @@ def test_no_part_saves_more(name: str) -> None:
             above = regions[path[:-1]].most_saved_ns
             assert above is not None
             assert above >= region.most_saved_ns
+
+
+def test_a_verdict_of_a_region_says_no_more_than_the_region_saves() -> None:
+    savings = (Saving("gpu_compute", 5 * MS), Saving("sync", 1 * MS))
+    verdict = Verdict("gpu_compute", "high", saving_ns=5 * MS, savings=savings, saving_range_ns=(MS, 6 * MS))
+    narrowed = laws._narrowed(verdict, 2 * MS)
+    assert [one.saving_ns for one in narrowed.savings] == [2 * MS, 1 * MS]
+    assert (narrowed.saving_ns, narrowed.saving_range_ns) == (2 * MS, (MS, 2 * MS))
+    assert laws._narrowed(verdict, None) is verdict

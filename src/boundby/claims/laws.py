@@ -103,7 +103,25 @@ def up_to(regions: Sequence[RegionReport], claims: Iterable[Claim]) -> tuple[Reg
         around = _around(region, by_path)
         if around is not None and (most[around.path] is not None or around.verdict.bound not in _UNTOLD):
             most[around.path] = max(most[around.path] or 0, ns)
-    return tuple(replace(region, most_saved_ns=most[region.path]) for region in regions)
+    return tuple(
+        replace(region, most_saved_ns=ns, verdict=_narrowed(region.verdict, ns))
+        for region, ns in ((region, most[region.path]) for region in regions)
+    )
+
+
+def _narrowed(verdict: Verdict, most_ns: int | None) -> Verdict:
+    """A region's verdict that says of no cause more than the region saves at most: where most of its work is not on
+    record, the replay with that work may."""
+    if most_ns is None or all(one.saving_ns <= most_ns for one in verdict.savings):
+        return verdict
+    ends = verdict.saving_range_ns
+    return replace(
+        verdict,
+        savings=tuple(replace(one, saving_ns=min(one.saving_ns, most_ns)) for one in verdict.savings),
+        saving_ns=None if verdict.saving_ns is None else min(verdict.saving_ns, most_ns),
+        runner_up_saving_ns=None if verdict.runner_up_saving_ns is None else min(verdict.runner_up_saving_ns, most_ns),
+        saving_range_ns=None if ends is None else (min(ends[0], most_ns), min(ends[1], most_ns)),
+    )
 
 
 def _of_each(regions: Sequence[RegionReport], claims: Iterable[Claim]) -> dict[Path, int | None]:
