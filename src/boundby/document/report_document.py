@@ -82,7 +82,7 @@ def sections(report: Report, min_share: float | None = None) -> tuple[Section, .
             id="steps",
         ),
         *_folded(
-            "Operators: kernel time, and the work that follows from the sizes of inputs where these are on record",
+            "Operators by shape: kernel time, and the work that follows from the sizes of inputs",
             _table(measurements.OPERATOR_COLUMNS, measurements.operator_rows(report)),
             id="operators",
         ),
