@@ -11,7 +11,7 @@ from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import median, quantile
 from boundby.model.causes import BUSY_CAUSES
 from boundby.model.errors import SelectionError
-from boundby.model.scale import HALF, LIST, NEGLIGIBLE, SMALL, TENFOLD
+from boundby.model.scale import HALF, LIST, SMALL, TENFOLD
 from boundby.model.units import duration
 from boundby.results.report import FirstResponse, NoGpuWork, RegionReport, Verdict
 from boundby.results.serving_report import STEP_KINDS, ServingReport, ServingSteps, StepBudget, StepPhase
@@ -19,7 +19,7 @@ from boundby.stats.serving_times import MeasuredSteps, measure_steps
 from boundby.trace.vocabulary.range_names import is_found_step, without_layer
 
 #: The quantile by which latencies of servers are promised and compared: their p99.
-_HIGH = 1 - NEGLIGIBLE
+_HIGH = 0.99
 #: A gap of so many steps is perhaps no work of the server's.
 _LONG_GAP = TENFOLD
 
