@@ -10,7 +10,7 @@ import boundby
 from boundby.compare import between
 from boundby.compare.between import compare
 from boundby.compare.matching import TreePart, match, tree
-from boundby.document.comparison_document import finding_figures, headline, whole_run
+from boundby.document.comparison_document import finding_figures, headline, predictions, regions, whole_run
 from boundby.model.causes import SHORT_LABEL
 from boundby.model.errors import SelectionError
 from boundby.results import saved
@@ -271,7 +271,7 @@ def test_what_costs_the_same_and_would_save_more_is_no_worse() -> None:
     before, after = (replace(base, findings=(one,)) for one in (was, replace(was, saving_ns=(30, 300))))
     [item] = compare(before, after).findings
     assert (item.trend, item.is_cost_alike) == (None, True)
-    assert finding_figures(item).endswith("it takes about as long as before")
+    assert finding_figures(item).endswith("more of that can be saved now")
 
 
 def test_programs_that_share_nothing_did_not_change() -> None:
@@ -311,8 +311,12 @@ def test_a_part_of_a_change_saves_what_is_gone_of_the_device_s_work() -> None:
 @pytest.mark.parametrize(
     ("rules", "cause", "credit"),
     [
-        (("copy-exposed", "pageable-copy"), "gpu_copy", "copy time there: -6.00 ms"),
-        (("sync-call", "sync-readback"), None, "its region: -20.0 ms"),  # what waits cost is the idle time after them
+        (("copy-exposed", "pageable-copy"), "gpu_copy", "copy time there is 6.00 ms shorter"),
+        (
+            ("sync-call", "sync-readback"),
+            None,
+            "its region is 20.0 ms shorter",
+        ),  # what waits cost is the idle time after them
     ],
 )
 def test_the_credit_is_what_the_cause_has_less_and_is_shared(
@@ -329,9 +333,7 @@ def test_the_credit_is_what_the_cause_has_less_and_is_shared(
     assert [(item.status, item.cause, item.together) for item in found] == [("resolved", cause, 2)] * 2
     assert {item.measured_ns for item in found} == {20_000_000}
     assert {item.cause_ns for item in found} == {6_000_000 if cause else None}
-    assert finding_figures(found[1]) == (
-        f"would have saved 10.0-100 us, now less than 1 % of the window; {credit} (of 2 findings together)"
-    )
+    assert finding_figures(found[1]) == (f"promised to save 10.0-100 us; {credit} (of 2 findings together)")
 
 
 def test_findings_of_one_place_find_the_one_that_says_the_same() -> None:
@@ -354,7 +356,7 @@ def test_findings_of_one_place_find_the_one_that_says_the_same() -> None:
         ("kernel takes 100 %: 50 x 21.2 ms", "kernel takes 100 %: 50 x 4.20 ms", "was 21.2 ms"),
         ("2 copies in 232 us, while", "2 copies in 1.2 ms, while", "was 232 us"),
         ("2 copies take 3 ms", "2 copies take 3 ms", ""),
-        ("two copies take 3 ms", "one copy takes 3 ms", "was: two copies take 3 ms"),
+        ("two copies take 3 ms", "one copy takes 3 ms", "before: two copies take 3 ms"),
         ("1 x a, 2 x b, 3 x c, 4 x d, 5 x e, 6 x f, 7 x g", "2 x a, 2 x b, 3 x c, 4 x d, 5 x e, 6 x f, 8 x g", ""),
     ],
 )
@@ -419,8 +421,31 @@ def test_a_real_excerpt_of_fixed_length_is_compared_by_what_repeats() -> None:
 
 def test_the_whole_run_is_told_where_gpu_work_is_a_part_of_it() -> None:
     found = compare(*(analysis_of(f"pair_lm_{kind}.sqlite").report for kind in ("fp32", "bf16")))
-    assert whole_run(found).endswith("15.5 s before, 10.0 s after (-35 %).")
+    assert whole_run(found).endswith("is 1.5 times as fast: 10.0 s instead of 15.5 s (-35 %).")
     (device,) = found.devices
     assert headline(device, found).startswith("From first to last GPU work the program is ")
     none = replace(found, after=replace(found.after, run_ns=None))
     assert whole_run(none) == ""
+
+
+def test_mean_and_median_of_opposite_signs_say_why() -> None:
+    found = compare(*(analysis_of(f"pair_lm_{kind}.sqlite").report for kind in ("fp32", "bf16")))
+    rows, _ = regions(found)
+    odd = [row for row in rows if row.below]
+    assert [(row.state[0], row.typical[0]) for row in odd] == [("-", "+")]
+    assert odd[0].below == "slow instances decide the mean: it was 2.3 times the median, and is 1.1 times"
+    told = {
+        row.typical.startswith("host ")
+        for row in rows
+        if row.change.significance.series == "host" and row.status == "faster"
+    }
+    assert told == {True}  # the mean beside it is of the account
+
+
+def test_a_prediction_tells_what_became_of_its_causes() -> None:
+    """Of several causes together, one of which grew, a part that is gone would say what no table does."""
+    found = compare(*(analysis_of(f"pair_input_{workers}_workers.sqlite").report for workers in (2, 8)))
+    assert (
+        predictions(found)[1].told
+        == "with an infinitely fast host (host code and blocked: 15.2 s before, 753 ms after)"
+    )

@@ -71,9 +71,10 @@ _DIGITS = expression(r"\d+(?:[.,]\d+)*")
 
 MOST_FINDINGS, MOST_PREDICTIONS = GLANCE, LIST  # in texts, where none are asked for by number
 _LEGEND = (
-    "Before and After are mean times per instance. Typical is the change of the median instance with its 95 % "
-    "interval, where that change is significant."
+    "Before, After and Mean: the account's time per instance. Median: the change of the median instance, with its 95 % "
+    "interval, where it is significant: of the time from its first to its last GPU work; host: of its time on the host."
 )
+_NOT_KNOWN = "Not known: some launches have no work on record there, so that the times are too short to compare."
 _ROLES: dict[str, Role] = {
     **dict.fromkeys(("new", "worse", "slower"), "bad"),
     **dict.fromkeys(("resolved", "improved", "faster"), "good"),
@@ -90,14 +91,14 @@ _REGIONS = (
     Column("inst", lambda row: row.instances, right=True, goes=2),
     Column("before", lambda row: row.before, right=True),
     Column("after", lambda row: row.after, right=True),
-    Column("change", lambda row: row.state, right=True),
-    Column("typical", lambda row: Span(row.typical, _ROLES.get(row.status, "faint"), tip=row.tested), goes=1),
+    Column("mean", lambda row: row.state, right=True),
+    Column("median", lambda row: Span(row.typical, _ROLES.get(row.status, "faint"), tip=row.tested), goes=1),
     Column("account", lambda row: row.bars, where="page"),
     Column("mostly", lambda row: row.mostly, goes=3),
     Column("bound by", lambda row: row.bounds, goes=4),
 )
 _PREDICTIONS = (
-    Column("of", lambda row: Span(row.subject, "code")),
+    Column("part", lambda row: Span(row.subject, "code")),
     Column("predicted", lambda row: row.expected, right=True),
     Column("measured", lambda row: row.measured, right=True),
     Column("error", lambda row: row.error, right=True),
@@ -123,16 +124,16 @@ def document(
             *(Facts((Span(parts[0], "code"), *parts[1:]), word, "") for word, parts in both),
             *(Paragraph(f"{doubt.message} [{doubt.code}]", "warning") for doubt in comparison.doubts),
             *(block for device in comparison.devices for block in _device(device, comparison)),
-            Paragraph(whole_run(comparison)),
             Paragraph(summary),
         ),
         (
             *limits(result),
             *section(
                 "Regions",
-                Table(_REGIONS, tuple(rows), depth=lambda row: row.depth, below=lambda row: row.renamed),
+                Table(_REGIONS, tuple(rows), depth=lambda row: row.depth, below=lambda row: row.below),
                 Paragraph(left_out, "faint"),
                 Paragraph(_LEGEND if rows else "", "faint"),
+                Paragraph(_NOT_KNOWN if any(row.change.why_not for row in rows) else "", "faint"),
                 id="regions",
             ),
             *section(
@@ -143,7 +144,7 @@ def document(
                 short="Findings",
             ),
             *section(
-                "What the first report predicted for this change",
+                "Predictions of the first report, and what was measured",
                 Only("text", (Table(_PREDICTIONS, tuple(foretold[: top or MOST_PREDICTIONS])),)),
                 Only("page", (Table(_PREDICTIONS, tuple(foretold)),)),
                 id="predictions",
@@ -155,6 +156,8 @@ def document(
 
 def _device(device: DeviceChange, comparison: Comparison) -> Iterator[object]:
     yield Heading(headline(device, comparison))
+    if device is comparison.devices[0]:
+        yield Paragraph(whole_run(comparison))
     yield Paragraph(verdict(device))
     one, other = device.before, device.after
     if one is None or other is None:
@@ -182,8 +185,11 @@ def whole_run(comparison: Comparison) -> str:
     before, after = comparison.before.run_ns, comparison.after.run_ns
     if before is None or after is None or not _is_part(comparison):
         return ""
-    times = f"{units.duration(before)} before, {units.duration(after)} after"
-    return f"The whole run, with what lies before and after GPU work: {times} ({change(after / before - 1)})."
+    old, new = units.duration(before), units.duration(after)
+    if not comparison.is_one_program:
+        return f"The whole runs, with what lies before and after GPU work: {old}, then {new}."
+    told = f"{_speed(after / before - 1)}: {new} instead of {old} ({change(after / before - 1)})"
+    return f"The whole run, with what lies before and after GPU work, {told}."
 
 
 def _is_part(comparison: Comparison) -> bool:
@@ -211,9 +217,9 @@ def headline(device: DeviceChange, comparison: Comparison) -> str:
         return f"Whether {clean(other.name)} is faster is not known: {clean(device.why_not)}.{_steps_told(comparison)}"
     if not comparison.is_one_program:
         old, new = units.duration(one.each_ns), units.duration(other.each_ns)
-        return (
-            f"The two reports are of different programs: {old} on {clean(one.name)}, then {new} on {clean(other.name)}."
-        )
+        told = f"{old} on {clean(one.name)}, then {new}{'' if one.name == other.name else f' on {clean(other.name)}'}"
+        span = " From first to last GPU work:" if whole_run(comparison) else ""
+        return f"The two reports are of different programs{'.' if span else ':'}{span} {told}."
     subject = "The program" if len(comparison.devices) == 1 else f"On {clean(other.name)} the program"
     if not device.is_per_step and whole_run(comparison):
         subject = f"From first to last GPU work {subject[0].lower()}{subject[1:]}"
@@ -279,7 +285,7 @@ def significance_summary(comparison: Comparison) -> str:
     counts = Counter(item.significance.status for item in both)
     told = [f"{counts[status]} {word}" for status, word in _STATUS.items() if counts[status]]
     noun = "region" if len(both) == 1 else "regions"
-    start = f"Of {len(both)} {noun} in both reports: {', '.join(told)}."
+    start = f"Of {len(both)} {noun} in both reports, by the median instance: {', '.join(told)}."
     reason = next((item.significance.reason for item in both if item.significance.status == "not_tested"), "")
     start += f" Not tested: {clean(reason)}." if reason else ""
     is_same = counts["same"] and not counts["faster"] + counts["slower"]
@@ -287,7 +293,7 @@ def significance_summary(comparison: Comparison) -> str:
 
 
 def _typical(found: Significance) -> str:
-    """The change of the typical instance: ``-23 % (-25 to -21)``, ``no change``, ``too few (5)``."""
+    """The change of the median instance: ``-23 % (-25 to -21)``, ``host -23 %``, ``too few (5)``."""
     if found.status == "too_few":
         tested = min(found.instances_before, found.instances_after)
         return f"too few ({tested})" if tested < MANY else "too alike in a row to tell"
@@ -295,7 +301,7 @@ def _typical(found: Significance) -> str:
         return ""
     if not found.is_change:
         return "not significant"
-    return f"{change(found.change)}{_interval(found)}"
+    return f"{'host ' * (found.series == 'host')}{change(found.change)}{_interval(found)}"
 
 
 def _interval(found: Significance) -> str:
@@ -356,10 +362,21 @@ def _renamed(item: RegionChange) -> str:
     if old == new:
         return f"matched in another domain ({sure})"
     if old[-1:] == new[-1:] and item.similarity >= 0.995:
-        return f"was at {region_name(old)}"
-    if len(old) == len(new) and old[:-1] == new[:-1]:
-        return f"was {part_name(old[-1])}: matched by similarity ({sure})"
-    return f"was {region_name(old)}: matched by similarity ({sure})"
+        return f"path before: {region_name(old)}"
+    name = part_name(old[-1]) if len(old) == len(new) and old[:-1] == new[:-1] else region_name(old)
+    return f"before: {name} (matched by similarity, {sure})"
+
+
+def _means(item: RegionChange) -> str:
+    """Why the mean went the other way than the median; empty where it did not."""
+    one, other, found = item.before, item.after, item.significance
+    if one is None or other is None or found.series != "projected" or not found.is_change or item.change is None:
+        return ""
+    medians, means = (found.median_before_ns, found.median_after_ns), (one.each_ns, other.each_ns)
+    if not all(medians) or item.change * (found.change or 0) >= 0 or abs(item.change) < ALIKE:
+        return ""
+    was, now = (mean / (median or 1) for mean, median in zip(means, medians, strict=True))
+    return f"slow instances decide the mean: it was {was:.1f} times the median, and is {now:.1f} times"
 
 
 class CauseRow(Struct, frozen=True):
@@ -442,7 +459,7 @@ class RegionRow(Struct, frozen=True):
     change: RegionChange
     depth: int
     name: str
-    renamed: str
+    below: str  # what it was called before, and why its mean and its median differ
     instances: str
     before: str
     after: str
@@ -490,7 +507,7 @@ def _row(item: RegionChange, shown: Sequence[RegionChange]) -> RegionRow:
         change=item,
         depth=depth,
         name=name,
-        renamed=_renamed(item),
+        below="; ".join(filter(None, (_renamed(item), _means(item)))),
         instances=_instances(item),
         before=_each(item.before),
         after=_each(item.after),
@@ -557,10 +574,10 @@ def finding_figures(item: FindingChange) -> str:
     """What it was, what was promised and what came of it, in one phrase."""
     old, new = item.saving_before_ns, item.saving_after_ns
     if item.status == "remains":
-        alike = "it takes about as long as before" if item.is_cost_alike else ""
+        alike = "it costs as much as before, and more of that can be saved now" if item.is_cost_alike else ""
         return "; ".join(filter(None, (_was(item), _still_saves(old, new), alike)))
     if item.status == "resolved":
-        promised = f"would have saved {saves_range(old)}, now less than 1 % of the window" if old else ""
+        promised = f"promised to save {saves_range(old)}" if old else ""
         return "; ".join(filter(None, (promised, _credit(item))))
     saving = new or old
     return f"would save {saves_range(saving)}" if saving else ""
@@ -585,7 +602,7 @@ def _was(item: FindingChange) -> str:
     if short and [_worded(word) for word in old[:short]] == [_worded(word) for word in new[:short]]:
         old, new = old[:short], new[:short]  # what one of the two adds at its end is said of the new one
     if [_worded(word) for word in old] != [_worded(word) for word in new]:
-        return f"was {place}: {' '.join(old)}" if place else f"was: {' '.join(old)}"
+        return f"before{f', in {place}' if place else ''}: {' '.join(old)}"
     parts = (_differing(old, new), f"in {place}" if place else "")
     return " ".join(("was", *filter(None, parts))) if any(parts) else ""
 
@@ -616,7 +633,9 @@ def _credit(item: FindingChange) -> str:
     what = "its region" if item.finding.region else "the window"
     if item.cause_ns is not None and item.cause is not None:
         what = f"{SHORT_LABEL[item.cause]} time {'there' if item.finding.region else 'in the window'}"
-    told = f"{what}: {signed(-gone)}" if gone else f"{what}: no change"
+    told = (
+        f"{what} is {units.duration(abs(gone))} {'shorter' if gone > 0 else 'longer'}" if gone else f"{what}: no change"
+    )
     return f"{told} (of {item.together} findings together)" if item.together > 1 else told
 
 
@@ -665,10 +684,16 @@ class PredictionRow(Struct, frozen=True):
 
 def predictions(comparison: Comparison) -> list[PredictionRow]:
     """What was predicted before, for the part that was done, and what was measured."""
+    both: tuple[DeviceChange | RegionChange, ...] = (*comparison.devices, *comparison.regions)
+    accounts = {
+        ("/".join(one.before.path) or one.before.name, one.before.each_ns): (one.before, one.after)
+        for one in both
+        if one.before is not None and one.after is not None
+    }
     return [
         PredictionRow(
             subject=clean(item.subject),
-            told=_prediction(item),
+            told=_prediction(item, *accounts[item.subject, item.baseline_ns]),
             expected=units.duration(item.expected_ns),
             measured=units.duration(item.measured_ns),
             error=change(item.error),
@@ -677,13 +702,13 @@ def predictions(comparison: Comparison) -> list[PredictionRow]:
     ]
 
 
-def _prediction(item: Prediction) -> str:
-    """``without copies``, and how much of them is gone."""
+def _prediction(item: Prediction, one: Account, other: Account) -> str:
+    """``without copies (copy: 26.2 s before, 338 ms after)``."""
     name = clean(scenario_label(item.scenario))
     words = " and ".join(SHORT_LABEL.get(cause, cause) for cause in item.causes)
-    part = "all" if item.removed >= 0.9995 else units.percent(item.removed)
+    was, now = (units.duration(sum(map(side.each_of, item.causes))) for side in (one, other))
     also = " and ".join(SHORT_LABEL.get(cause, cause) for cause in item.also)
-    return f"{name} ({part} of {words} is gone{f'; {also} changed too' if also else ''})"
+    return f"{name} ({words}: {was} before, {now} after{f'; {also} changed too' if also else ''})"
 
 
 # The result of a gate as a document: one line a limit, those that are broken first.
