@@ -43,6 +43,32 @@ def test_a_screen_is_one_screen(make: object, width: int) -> None:
     assert width < 100 or len(text.splitlines()) <= screen.MOST_LINES
 
 
+def test_what_stands_on_top_is_not_said_again_but_named() -> None:
+    base = reports.sample()
+    item = next(item for item in base.findings if item.severity != "note")
+    first = replace(RESPONSE, command=f"boundby explain {item.rule}", because=item.title)
+    devices = tuple(replace(device, first_responses=(first,)) for device in base.devices)
+    text = screen.render(replace(base, devices=devices))
+    assert f"see First: {first.title} (in loss)" in text
+    assert "beside First" not in text
+    assert "FINDINGS (1) beside First" in screen.render(_with_response(base))
+
+
+def test_the_command_for_more_looks_at_the_same() -> None:
+    base = reports.sample()
+    asked = replace(base.analysis, window="1:2", device_ids=(0,))
+    text = screen.render(replace(base, analysis=asked))
+    assert f"More: boundby analyze {base.trace.path} --window 1:2 --device 0 --full" in text
+
+
+def test_columns_that_tell_nothing_are_left_out() -> None:
+    base = reports.sample()
+    none = replace(base.regions[0].verdict, bound="unknown", why_not="records are missing", saving_ns=None)
+    text = screen.render(replace(base, regions=tuple(replace(region, verdict=none) for region in base.regions)))
+    assert "BOUND BY  " not in text
+    assert "CAN SAVE" not in text
+
+
 def test_more_rows_where_they_are_asked_for() -> None:
     report = reports.sample()
     one = screen.render(report, options=screen.ScreenOptions(top=1))
@@ -61,5 +87,9 @@ def test_every_real_trace_fits_one_screen(name: str) -> None:
     lines = screen.render(report).splitlines()
     assert len(lines) <= screen.MOST_LINES
     assert max(map(len, lines)) <= 100
+    below = [
+        line for place, line in enumerate(lines) if any("   → " in one for one in lines[max(place - 2, 0) : place + 1])
+    ]
+    assert not any(line.endswith("…") for line in below if line.startswith("   "))  # commands are there to be typed
     if report.devices:
         assert any(line.startswith("First: ") for line in lines[:9]), lines[:9]

@@ -5,6 +5,7 @@ markup.
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -271,11 +272,11 @@ def first(responses: Sequence[FirstResponse], window_ns: int) -> First:
     one = responses[0]
     code = tuple(filter(None, (clean(line).rstrip() for line in one.code.splitlines())))
     step = "" if code else clean(one.action).rstrip(".")
-    because = " ".join(f"{part}." for part in (_reason(one, window_ns), step) if part)
+    because = " ".join(f"{part}." for part in (reason(one, window_ns), step) if part)
     return First(code, because, "" if one.where is None else place(one.where))
 
 
-def _reason(one: FirstResponse, window_ns: int) -> str:
+def reason(one: FirstResponse, window_ns: int) -> str:
     """``Remove the waits (saves 1.10-1.30 s, 20-24 %): nonzero waits 100 times``."""
     told, title = saves_of(one, window_ns), clean(one.title)
     because = clean(one.because).rstrip(".")
@@ -306,13 +307,12 @@ def usual(responses: Sequence[FirstResponse]) -> str:
     return f"Also usual, without a number here: {'; '.join(titles)}." if titles else ""
 
 
-def of_other_bound(verdict: Verdict, responses: Sequence[FirstResponse], window_ns: int) -> str:
-    """As `first`, what to do about the other one of the two causes that a mixed verdict names; empty elsewhere."""
+def of_other_bound(verdict: Verdict, responses: Sequence[FirstResponse]) -> FirstResponse | None:
+    """What to do about the other one of the two causes that a mixed verdict names; None elsewhere."""
     first_of = responses[0].id.partition(".")[0] if responses else ""
     others = [f"{bound}." for bound in verdict.mixed_of or () if bound != first_of] if verdict.bound == "mixed" else []
     saving = (one for one in responses[1:] if one.saving_ns and one.saving_ns[1])
-    found = next((one for one in saving if any(map(one.id.startswith, others))), None)
-    return f"{_reason(found, window_ns)}." if found is not None else ""
+    return next((one for one in saving if any(map(one.id.startswith, others))), None)
 
 
 def saves_of(response: FirstResponse, window_ns: int) -> str:
@@ -425,6 +425,8 @@ def _taking(saving_ns: int, window_ns: int, verdict: Verdict, item: WhatIf | Non
 
 def confidence(verdict: Verdict) -> str:
     """``Confidence in the verdict: medium (CPU scheduling was not captured).``: a number may have one of its own."""
+    if verdict.why_not is not None:  # nothing to be sure of
+        return ""
     reasons = "; ".join(clean(reason).rstrip(".") for reason in verdict.reasons)
     return f"Confidence in the verdict: {verdict.confidence}{f' ({reasons})' if reasons else ''}."
 
@@ -508,6 +510,17 @@ def each_time(total_ns: float, host_ns: float, instances: int) -> str:
 def what_ran(report: Report) -> str:
     """The command, else the name of the report's file."""
     return clean(report.trace.command) if report.trace.command else file_name(report.trace.path)
+
+
+def command(report: Report, *options: str) -> str:
+    """``boundby analyze run.sqlite --window 1:2 --full``: what looks at the same part of the same trace."""
+    asked = report.analysis
+    words = ["boundby", "analyze", report.trace.path]
+    words += ["--window", asked.window] if asked.window != "gpu" else []
+    words += ["--skip-first", f"{asked.skip_first}"] if asked.skip_first else []
+    words += [word for number in asked.device_ids for word in ("--device", f"{number}")]
+    words += [word for number in asked.process_ids for word in ("--process", f"{number}")]
+    return clean(shlex.join([*words, *options]))
 
 
 def circumstances(report: Report) -> tuple[str, ...]:
@@ -677,6 +690,13 @@ def shown_findings(report: Report) -> tuple[Finding, ...]:
 def saves(finding: Finding) -> str:
     """``1.10-1.30 s``; ``up to 1.30 s`` where the low end is nothing; empty where nothing is told."""
     return "" if finding.saving_ns is None else saves_range(finding.saving_ns)
+
+
+def is_told_by(response: FirstResponse, finding: Finding) -> bool:
+    """Whether a response is a finding's, or says what the finding leaves open: what its change is worth."""
+    if response.command == f"boundby explain {finding.rule}" and response.because.startswith(finding.title):
+        return True
+    return finding.remedy == response.id and finding.saving_ns is None and finding.severity != NOTE
 
 
 def saves_range(saving_ns: tuple[int, int]) -> str:

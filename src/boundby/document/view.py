@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from boundby.document import measurements, sentences
 from boundby.document.blocks import FOLD_BELOW, Segment, clean, part_name, segments
@@ -76,7 +77,8 @@ class ShownAccount(Struct, frozen=True):
     @property
     def first_of_other(self) -> str:
         """What to do about the second of two causes that weigh the same."""
-        return sentences.of_other_bound(self.verdict, self.responses, self.set_against_ns)
+        other = sentences.of_other_bound(self.verdict, self.responses)
+        return "" if other is None else f"{sentences.reason(other, self.set_against_ns)}."
 
     @property
     def most(self) -> str:
@@ -135,9 +137,13 @@ class ShownAccount(Struct, frozen=True):
 
     @property
     def saves(self) -> str:
-        """A share of the whole; empty where nothing can be told."""
-        saving = self.saving_ns
+        """A share of the whole; empty where nothing can be told, and where nothing is to be gained."""
+        saving = None if self.is_paced else self.saving_ns
         return units.percent(saving / self.whole_ns) if saving is not None and self.whole_ns else ""
+
+    @property
+    def has_no_verdict(self) -> bool:
+        return self.verdict.why_not is not None
 
     @property
     def saving_ns(self) -> int | None:
@@ -202,7 +208,9 @@ def summaries(members: Sequence[ShownAccount]) -> list[tuple[sentences.Headline,
                 listed([account.name for account in group], len(members)),
                 plural=len(group) > 1,
             ),
-            "confidence " + min((account.verdict.confidence for account in group), key=_CONFIDENCE.index),
+            ""
+            if group[0].has_no_verdict
+            else "confidence " + min((account.verdict.confidence for account in group), key=_CONFIDENCE.index),
         )
         for group in groups.values()
     ]
@@ -238,6 +246,7 @@ class Row(Struct, frozen=True):
     share: float
     time: Mapping[str, int]  # ns by cause
     is_judged: bool = True  # what no range owns is time, but nothing to judge
+    is_paced: bool = False  # by something outside of the program
 
     @property
     def instances(self) -> str:
@@ -262,7 +271,12 @@ class Row(Struct, frozen=True):
     @property
     def saves(self) -> str:
         saving = self.region.max_saving_ns
-        return units.duration(saving) if saving is not None and self.is_judged else ""
+        is_told = saving is not None and self.is_judged and not (self.is_paced or self.has_no_verdict)
+        return units.duration(saving or 0) if is_told else ""
+
+    @property
+    def has_no_verdict(self) -> bool:
+        return not self.is_judged or self.region.verdict.why_not is not None
 
     @property
     def because(self) -> str:
@@ -286,7 +300,7 @@ class Selection(Struct, frozen=True):
 
     @property
     def uneven(self) -> str:
-        """That ``TIME/INST`` is a mean, of the largest region whose first instance makes it much more than others take;
+        """That ``MEAN TIME`` is a mean, of the largest region whose first instance makes it much more than others take;
         empty where none is such."""
         for row in sorted(self.rows, key=lambda row: -row.share):
             host, first_ns = row.region.host, max(row.region.instance_ns.host_ns[:1], default=0)
@@ -296,7 +310,7 @@ class Selection(Struct, frozen=True):
                 and host.mean_ns > UNEVEN * host.median_ns
             ):
                 usual, first = units.duration(host.median_ns), units.duration(first_ns)
-                return f"TIME/INST is a mean: {row.label} took {first} the first time, {usual} usually."
+                return f"MEAN TIME is a mean: {row.label} took {first} the first time, {usual} usually."
         return ""
 
     @property
@@ -326,8 +340,9 @@ def select(report: Report, min_share: float | None = None) -> Selection:
     shown = {place for place, weight in enumerate(weights) if weight >= threshold}
     root = next((region for region in report.regions if not region.path), None)
     outside = _outside(root, whole) if named and whole and root is not None else None
+    is_paced = any(account.is_paced for account in accounts(report))
     return Selection(
-        rows=_tree(named, shown),
+        rows=tuple(replace(row, is_paced=is_paced) for row in _tree(named, shown)),
         left_out=len(named) - len(shown),
         min_share=threshold,
         outside=outside if outside and outside.share >= threshold and outside.share > 0 else None,
@@ -376,6 +391,14 @@ def window_total(report: Report) -> int:
     """All devices' windows, or all threads' time where there is no GPU work."""
     devices = sum(device.window_ns for device in report.devices)
     return devices or sum(thread.total_ns for thread in report.threads)
+
+
+def told_above(report: Report) -> dict[str, FirstResponse]:
+    """What stands on top, by the word before it: what to try first, and of the other cause of a mixed verdict."""
+    members = accounts(report)[:1]
+    told = [("First", one) for account in members for one in account.responses[:1]]
+    others = [sentences.of_other_bound(account.verdict, account.responses) for account in members]
+    return dict([*told, *(("And", one) for one in others if one is not None)])
 
 
 def longest_window(report: Report) -> int:

@@ -152,12 +152,17 @@ class Face(Struct, frozen=True):
     def within(self, text: str, most: int, style: str = "") -> list[Text]:
         """Prose on at most so many lines: the last sentences are left out, and one that alone is too long is seen to be
         cut."""
-        lines = self.wrapped(text, style=style)
+        return self.cut(self.whole(text, most, style=style), most)
+
+    def whole(self, text: str, most: int, *, indent: int = 0, first: Text | None = None, style: str = "") -> list[Text]:
+        """Prose of which the last sentences are left out where it takes more lines; its first stands whole, and of that
+        no more than it takes."""
         sentences = _SENTENCE_END.split(text)
+        lines = self.wrapped(text, indent=indent, first=first, style=style)
         while len(lines) > most and len(sentences) > 1:
             sentences.pop()
-            lines = self.wrapped(" ".join(sentences), style=style)
-        return self.cut(lines, most)
+            lines = self.wrapped(" ".join(sentences), indent=indent, first=first, style=style)
+        return lines
 
     def cut(self, lines: list[Text], most: int) -> list[Text]:
         """The first lines; an ellipsis where more would follow."""
@@ -199,9 +204,9 @@ class Face(Struct, frozen=True):
         """Sections as the stream gets them, a blank line between any two, cut at the width; empty ones are left out."""
         lines = [line for section in sections if section for line in (*section, Text())][:-1]
         for line in lines:
+            line.truncate(self.width, overflow="crop")
             if not self.color:  # colour may end in a painted space
                 line.rstrip()
-            line.truncate(self.width, overflow="crop")
         if not self.color:
             return "".join(f"{line.plain}\n" for line in lines)
         from rich.console import Console

@@ -6,11 +6,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
-from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from boundby.document import pattern_cards, sentences, view
@@ -19,13 +18,15 @@ from boundby.document.sentences import not_captured
 from boundby.document.view import Row, ShownAccount
 from boundby.model import units
 from boundby.model.causes import SHORT_LABEL
-from boundby.model.scale import A_FEW_LINES, COLUMN, GLANCE, HALF, HANDFUL, LEVELS, LIST, SLIGHT, SMALL, TABLE
+from boundby.model.expressions import expression
+from boundby.model.scale import A_FEW_LINES, COLUMN, GLANCE, HANDFUL, LEVELS, LIST, SLIGHT, SMALL, TABLE
 from boundby.model.units import LINE
 from boundby.render import terminal as parts
 from boundby.render import to_terminal
 from boundby.render.face import (
     DEFAULT_WIDTH,
     DIM,
+    LONGEST_TAIL,
     MIN_WIDTH,
     STRONG,
     ColorSystem,
@@ -34,9 +35,10 @@ from boundby.render.face import (
     natural,
     pad,
 )
-from boundby.results.report import Finding, RegionReport, Report
+from boundby.results.report import Finding, FirstResponse, RegionReport, Report
 from boundby.trace.vocabulary.last_words import UNCLEAR
 
+_CLAIM = expression(r"(?:[^:;(]|\([^)]*\))+(?=[:;] )")  # what a sentence says before it proves it
 MOST_LINES = TABLE  # of 100 columns: a terminal of usual height
 MOST_FINDINGS = A_FEW_LINES
 MOST_ENDED = LIST  # of how a program ended: the sentence, its own lines, when
@@ -67,15 +69,20 @@ def render(
     """At most `MOST_LINES` lines (more only where more rows were asked for, or on a narrow terminal)."""
     face = Face(max(width, MIN_WIDTH), color_system, unicode)
     above = [_head(report, face), *_accounts(report, face)]
-    tops = _tops(report, face, options)
-    below = [_findings(report, face, options), tops, _last(report, face)]
-    taken = sum(len(section) + 1 for section in (*above, *below) if section)
-    over = 0 if options.top else min(max(taken + 1 + 2 + 2 - MOST_LINES, 0), HANDFUL - 1)
-    if tops and over:  # names with least time give way
-        below[1], taken = tops[: max(len(tops) - over, 2)], taken - over
-    room = min(max(MOST_LINES - taken - 1, 2 + 2), MOST_ROWS + 2)
+    tops, last, regions = _tops(report, face, options), _last(report, face), _Regions.of(report, face, options)
+    least = _height([*above, last, tops[: 1 + A_FEW_LINES]]) + regions.least + 1
+    below = [_findings(report, face, options, MOST_LINES - least), tops, last]
+    taken = _height([*above, *below]) + regions.least + 1
+    if not options.top:  # names with least time give way
+        below[1] = tops[: max(len(tops) - max(taken - MOST_LINES - 1, 0), 1 + A_FEW_LINES)]
+    room = min(max(MOST_LINES - _height([*above, *below]), regions.least), MOST_ROWS + 2)
     cards = [] if report.analysis.region_glob is None else _cards(report, face)
-    return face.text([*above, _regions(report, face, options, room), *cards, *below])
+    return face.text([*above, regions.lines(room), *cards, *below])
+
+
+def _height(sections: Iterable[Sequence[Text]]) -> int:
+    """Lines of sections, with a blank one below each."""
+    return sum(len(section) + 1 for section in sections if section)
 
 
 def _cards(report: Report, face: Face) -> list[list[Text]]:
@@ -147,27 +154,50 @@ def _first(account: ShownAccount, face: Face) -> list[Text]:
     return [*parts.first(account.first, face), *lines]
 
 
-def _regions(report: Report, face: Face, options: ScreenOptions, room: int) -> list[Text]:
-    """Regions down to the depth that matters; ``room``: lines, heading and note included."""
-    if not any(region.path for region in report.regions):
-        return parts.no_regions(report, face)
-    selection = view.select(report, options.min_share)
-    notes = face.within(selection.uneven, _room(2, face), style=DIM)
-    if any(row.region.found for row in selection.rows):
-        notes += face.wrapped("(found): by what repeats, not by an NVTX range.", style=DIM)
-    most = max(room - 2 - len(notes), 1) if options.top is None else options.top
-    rows = _worth(selection, most, options)
-    if not rows:
-        return []
-    names = max(len("REGION"), *(2 * row.depth + len(row.label) for row in rows))
-    name, columns = _columns(names, rows, face)
-    lines = [face.line(face.heading(pad("REGION", name)), "  ", face.heads(columns))]
-    lines += [face.line(parts.region_label(row, name, face), "  ", face.row(columns, row)) for row in rows]
-    left = sum(1 for region in report.regions if region.path) - sum(row.is_judged for row in rows)
-    told = [f"{units.plural(left, 'more region')}: --full, or --top N."] if left else []
-    if any(cell.plain.endswith("?") for cell in (parts.bound(row, face) for row in rows)):
-        told.append("? after a bound: uncertain.")
-    return lines + face.wrapped(" ".join(told), style=DIM) + notes
+class _Regions(Struct, frozen=True):
+    """Regions down to the depth that matters; ``selection``: None: there are none."""
+
+    report: Report
+    face: Face
+    options: ScreenOptions
+    selection: view.Selection | None
+    notes: tuple[Text, ...]
+
+    @classmethod
+    def of(cls, report: Report, face: Face, options: ScreenOptions) -> _Regions:
+        if not any(region.path for region in report.regions):
+            return cls(report, face, options, None, ())
+        selection = view.select(report, options.min_share)
+        notes = face.within(selection.uneven, _room(2, face), style=DIM)
+        if any(row.region.found for row in selection.rows):
+            notes += face.wrapped("(found): by what repeats, not by an NVTX range.", style=DIM)
+        return cls(report, face, options, selection, tuple(notes))
+
+    @property
+    def least(self) -> int:
+        """No fewer lines: a heading, a few rows, how many are left, and the notes."""
+        if self.selection is None:
+            return len(self.lines(0))
+        return 2 + min(A_FEW_LINES, len(self.selection.rows)) + len(self.notes)
+
+    def lines(self, room: int) -> list[Text]:
+        """``room``: lines, heading and notes included."""
+        report, face, options, selection = self.report, self.face, self.options, self.selection
+        if selection is None:
+            return parts.no_regions(report, face)
+        most = max(room - 2 - len(self.notes), 1) if options.top is None else options.top
+        rows = _worth(selection, most, options)
+        if not rows:
+            return []
+        names = max(len("REGION"), *(2 * row.depth + len(row.label) for row in rows))
+        name, columns = _columns(names, rows, face)
+        lines = [face.line(face.heading(pad("REGION", name)), "  ", face.heads(columns))]
+        lines += [face.line(parts.region_label(row, name, face), "  ", face.row(columns, row)) for row in rows]
+        left = sum(1 for region in report.regions if region.path) - sum(row.is_judged for row in rows)
+        told = [f"{units.plural(left, 'more region')}: --full, or --top N."] if left else []
+        if any(cell.plain.endswith("?") for cell in (parts.bound(row, face) for row in rows)):
+            told.append("? after a bound: uncertain.")
+        return [*lines, *face.wrapped(" ".join(told), style=DIM), *self.notes]
 
 
 def _worth(selection: view.Selection, most: int, options: ScreenOptions) -> list[Row]:
@@ -229,49 +259,44 @@ def _columns(names: int, rows: Sequence[Row], face: Face) -> tuple[int, list[Fac
     columns, room = parts.region_columns(names, rows, face, account=16)
     name = max(min(names, COLUMN, room), parts.MIN_NAME)
     spare = max(room - name, 0)
-    return name, [replace(one, width=one.width + spare) if one.head == "ACCOUNT" else one for one in columns]
+    return name, [replace(one, width=one.width + spare) if one.head == parts.TIME else one for one in columns]
 
 
-def _findings(report: Report, face: Face, options: ScreenOptions) -> list[Text]:
-    """The best ones, two lines each; advice that stands on top already is not said again."""
+def _findings(report: Report, face: Face, options: ScreenOptions, room: int) -> list[Text]:
+    """The best ones, as many of the first as ``room`` lines hold; what stands on top already is not said again."""
     worth = [item for item in report.findings if item.severity != sentences.NOTE]
     shown = worth[: options.top or MOST_FINDINGS]
     if not shown:
         return face.wrapped(sentences.nothing_found(report)) + _notes(report, face)
-    width = natural("SAVES", (sentences.saves(item) for item in shown))
-    lines = [face.heading(f"FINDINGS ({len(worth)})  {'SAVES':>{max(width - 1, 5)}}")]
-    said = {one.action for device in report.devices for one in device.first_responses[:1]}
-    for rank, item in enumerate(shown, 1):
-        lines += _finding(rank, item, width, face)[: 1 if item.advice[:1] and item.advice[0] in said else 2]
-    return lines
+    above = view.told_above(report)
+    width = natural("SAVES", (parts.saves(item, above) for item in shown))
+    told = [_finding(rank, item, width, above, face) for rank, item in enumerate(shown, 1)]
+    while len(told) > 1 and not options.top and 1 + sum(map(len, told)) > room:
+        told.pop()
+    number = f"{len(told)} of {len(worth)}" if len(told) < len(worth) else f"{len(worth)}"
+    is_beside = "First" in above and not any(sentences.is_told_by(above["First"], item) for item in shown[: len(told)])
+    title = f"FINDINGS ({number}){' beside First' if is_beside else ''}"
+    return [parts.heads_of_findings(title, width, face), *(line for lines in told for line in lines)]
 
 
 def _notes(report: Report, face: Face) -> list[Text]:
     """Where there is no finding: what was noted all the same, a line each."""
     notes = [item for item in report.findings if item.severity == sentences.NOTE][:MOST_FINDINGS]
-    return [line for item in notes for line in face.cut(face.wrapped(clean(item.title), first=Text("  note  ")), 1)]
+    return [line for item in notes for line in face.wrapped(clean(item.title), first=Text("  note  "))]
 
 
-def _finding(rank: int, item: Finding, width: int, face: Face) -> list[Text]:
-    severity = parts.severity(item, face)
-    head = face.line(f"{rank:>2} ", pad(severity, 7), f"{sentences.saves(item):>{width}}  ")
-    told, room = clean(item.title), max(face.width - head.cell_len, 20)
+def _finding(rank: int, item: Finding, width: int, above: Mapping[str, FirstResponse], face: Face) -> list[Text]:
+    """What, where, and what to do: whole, or less of it."""
+    head = parts.head_of_finding(rank, item, width, above, face)
     where = f" (in {face.fit(part_name(item.region[-1]), MOST_WHERE)})" if item.region else ""
-    if len(where) > HALF * room:  # the title is what is read
-        where = ""
-    told = f"{_begin(told, room - len(where), face)}{where}"
+    for label, response in above.items():
+        if sentences.is_told_by(response, item):
+            return face.wrapped(f"see {label}: {clean(response.title)}{where}", first=head)
+    told, room = clean(item.title), 2 * (face.width - head.cell_len) - len(where) - LONGEST_TAIL
+    claim = _CLAIM.match(told) if len(told) > room else None
+    title = face.wrapped(f"{told if claim is None else claim[0]}{where}", first=head)
     advice = clean(item.advice[0]) if item.advice else f"boundby explain {clean(item.rule)}"
-    below = face.cut(face.wrapped(advice, indent=3, first=face.line((f"{face.arrow} ", DIM)), style=DIM), 1)
-    return [face.line(head, told), *below]
-
-
-def _begin(text: str, width: int, face: Face) -> str:
-    """As many words from the beginning as fit: a sentence that is cut in its middle says nothing."""
-    text = face.safe(text)
-    if cell_len(text) <= width:
-        return text
-    kept = set_cell_size(text, width - cell_len(face.ellipsis))
-    return f"{kept.rpartition(' ')[0].rstrip(' ,;:(') or kept}{face.ellipsis}"
+    return [*title, *face.whole(advice, 2, indent=3, first=face.line((f"{face.arrow} ", DIM)), style=DIM)]
 
 
 def _tops(report: Report, face: Face, options: ScreenOptions) -> list[Text]:
@@ -307,6 +332,6 @@ def _last(report: Report, face: Face) -> list[Text]:
     texts += [f"! {clean(item.message).rstrip('.')}." for item in lost[:1]]
     bound = next((device.verdict.bound for device in report.devices), "")
     teach = f"; boundby explain {bound}" if bound in SHORT_LABEL and bound not in ("hidden", "unknown", "mixed") else ""
-    more = f"More: --full (reasons, all findings, what-if, words){teach}."
-    texts.append(more if len(more) <= face.width else f"More: --full{teach}.")
-    return [line for text in texts for line in face.within(text, 1, DIM)]
+    more, holds = f"More: {sentences.command(report, '--full')}", " (all findings, what-if, words)"
+    texts.append(next((text for text in (f"{more}{holds}{teach}", f"{more}{teach}") if len(text) <= face.width), more))
+    return [line for text in texts for line in face.whole(text, 1, style=DIM)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 from rich.cells import cell_len
@@ -27,7 +27,7 @@ from boundby.render.face import (
     natural,
     pad,
 )
-from boundby.results.report import Finding, Report, Top
+from boundby.results.report import Finding, FirstResponse, Report, Top
 
 MAX_THREADS = LIST
 MIN_NAME = 12  # cells for regions' names
@@ -35,6 +35,7 @@ MIN_LABEL = to_terminal.LEAST_BAR  # deep rows stop indenting before their names
 WORTH_A_LINE = SMALL  # of the window: what a reason must save to be worth a line of its own
 FINDING_INDENT = 3
 SEVERITY_STYLE = {"high": "bold red", "medium": "bold yellow", "note": "dim"}
+TIME, MEAN = "TIME BY CAUSE", "MEAN TIME"  # heads; a bar is no timeline
 HOST_TIMES = "A time in parentheses is the host's: the account holds none of that region."
 _BUSY = {cause.key for cause in BUSY_CAUSES}
 
@@ -163,7 +164,7 @@ def summary(members: Sequence[ShownAccount], face: Face) -> list[Text]:
         return [*headline(members[0].headline, face), *told_of(members[0].lead, face)]
     lines: list[Text] = []
     for told, confidence in view.summaries(members):
-        sentence, sure = headline(told, face), Text(f"  {confidence}", style=DIM)
+        sentence, sure = headline(told, face), Text(f"  {confidence}".rstrip(), style=DIM)
         if sentence[-1].cell_len + sure.cell_len > face.width:
             lines += [*sentence, sure]
         else:
@@ -175,17 +176,18 @@ def side_by_side(members: Sequence[ShownAccount], face: Face) -> list[Text]:
     """One bar an account, all of one width, so that they compare."""
     name = min(max(len(account.name) for account in members), face.width // 3)
     bound = natural("BOUND BY", (account.bound for account in members))
-    bar = max(face.width - name - bound - 13, 10)
-    if members[0].lead is not None:  # nothing bounds what gives no verdict
-        bar += bound + 10
+    bar = max(face.width - name - bound - 14, 10)
+    told = 2 if members[0].lead is not None else _told(members, 2)
+    bar += (0, 10, bound + 12)[4 - told]
     columns = [
         FaceColumn("", name, lambda account, width: face.fit(account.name, width)),
-        FaceColumn("ACCOUNT", bar, lambda account, width: face.bar(account.parts, width)),
+        FaceColumn(TIME, bar, lambda account, width: face.bar(account.parts, width)),
         FaceColumn("BOUND BY", bound, lambda account, _: account.bound),
-        FaceColumn("UP TO", 6, lambda account, _: account.saves, right=True),
-    ][: 2 if members[0].lead is not None else None]
+        FaceColumn("CAN SAVE", 8, lambda account, _: account.saves, right=True),
+    ][:told]
     lines = [face.heads(columns), *(face.row(columns, account) for account in members)]
-    shown = {part.cause for account in members for part in account.parts}
+    lengths = ((account.parts, cells(account.parts, columns[1].width)) for account in members)
+    shown = {part.cause for parts, taken in lengths for part, cell in zip(parts, taken, strict=True) if cell}
     return lines + face.flow(face.cause(key) for key in (*CAUSE_KEYS, OTHER.key) if key in shown)
 
 
@@ -215,7 +217,7 @@ def _regions(report: Report, face: Face, min_share: float | None) -> list[Text]:
         verdict = row.region.verdict
         if (verdict.saving_ns or 0) >= WORTH_A_LINE * whole or verdict.bound in ("hidden", "mixed"):
             lines += face.wrapped(reason, indent=len(_indent(row, name)) + 2, style=DIM)
-    host_times = HOST_TIMES if selection.has_host_times and any(c.head == "TIME/INST" for c in columns) else ""
+    host_times = HOST_TIMES if selection.has_host_times and any(c.head == MEAN for c in columns) else ""
     for note in (host_times, *selection.notes):
         lines += face.wrapped(note, style=DIM)
     return lines
@@ -224,13 +226,13 @@ def _regions(report: Report, face: Face, min_share: float | None) -> list[Text]:
 def _columns(names: int, selection: view.Selection, face: Face) -> tuple[int, int, list[FaceColumn]]:
     """Cells for the name and for the reason (0: not beside the others), and the columns between them: these take what
     they need, the bar and the names share the rest; the least telling go first."""
-    columns, room = region_columns(names, selection.rows, face, account=10)
+    columns, room = region_columns(names, selection.rows, face, account=len(TIME))
     name = max(min(names, COLUMN, room), MIN_NAME)
     spare = max(room - name, 0)
     because = spare - 2 if spare - 2 >= COLUMN else 0
     wider = min(because - COLUMN, 10) if because else min(spare, 30)
     for place, column in enumerate(columns):
-        if column.head == "ACCOUNT":
+        if column.head == TIME:
             columns[place] = replace(column, width=column.width + wider)
             because -= wider if because else 0
     return name, because, columns
@@ -241,14 +243,21 @@ def region_columns(names: int, rows: Sequence[Row], face: Face, account: int) ->
     cells of the bar, at least."""
     widest = natural("BOUND BY", (bound(row, face) for row in rows))
     columns = (
-        FaceColumn("INST", 6, lambda row, _: row.instances, right=True, goes=4),
-        FaceColumn("TIME/INST", 9, lambda row, _: row.each, right=True, goes=2),
+        FaceColumn("COUNT", 6, lambda row, _: row.instances, right=True, goes=4),
+        FaceColumn(MEAN, 9, lambda row, _: row.each, right=True, goes=2),
         FaceColumn("SHARE", 5, lambda row, _: units.percent(row.share), right=True, goes=1),
-        FaceColumn("ACCOUNT", account, lambda row, width: face.bar(segments(row.time), width), goes=3),
+        FaceColumn(TIME, account, lambda row, width: face.bar(segments(row.time), width), goes=3),
         FaceColumn("BOUND BY", widest, lambda row, _: bound(row, face)),
-        FaceColumn("UP TO", 7, lambda row, _: row.saves, right=True, goes=5),
-    )
+        FaceColumn("CAN SAVE", 8, lambda row, _: row.saves, right=True, goes=5),
+    )[: _told(rows, 4)]
     return fitting(columns, face.width, max(min(names, 20), MIN_NAME))
+
+
+def _told(members: Sequence[Row] | Sequence[ShownAccount], columns: int) -> int:
+    """How many columns tell anything: no bound where none has a verdict, and no saving where none is known."""
+    if all(member.has_no_verdict for member in members):
+        return columns
+    return columns + (2 if any(member.saves for member in members) else 1)
 
 
 def region_label(row: Row, name: int, face: Face) -> Text:
@@ -279,7 +288,8 @@ def no_regions(report: Report, face: Face) -> list[Text]:
 
 def _findings(report: Report, face: Face) -> list[Text]:
     shown = sentences.shown_findings(report)
-    width = natural("SAVES", (sentences.saves(item) for item in shown))
+    above = view.told_above(report)
+    width = natural("SAVES", (saves(item, above) for item in shown))
     titles = {
         kind: f"{kind} ({sentences.count_findings(report, notes=kind == 'NOTES')})" for kind in ("FINDINGS", "NOTES")
     }
@@ -287,14 +297,33 @@ def _findings(report: Report, face: Face) -> list[Text]:
     for rank, finding in enumerate(shown, 1):
         is_note = finding.severity == sentences.NOTE
         if title := titles.pop("NOTES" if is_note else "FINDINGS", ""):
-            head = f"{title:<14}{'' if is_note else 'SAVES':>{width}}  EXPLAINED BY"
-            lines += [*([Text()] if lines else []), face.heading(face.fit(head, face.width))]
-        line = face.line(f"{rank:>2} ", pad(severity(finding, face), 11), f"{sentences.saves(finding):>{width}}  ")
+            lines += [*([Text()] if lines else []), heads_of_findings(title, width, face)]
+        line = head_of_finding(rank, finding, width, above, face)
         lines.append(face.line(line, (f"boundby explain {clean(finding.rule)}", DIM)))
         lines += _finding(finding, face, in_full=report.analysis.show_all)
     lines += face.wrapped(sentences.left_out(report), style=DIM)
     healthy = face.wrapped(sentences.nothing_found(report))
     return [*healthy, Text(), *lines] if healthy and lines else healthy or lines
+
+
+def heads_of_findings(title: str, width: int, face: Face) -> Text:
+    """Over `head_of_finding`, for savings of so many cells."""
+    return face.heading(face.fit(f" # PRIORITY  {'SAVES':>{width}}  {title}", face.width))
+
+
+def head_of_finding(rank: int, finding: Finding, width: int, above: Mapping[str, FirstResponse], face: Face) -> Text:
+    """Its number, how much it matters, and what it saves."""
+    return face.line(f"{rank:>2} ", pad(severity(finding, face), 10), f"{saves(finding, above):>{width}}  ")
+
+
+def saves(finding: Finding, above: Mapping[str, FirstResponse]) -> str:
+    """As `sentences.saves`; of a finding without a number as the response says that is tried first and is about it."""
+    told = next((one for one in above.values() if sentences.is_told_by(one, finding)), None)
+    if finding.saving_ns is not None or finding.severity == sentences.NOTE:
+        return sentences.saves(finding)
+    if told is None:
+        return "not known"
+    return "" if told.saving_ns is None else sentences.saves_range(told.saving_ns)
 
 
 def severity(finding: Finding, face: Face) -> Text:

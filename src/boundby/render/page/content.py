@@ -307,7 +307,8 @@ def _verdict(region: RegionReport, whole: int) -> Iterable[Fact]:
     verdict = region.verdict
     yield "bound by", BOUND_LABEL.get(verdict.bound, verdict.bound)
     yield "decided by", {"replay": "replaying the trace without each cause"}.get(verdict.decided_by, "the account")
-    yield "confidence", sentences.confidence(verdict).removeprefix("Confidence ").rstrip(".")
+    if sure := sentences.confidence(verdict):
+        yield "confidence", sure.removeprefix("Confidence ").rstrip(".")
     for item in verdict.savings[:4]:
         if item.saving_ns > sentences.WORTH_NAMING * whole:
             yield f"without {NOUN.get(item.cause, item.cause)}", f"saves {units.duration(item.saving_ns)}"
