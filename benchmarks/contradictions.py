@@ -391,7 +391,7 @@ def _screen(report: Report) -> Iterator[str]:
             yield f"GPU {device.id}: First saves up to {high / device.window_ns:.0%} above 'none would save 1 %'"
         notes = " ".join(note for card in device.cards for note in card.notes)
         others = any(finding.rule.startswith("sync-") for finding in report.findings)  # other waits, which do cost
-        if "costs nothing" in notes and "removing syncs would save" in screen and not others:
+        if " nothing: the GPU works meanwhile" in notes and "removing syncs would save" in screen and not others:
             yield f"GPU {device.id}: waits cost nothing, and removing syncs is the next best"
         parts = [item for item in _predictions(report, device).values() if len(SCENARIOS[item.scenario].causes) == 1]
         whole = _predictions(report, device).get("infinite_host")

@@ -25,9 +25,11 @@ from boundby.render.page import FOLDER
 from boundby.render.page.evidence import evidence, evidence_label
 from boundby.results.plot_data import PlotData
 from boundby.results.report import AnalysisSummary, Report
+from boundby.trace.facts import PYTORCH
 from boundby.trace.tables import TableT, Trace
 from tests.support import reports
 from tests.support.program import Program
+from tests.support.traces import analysis_of
 
 US = 1_000
 MOST_BYTES = 6_000_000
@@ -178,7 +180,9 @@ def test_what_the_page_says_first() -> None:
     assert "the trace holds no CPU scheduling" in words
     assert "one GPU only" not in words  # it could not matter
     assert "Notes 1" in words
-    order = [words.index(part) for part in ("SYNC BOUND", "saves 1.10", "NVTX ranges with", "What was captured")]
+    order = [
+        words.index(part) for part in ("SYNC BOUND", "saves 1.10", "Ranges of the program with", "What was captured")
+    ]
     assert order == sorted(order)
 
 
@@ -330,3 +334,29 @@ def test_headings_follow_each_other_and_everything_is_labelled(make: Callable[[]
     assert all("aria-label=" in tag for tag in re.findall(r"<[^>]*tabindex=[^>]*>", text))
     assert all("aria-label=" in tag for tag in re.findall(r"<svg[^>]*role=[^>]*>", text))
     assert '<html lang="en"' in text
+
+
+def test_a_wait_that_is_not_counted_shows_no_zero() -> None:
+    """It began before the window; what the GPU idled after it lies inside."""
+    drawn = hostile_plot_data()
+    row = replace(drawn.syncs[0], count=0, blocked_ns=0, idle_ns=11_600)
+    text = rendered(reports.sample(), replace(drawn, syncs=(row, *drawn.syncs)))
+    assert '<td class="n" data-v="0">not counted</td>' in text
+    assert "Not counted: the wait began before the window" in text
+    assert "Not counted: the wait" not in rendered(reports.sample(), drawn)
+
+
+def test_a_page_of_pytorch_speaks_of_no_other_profiler() -> None:
+    report = reports.sample()
+    traced = replace(report, trace=replace(report.trace, source=PYTORCH, nsys_version=None))
+    for said, is_there in ((rendered(report), True), (rendered(traced), False)):
+        assert ("GPU kernels, CUDA API calls, memory copies, CUDA synchronizations, NVTX ranges" in said) is is_there
+        assert "profiler nsys" not in said
+
+
+def test_shares_of_kernels_have_the_base_that_findings_have() -> None:
+    """What communicates is no kernel time: the two sum up apart."""
+    drawn = analysis_of("kineto/h800_expert_parallel.json.gz").plot_data
+    for kind in (False, True):
+        rows = [row for row in drawn.kernels if row.is_communication is kind]
+        assert sum(row.share for row in rows) == pytest.approx(1.0)

@@ -18,7 +18,7 @@ from boundby.render import markdown, page, terminal, to_html, to_markdown, to_te
 from boundby.results.report import Report
 
 SAMPLE = Path(__file__).parents[2] / "sample_reports" / "simulated_sync.sqlite"
-PARTS = ("Context", "Problem", "Forces", patterns.SIGNS_PART, patterns.RESPONSES_PART, patterns.THEN_PART)
+PARTS = ("Context", "Problem", patterns.FORCES_PART, patterns.SIGNS_PART, patterns.RESPONSES_PART, patterns.THEN_PART)
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 import boundby
 from boundby.claims.phases import change_of
 from boundby.document.sentences import phases
+from boundby.model import units
 from boundby.results.report import Phase, Window
 from boundby.simulate.instructions import US, Launch, Loop, Range, Sync, Work, program
 from boundby.simulate.machine import Machine, realise, simulate
@@ -43,7 +44,9 @@ def test_it_is_told_when_the_program_changes(slow_steps: int, tmp_path: Path) ->
     kernels = analysis.trace.operations
     first = int(kernels.start_ns[np.flatnonzero(kernels.end_ns - kernels.start_ns > 200 * US)[0]])
     assert abs(after.window.start_ns - first) <= 0.01 * device.window_ns
-    assert phases(device).startswith(f"The bound changes at {after.window.start_ns / 1e9:.3f} s")
+    into = units.duration(after.window.start_ns - device.window.start_ns)
+    clock = f"{after.window.start_ns / 1e9:.3f} s on the trace's clock"
+    assert phases(device).startswith(f"The bound changes {into} into the window ({clock})")
 
 
 def test_no_time_is_told_where_work_changes_bit_by_bit(tmp_path: Path) -> None:
@@ -55,6 +58,10 @@ def test_no_time_is_told_where_work_changes_bit_by_bit(tmp_path: Path) -> None:
     analysis = boundby.Analysis(path)
     assert change_of(analysis.timeline.devices[0]) is None
     [device] = analysis.devices
-    parts = (Phase(Window(0, 500), "cpu", "high", 1), Phase(Window(500, 1000), "gpu_compute", "high", 1))
+    low = device.window.start_ns
+    parts = (
+        Phase(Window(low, low + 500), "cpu", "high", 1),
+        Phase(Window(low + 500, low + 1000), "gpu_compute", "high", 1),
+    )
     told = phases(replace(device, phases=parts))
-    assert told.startswith("The bound changes: bound by host code in the first half (until 0.000 s")
+    assert told.startswith("The bound changes: bound by host code in the first half (until 500 ns into the window (")

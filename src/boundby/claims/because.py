@@ -203,7 +203,7 @@ _CLAUSES: Mapping[str, Callable[[BoundCase, Decision], str]] = {
 def _host(case: BoundCase) -> str:
     """The clause for host time: on a CPU, blocked (and on what), unknown."""
     if case.window_ns == 0:
-        return "no time of its own"
+        return "outside the analysed time"
     doing: list[tuple[str, float, str]] = []  # what the host does, in which share of the time, and in what
     waiting = case.host.preempted_ns / case.window_ns
     for cause in sorted(Cause, key=lambda cause: (-case.time[cause], cause))[:MOST_PARTS]:

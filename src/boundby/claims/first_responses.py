@@ -205,18 +205,17 @@ def _harmless_waits(subject: Subject) -> Iterator[str]:
     chain, saved = wait_chain(subject.context), subject.context.saving(("sync",)) or (0, 0)
     cost = f"up to {duration(saved[1])}" if is_nothing_beside(*saved) else duration_range(*saved)
     for link in chain.harmless[:2]:
-        beside = f", not counting {duration(link.untold_ns)} for copies or before memory is freed"
-        held = (
-            f"{link.name} blocks the host for {duration(link.held_ns)} in {plural(link.waits, 'call')}"
-            f"{beside if link.untold_ns else ''}"
-        )
+        does, costs = ("block", "cost") if link.waits > 1 else ("blocks", "costs")
+        held = f"{plural(link.waits, f'{link.name} call')} {does} the host for {duration(link.held_ns)}"
+        if link.untold_ns:
+            held += f" ({link.untold} more, for copies or before memory is freed: {duration(link.untold_ns)})"
         if not chain.links and sum(saved) >= 2 * subject.context.least_ns:  # copies hold the host instead
             yield (
                 f"{held}. Removing only these waits saves nothing: the program would wait elsewhere instead, as in"
-                f" copies. All of its waits, those in copies too, cost {cost}"
+                f" copies. Removing every wait, those in copies too, saves {cost}"
             )
             break
-        yield f"{held} and costs nothing: the GPU works meanwhile, and removing only these waits saves nothing"
+        yield f"{held} and {costs} nothing: the GPU works meanwhile, and removing only these waits saves nothing"
 
 
 def _mistimed(subject: Subject) -> Iterator[str]:
@@ -228,8 +227,8 @@ def _mistimed(subject: Subject) -> Iterator[str]:
         device_ns = min(region.projected.median_ns, region.total_ns / region.devices_each / region.instances)
         if region.share >= TIMED_SHARE and host_ns and device_ns >= LIES * host_ns and device_ns >= LEAST_TIMED_NS:
             yield (
-                f"a host timer around {region.path[-1]} without a synchronization measures only its launches"
-                f" ({duration(host_ns)}); the GPU takes {duration(device_ns)} for it."
+                f"if you time it by hand: without a synchronization a timer on the host around {region.path[-1]}"
+                f" measures only its launches ({duration(host_ns)}); the GPU takes {duration(device_ns)} for it."
                 " Measure with events, or boundby measure"
             )
             return

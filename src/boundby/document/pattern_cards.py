@@ -1,8 +1,8 @@
 """The pattern of a verdict as a card: of each device, and of each region that matters.
 
-A card has the parts of a pattern: picture, context, problem, forces, its signs as they are here, what to do first, what
-the program turns into then, and when the pattern is not there although it looks so. What every program with the pattern
-has alike is told with the first card of it.
+A card has the parts of a pattern: picture, context, problem, trade-offs, its signs as they are here, what to do first,
+what bounds the program next, and false alarms. What every program with the pattern has alike is told with the first
+card of it.
 """
 
 from __future__ import annotations
@@ -164,8 +164,8 @@ def _pattern(card: Card, told: set[str]) -> Iterator[object]:
         yield Verbatim(page.picture, f"What {sentences.bound_phrase(card.pattern)} looks like over time", False)
         for name in ("Context", "Problem"):
             yield Paragraph(_prose(page.parts[name]), word=f"{name}.")
-        yield Heading("Forces", is_small=True)
-        yield _list(page.parts["Forces"])
+        yield Heading(patterns.FORCES_PART, is_small=True)
+        yield _list(page.parts[patterns.FORCES_PART])
 
 
 def _signs(card: Card) -> Iterator[object]:
@@ -182,7 +182,7 @@ def _begun(text: str) -> str:
 
 
 def _after(card: Card, shown: Shown) -> Iterator[object]:
-    """What to do, and what the program turns into then."""
+    """What to do, and what bounds the program then."""
     if shown.responses:
         yield Heading("First responses", is_small=True)
         yield from _responses(shown)
@@ -203,7 +203,7 @@ def _not_there(card: Card, told: set[str]) -> Iterator[object]:
     if card.pattern in told:
         texts = tuple(text for text in texts if text in here and here[text].is_met is False)
     if texts:
-        yield Heading(f"{patterns.NOT_PART}, although it looks so", is_small=True)
+        yield Heading(patterns.NOT_PART, is_small=True)
         yield entries(_prose(f"{text} {_so_here(here[text])}" if text in here else text) for text in texts)
 
 

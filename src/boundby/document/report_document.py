@@ -27,6 +27,10 @@ from boundby.model.scale import LIST
 from boundby.results.report import Check, Report
 
 MOST_PAYLOADS = MOST_WARNINGS = LIST
+_BETWEEN = (
+    "Of the inside of the program's steps alone: what lies between two steps, as the loading of a batch that is no "
+    "part of the step, is in none of these lines."
+)
 _TOP = (
     Column("count", lambda one: units.count(one.count), right=True),
     Column("time", lambda one: units.duration(one.total_ns), right=True),
@@ -78,12 +82,16 @@ def sections(report: Report, min_share: float | None = None) -> tuple[Section, .
         ),
         *_folded(
             "Where a step's time goes: while the GPU works, and why it idles",
-            _table(measurements.STEP_COLUMNS, measurements.step_rows(report)),
+            _table(measurements.STEP_COLUMNS, steps := measurements.step_rows(report)),
+            Paragraph(_BETWEEN if steps else "", "faint"),
             id="steps",
         ),
         *_folded(
-            "Operators by shape: kernel time, and the work that follows from the sizes of inputs",
-            _table(measurements.OPERATOR_COLUMNS, measurements.operator_rows(report)),
+            "Operators by shape: kernel time, and the work that follows from the sizes of inputs"
+            if any(one.sizes for one in report.operators)
+            else "Operators: kernel time",
+            _table(measurements.OPERATOR_COLUMNS, operators := measurements.operator_rows(report)),
+            Paragraph("Share is of all kernels' summed time, communication included." if operators else "", "faint"),
             id="operators",
         ),
         *_folded(

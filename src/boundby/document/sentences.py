@@ -432,20 +432,22 @@ def confidence(verdict: Verdict) -> str:
 
 
 def phases(device: DeviceReport) -> str:
-    """``The bound changes at 12.4 s: bound by host code before, compute bound after.``; empty where it does not."""
+    """``The bound changes 1.40 s into the window (12.400 s on the trace's clock): sync bound before, compute bound
+    after.``; empty where it does not."""
     if len(device.phases) < 2:
         return ""
     first, second = device.phases[0], device.phases[-1]
     labels = {**BOUND_LABEL, "unknown": "no verdict"}
     one, other = (labels.get(phase.bound, phase.bound) for phase in (first, second))
-    at = f"{second.window.start_ns / 1e9:.3f} s on the trace's clock"
+    into = units.duration(second.window.start_ns - device.window.start_ns)
+    at = f"{into} into the window ({second.window.start_ns / 1e9:.3f} s on the trace's clock)"
     is_half = abs(_length(first) - _length(second)) <= 1
     if one == other:
         parts = "both halves" if is_half else "both parts"
-        return f"The program is not of one piece: {one} in {parts} (until {at}, and after it), but not over the whole."
+        return f"The program is not of one piece: {one} in {parts} (which meet {at}), but not over the whole."
     if is_half:  # it may change anywhere in them
         return f"The bound changes: {one} in the first half (until {at}), {other} in the second."
-    return f"The bound changes at {at}: {one} before, {other} after."
+    return f"The bound changes {at}: {one} before, {other} after."
 
 
 def steady(device: DeviceReport, width: int | None = None) -> str:
@@ -649,7 +651,7 @@ TERMS = (
     Term("pageable", r"\bpageable\b", "ordinary host memory: copied through a buffer while the host waits"),
     Term("pinned", r"\bpinned\b", "host memory that stays in place: the GPU copies it by itself, beside other work"),
     Term("poll", r"\bpoll\b", "a system call that waits for another process, a file or a socket to have something"),
-    Term("(no range)", r"\(no range\)", "time that no NVTX range owns"),
+    Term("(no range)", r"\(no range\)", "time that no range owns"),
     Term(
         "(found)",
         r"\(found\)",

@@ -109,7 +109,7 @@ def kernel_rows(
     communicates = group_counts(group[table.is_communication[inside][mine]], len(keys)) > 0
     names = [name_of(timeline.trace, number) for number in keys[:, 1]]
     order = sorted(range(len(keys)), key=lambda number: (-int(total[number]), names[number], int(keys[number, 0])))
-    whole = int(total.sum())
+    whole = np.maximum(np.where(communicates, total[communicates].sum(), total[~communicates].sum()), 1)
     return (
         tuple(
             KernelRow(
@@ -119,7 +119,7 @@ def kernel_rows(
                 mean_ns=int(total[number]) / int(count[number]),
                 median_ns=float(median[number]),
                 max_ns=int(longest[number]),
-                share=int(total[number]) / whole if whole else 0.0,
+                share=int(total[number]) / int(whole[number]),
                 is_communication=bool(communicates[number]),
                 is_graph=bool(keys[number, 0] == OpKind.GRAPH),
                 region=index.one(int(region[number])),

@@ -187,7 +187,8 @@ class InstanceSeries(Struct, frozen=True):
 
 
 class KernelRow(Struct, frozen=True):
-    """All kernels of one name in the windows. ``share`` is of all kernels' summed time."""
+    """All kernels of one name in the windows. ``share`` is of the summed time of kernels that compute; of one that
+    communicates, of those that do."""
 
     name: str
     count: int

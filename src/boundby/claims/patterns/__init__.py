@@ -1,7 +1,7 @@
 """What each pattern looks like and what to try first: one page a bound, which ``boundby explain`` shows too.
 
 A page is Markdown: the title, a picture (lanes of host and device over time), and the parts of a pattern: context,
-problem, forces, what it turns into when it is treated, and when it is not there although it looks so. Its "Classic
+problem, trade-offs, what bounds the program next, and false alarms. Its "Classic
 signs" are rows of `boundby.claims.signs`, its "First responses" rows of `boundby.rules.remedies`.
 """
 
@@ -43,7 +43,7 @@ _BLANKS = {
 PAGES: tuple[str, ...] = (*KEYS, "mixed", "unknown", "hidden", "device_wait", "profiler", "unattributed")
 #: Titles of parts that are made, and of those that stand behind them.
 SIGNS_PART, RESPONSES_PART = "Classic signs", "First responses"
-THEN_PART, NOT_PART = "What it turns into", "When it is not there"
+FORCES_PART, THEN_PART, NOT_PART = "Trade-offs", "What bounds it next", "False alarms"
 #: Words for the same, on the command line, beside those that screens use.
 ALIASES = {
     "kernels": "gpu_compute",
@@ -92,7 +92,7 @@ def pattern(key: str) -> PatternPage:
     picture, _, below = after.partition("\n```")
     parts = {name: part.strip() for name, _, part in (one.partition("\n") for one in written)}
     rows = tuple(row for row in remedies.of_bound(key) if row.text)
-    if key in SIGNS:  # they stand between the forces and what the pattern turns into
+    if key in SIGNS:  # they stand between the trade-offs and what bounds the program next
         made = {
             SIGNS_PART: "\n".join(f"- {row.name}: {row.usual}" for row in SIGNS[key]),
             RESPONSES_PART: "\n\n".join(map(_section, rows)),

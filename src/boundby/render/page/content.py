@@ -23,6 +23,7 @@ from boundby.results.plot_data import Gap, PlotData
 from boundby.results.report import Distribution, Finding, RegionReport, Report, WhatIf
 from boundby.rules.builtin import builtin
 from boundby.structure.steps import SLOWER
+from boundby.trace.facts import PYTORCH
 
 BEST_FINDINGS = A_FEW_LINES
 #: Sections that the page has as all formats do.
@@ -40,6 +41,7 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
     saving = [item for item in told if item.finding.severity != sentences.NOTE]
     unchecked = sentences.could_not_check(report.not_checked, every=report.analysis.show_all)
     cards = pattern_cards.by_subject(report)
+    captured = {**_CAPTURED, "nvtx": "operators and named blocks"} if report.trace.source == PYTORCH else _CAPTURED
     return {
         "title": sentences.what_ran(report),
         "facts": sentences.circumstances(report),
@@ -59,7 +61,8 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
         "unchecked_count": sum(len(rules.split(", ")) for _, rules in unchecked),
         "scenarios": _scenarios(report, next_bounds),
         "no_predictions": sentences.no_predictions(report),
-        "captured": [label for key, label in _CAPTURED.items() if getattr(report.trace.captured, key, False)],
+        "captured": [label for key, label in captured.items() if getattr(report.trace.captured, key, False)],
+        "window_told": _WINDOWS.get(report.analysis.window, report.analysis.window) if report.devices else "the host's",
         "missing": not_captured(report),
         "captured_by": captured_by(report),
         "sums": list(_sums(report, has_kernels=plot_data is not None and bool(plot_data.kernels))),
@@ -210,6 +213,7 @@ def _scenarios(report: Report, next_bounds: NextBounds) -> list[tuple[view.Shown
     return groups
 
 
+_WINDOWS = {"gpu": "from the first GPU work to the last", "all": "the whole trace"}
 _CAPTURED = {
     "kernels": "GPU kernels",
     "cuda_api": "CUDA API calls",
