@@ -309,6 +309,21 @@ def test_reports_of_different_times_are_no_job() -> None:
         merge(apart, "folder")
 
 
+def test_of_two_runs_in_one_folder_one_is_taken_whole() -> None:
+    """Never rank 0 of the one and rank 1 of the other, though their collectives match."""
+    job = Job(data=3)
+    whole = [replace(one, base_ns=10**18, name=f"b{one.rank}.sqlite") for one in summaries(job, simulate(job))]
+    part = [replace(one, base_ns=10**12, name=f"a{one.rank}.sqlite") for one in whole[:2]]
+    found = merge([*part, *whole], "folder")
+    assert [rank.name for rank in found.ranks] == ["b0.sqlite", "b1.sqlite", "b2.sqlite"]
+    assert [text.partition(" was")[0] for text in found.left_out] == ["a0.sqlite (rank 0)", "a1.sqlite (rank 1)"]
+    undated = merge([replace(one, base_ns=0) for one in (*part, *whole)], "folder")
+    assert undated.left_out == (
+        "b0.sqlite is rank 0 as well; a0.sqlite was taken.",
+        "b1.sqlite is rank 1 as well; a1.sqlite was taken.",
+    )
+
+
 def test_one_step_names_whom_the_others_wait_for_with_that_doubt() -> None:
     found = report(Job(data=4, steps=1, plants=(Plant("slow_device", 2, 0.3),)))
     unnamed = replace(found, stragglers=())

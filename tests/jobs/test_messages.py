@@ -16,6 +16,7 @@ from boundby.trace.vocabulary.last_words import FAILED
 from tests.evidence.test_no_gpu_work import host_only, written
 from tests.support.export import Export
 from tests.support.split import split
+from tests.support.traces import trace_path
 from tests.trace.test_last_words import IMPORT, SHAPES
 
 ROUNDS, LATE_NS = 12, 8 * MS
@@ -119,6 +120,19 @@ def test_a_deadlock_names_who_is_in_what(tmp_path: Path) -> None:
     assert "did not end" in text
     assert "rank 0 is in MPI_Recv from rank 1 (tag 7, 16 B)" in text
     assert "no rank does what the others wait for" in text
+
+
+def test_a_job_that_did_not_end_has_no_ranking() -> None:
+    """The message that nobody received is waiting, not transfer; the other run in the folder is told in one line."""
+    paths = [trace_path(name) for name in ("mpi_rank_1_late.sqlite", "mpi_crash_bad_address.sqlite")]
+    report = api.job(paths, workers=1)
+    assert (report.verdict.bound, report.stragglers, report.what_if) == ("unknown", (), ())
+    assert all(rank.wait_ns > 2 * 10**9 and rank.transfer_ns < MS for rank in report.ranks)
+    [other] = report.left_out
+    assert other.startswith("mpi_rank_1_late.sqlite (ranks 0, 1) was recorded at another time")
+    text = " ".join(to_terminal.render(document(report)).split())
+    assert text.startswith("The program of ranks 0 and 1 FAILED")
+    assert "WHAT IF" not in text
 
 
 def test_a_rank_that_dies_is_named(tmp_path: Path) -> None:

@@ -123,9 +123,10 @@ def headline(job: JobReport) -> str:
 def programs(job: JobReport) -> Iterator[Heading | Paragraph]:
     """How programs ended that did not end well, above all else."""
     for one in job.programs[:A_FEW_LINES]:
-        end, names = one.program, [*(name_of(job, place) for place in one.ranks), *map(clean, one.left_out)]
-        who = f"{names[0]} and {units.plural(len(names) - 1, 'more rank')}" if len(names) > 1 else names[0]
-        is_all = len(names) == len(job.ranks) + len(job.left_out)
+        end, more = one.program, one.left_out if one.ranks else one.left_out[1:]
+        who = names_of(job, one.ranks) if one.ranks else clean(one.left_out[0])
+        who += f" and {units.plural(len(more), 'more report')}" if more else ""
+        is_all = len(one.ranks) + len(one.left_out) == len(job.ranks) + len(job.left_out)
         yield Heading(str(sentences.ended_headline(end, "The program" if is_all else f"The program of {who}")))
         rest = sentences.MAY_HAVE_CAUGHT if end.ended == UNCLEAR else f"{sentences.when(end, has_started_cuda=True)}."
         yield from (Paragraph(line.strip(), "faint") for line in sentences.own_lines(end))
@@ -224,6 +225,8 @@ def told(job: JobReport, one: Straggler) -> str:
 
 def nobody(job: JobReport) -> str:
     """What is said where nothing holds the job up."""
+    if any(one.is_inside for one in job.ended):
+        return "The job did not end: what its ranks are in stands above. Who made it longer before that is not told."
     if job.verdict.bound == "unknown":
         return "None of these ranks, as far as their reports show. Whether a missing rank does cannot be seen."
     most = job.most_waited_for()
@@ -309,12 +312,12 @@ def _time(head: str, ns: Callable[[_Line], float], **more: Any) -> Column:
     return Column(head, lambda line: units.duration(ns(line)), right=True, key=ns, **more)
 
 
-_OTHERS_WAIT = _time("others wait", lambda line: line.rank.caused_wait_ns)
+_OTHERS_WAIT = _time("delays others", lambda line: line.rank.caused_wait_ns)
 _RANKS = (
     Column("rank", lambda line: Span(line.name, "code", link=line.link or ""), key=lambda line: line.at),
     Column("report", lambda line: line.rank.name, key=lambda line: line.rank.name, where="page"),
     Column("stage", lambda line: str(line.rank.stage), right=True, key=lambda line: line.rank.stage, where="page"),
-    _time("own", lambda line: line.own_ns),
+    _time("own work", lambda line: line.own_ns),
     _time("transfer", lambda line: line.rank.transfer_ns),
     _time("waits", lambda line: line.rank.wait_ns),
     Column(

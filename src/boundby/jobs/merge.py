@@ -104,6 +104,8 @@ def merge(summaries: Sequence[RankSummary], path: str, unused: Sequence[Gathered
     of_program, kept = kept, in_rounds(kept, aligned.matched)
     diagnosis, job = diagnose(kept, aligned)
     diagnosis = replace(diagnosis, culprits=tuple(folded(diagnosis.culprits, job)))
+    if any(_is_stuck(one) for one in kept):  # how long a job would take that never came to its end, nothing tells
+        diagnosis = replace(diagnosis, culprits=(), extras=(), chance=(), what_if=())
     waits = _waits(kept, aligned)
     ranks = _ranks(kept, aligned, diagnosis, job, waits)
     world = max((one.world_size for one in kept if one.world_size <= MOST_MEMBERS), default=UNKNOWN)
@@ -176,8 +178,12 @@ def _demand_meetings(summaries: Sequence[RankSummary], aligned: Aligned, path: s
 
 def _are_apart(summaries: Sequence[RankSummary]) -> bool:
     """Whether no two were recorded at the same time, by the files' own clocks."""
-    spans = sorted((one.base_ns + one.window_ns[0], one.base_ns + one.window_ns[1]) for one in summaries)
-    return all(before[1] < after[0] for before, after in pairwise(spans))
+    return all(before[1] < after[0] for before, after in pairwise(sorted(map(_span_ns, summaries))))
+
+
+def _span_ns(one: RankSummary) -> tuple[int, int]:
+    """From when to when it was recorded, by its file's own clock."""
+    return one.base_ns + one.window_ns[0], one.base_ns + one.window_ns[1]
 
 
 def _programs(summaries: Sequence[RankSummary], unused: Sequence[Gathered]) -> tuple[ProgramOfRanks, ...]:
@@ -273,7 +279,9 @@ def _longest(waited: Mapping[int, Mapping[str, int]], ranks: Sequence[int]) -> t
 
 def choose(summaries: Sequence[RankSummary]) -> tuple[list[RankSummary], Aligned, list[str]]:
     """Ranks in their order, and as they are aligned; without those that are there twice or belong to another job."""
-    kept, problems = _each_once(sorted(summaries, key=lambda one: (one.rank, one.name, one.window_ns)))
+    ordered, others = _recorded_together(sorted(summaries, key=lambda one: (one.rank, one.name, one.window_ns)))
+    kept, problems = _each_once(ordered)
+    problems += others
     silent = [one for one in kept if not len(one.meetings) and one.rank == UNKNOWN and one.unfinished is None]
     if len(kept) - len(silent) > 1:
         problems += [
@@ -293,6 +301,31 @@ def choose(summaries: Sequence[RankSummary]) -> tuple[list[RankSummary], Aligned
     return kept, aligned, problems
 
 
+def _recorded_together(ordered: Sequence[RankSummary]) -> tuple[list[RankSummary], list[str]]:
+    """Where ranks are there twice, of one recording: the one with most ranks, else the first by name; and what is of
+    others, which were made at another time."""
+    known = [one.rank for one in ordered if one.rank != UNKNOWN]
+    if len(set(known)) == len(known) or not all(one.base_ns for one in ordered):
+        return list(ordered), []
+    recordings: list[list[int]] = []
+    latest_ns = 0
+    for low, high, place in sorted((*_span_ns(one), place) for place, one in enumerate(ordered)):
+        if not recordings or low > latest_ns:
+            recordings.append([])
+        recordings[-1].append(place)
+        latest_ns = max(latest_ns, high)
+    chosen = max(recordings, key=lambda some: (len({ordered[place].rank for place in some}), -min(some)))
+    files: dict[str, list[str]] = {}
+    for one in (one for place, one in enumerate(ordered) if place not in chosen):
+        files.setdefault(PurePath(one.clock).name or one.name, []).append(str(one.rank))
+    told = [
+        f"{name} ({'rank' if len(ranks) == 1 else 'ranks'} {', '.join(ranks)}) was recorded at another time than"
+        f" {ordered[min(chosen)].name}: it is another run."
+        for name, ranks in files.items()
+    ]
+    return [ordered[place] for place in sorted(chosen)], told
+
+
 def _each_once(ordered: Sequence[RankSummary]) -> tuple[list[RankSummary], list[str]]:
     """Each rank and each process of a worker once, of the size of job that most are of; and what was left out."""
     sizes = [one.world_size for one in ordered if one.world_size != UNKNOWN]
@@ -306,9 +339,9 @@ def _each_once(ordered: Sequence[RankSummary]) -> tuple[list[RankSummary], list[
         if one.world_size not in (UNKNOWN, usual):
             problems.append(f"{one.name} is of another job: of {one.world_size} ranks, where the others have {usual}.")
         elif (first := taken.get(one.rank)) is not None:
-            problems.append(f"{one.name} is rank {one.rank}, as {first} is, which was taken.")
+            problems.append(f"{one.name} is rank {one.rank} as well; {first} was taken.")
         elif worker and worker in workers:
-            problems.append(f"{one.name} is another cycle of the process of {workers[worker]}, which was taken.")
+            problems.append(f"{one.name} is another cycle of the process of {workers[worker]}, and that one was taken.")
         else:
             kept.append(one)
             if one.rank != UNKNOWN:
@@ -348,6 +381,7 @@ def _ranks(
         transfer, start = waited.transfer_ns[mine], waited.is_start[mine]
         alone = np.ones(len(summary.meetings), bool)
         alone[matched.row[mine]] = False
+        open_ns = _never_left(summary, exposed[place], alone)
         reports.append(
             RankReport(
                 name=summary.name,
@@ -356,8 +390,8 @@ def _ranks(
                 stage=stage_of[place],
                 window_ns=summary.window_ns[1] - summary.window_ns[0],
                 own=dict(zip(CAUSE_KEYS, summary.own_ns.tolist(), strict=True)),
-                transfer_ns=int(transfer.sum()) + int(exposed[place][alone].sum()),
-                wait_ns=int(waited.waited_ns[mine][~start].sum()),
+                transfer_ns=int(transfer.sum()) + int(exposed[place][alone].sum()) - open_ns,
+                wait_ns=int(waited.waited_ns[mine][~start].sum()) + open_ns,
                 start_wait_ns=int(waited.waited_ns[mine][start].sum()),
                 caused_wait_ns=int(caused[place]),
                 last=int(last[place]),
@@ -374,6 +408,18 @@ def _ranks(
             )
         )
     return tuple(reports)
+
+
+def _is_stuck(summary: RankSummary) -> bool:
+    return summary.unfinished is not None and summary.unfinished.is_inside
+
+
+def _never_left(summary: RankSummary, exposed_ns: Int64Array, alone: BoolArray) -> int:
+    """How long the rank is in a call that no other one meets, and that it never left: nothing is transferred there."""
+    if summary.unfinished is None or not summary.unfinished.is_inside:
+        return 0
+    is_last = summary.meetings.end_ns >= summary.unfinished.until_ns
+    return int(exposed_ns[alone & is_last].sum())
 
 
 def _exposed(summaries: Sequence[RankSummary]) -> list[Int64Array]:
@@ -395,9 +441,12 @@ def _alone(summaries: Sequence[RankSummary], aligned: Aligned) -> tuple[int, int
     """How long ranks had nothing else to do than collectives that nobody else here has, and than any."""
     exposed = _exposed(summaries)
     matched = aligned.matched
-    shared = [matched.row[matched.parts_of(place)] for place in range(len(summaries))]
-    whole = sum(int(one.sum()) for one in exposed)
-    return whole - sum(int(one[rows].sum()) for one, rows in zip(exposed, shared, strict=True)), whole
+    alone_ns = 0
+    for place, (summary, shown_ns) in enumerate(zip(summaries, exposed, strict=True)):
+        alone = np.ones(len(shown_ns), bool)
+        alone[matched.row[matched.parts_of(place)]] = False
+        alone_ns += int(shown_ns[alone].sum()) - _never_left(summary, shown_ns, alone)
+    return alone_ns, sum(int(one.sum()) for one in exposed)
 
 
 def _step_waits(summaries: Sequence[RankSummary], job: Job) -> Int64Array:
@@ -502,7 +551,10 @@ def _verdict(
     if balance >= IMBALANCE_SHARE * length:
         waits = sum(rank.wait_ns for rank in ranks) / whole
         who = _held_up_by(ranks, diagnosis, summaries)
-        because = f"{who}; {units.percent(waits)} of all ranks' time is waiting for others"
+        because = (
+            f"{who}; {units.percent(waits)} of all ranks' time is waiting for others; perfect balance would make"
+            f" the job {units.percent(even / length)} shorter"
+        )
         if not diagnosis.culprits and not diagnosis.chance:
             reasons = [*reasons, "no rank differs from the others in the same way in each step"]
             confidence = "medium" if confidence == "high" else "low"
