@@ -70,7 +70,8 @@ def test_an_optimized_region_is_no_optimizer() -> None:
 
 
 def test_chains_are_of_three_and_more() -> None:
-    context = context_of(_kernels(PRODUCT, elementwise("Mul"), elementwise("Add"), PRODUCT, *[elementwise("Mul")] * 4))
+    pair = elementwise("Mul"), elementwise("Add")
+    context = context_of(_kernels(PRODUCT, *pair, PRODUCT, *pair, *pair))
     found = elementwise_chains(context)
     assert (found.count, len(found.rows), found.mean_length) == (5, 20, 4.0)
 

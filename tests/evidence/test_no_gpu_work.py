@@ -233,3 +233,41 @@ def test_check_cannot_check_a_program_that_failed(tmp_path: Path) -> None:
     result = api.check(path, "gpu_utilization > 1 %", "gaps.longest < 1 ns")
     assert all(limit.untold and not limit.kept for limit in result.limits)
     assert main(["check", str(path), "-l", "gpu_utilization > 1 %"]) == Exit.CANNOT_TELL
+
+
+@pytest.mark.parametrize(
+    ("said", "first", "second"),
+    [
+        (IMPORT, "pip install schedulefree  #", "boundby profile -- python train.py"),
+        (
+            "python: can't open file '/work/train.py': [Errno 2] No such file or directory\n",
+            "find . -name 'train.py'  # where it is",
+            "boundby profile -- python FOLDER/train.py",
+        ),
+        (
+            "Traceback (most recent call last):\n  File \"/work/train.py\", line 6, in <module>\nKeyError: 'loss'\n",
+            "",
+            "",
+        ),
+    ],
+)
+def test_a_program_that_failed_is_mended_first_and_recorded_second(
+    said: str, first: str, second: str, tmp_path: Path
+) -> None:
+    """The command that failed would fail again."""
+    export = host_only()
+    written(export, said)
+    (response,) = report(export, tmp_path).threads[0].first_responses
+    mend, _, again = response.code.partition("\n")
+    assert mend.startswith(first)
+    assert again == second
+
+
+def test_a_driver_newer_than_nsys_names_the_package_to_install(tmp_path: Path) -> None:
+    export = host_only()
+    export.diagnostic("Installed CUDA driver version (13.1) is not supported by this build of Nsight Systems.", 2)
+    export.diagnostic("ActivityFlushAll returned 2: CUPTI_ERROR_INVALID_DEVICE", 2)
+    (response,) = report(export, tmp_path).threads[0].first_responses
+    assert response.title == "Install the nsys of CUDA 13.1 or a newer one, then record again"
+    assert "cuda-nsight-systems-13-1" in response.code
+    assert response.code.endswith("boundby profile -- python train.py")

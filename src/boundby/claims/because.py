@@ -138,6 +138,10 @@ def _cpu(case: BoundCase, _: Decision) -> str:
     if case.time[Cause.CPU] < min(LEAST_SHARE * case.window_ns, case.time[Cause.HOST_BLOCKED]):
         asleep = f"the GPU idles {_each(case, Cause.HOST_BLOCKED)} while the launching thread is blocked"
         return f"{asleep}, by the replay mostly for another thread's own code; {_busy(case)}"
+    if is_for_pages(case):
+        return (
+            f"the GPU idles {_each(case, Cause.CPU)} while the host reads managed memory by page faults; {_busy(case)}"
+        )
     waiting = case.host.preempted_ns / max(case.time[Cause.CPU], 1)
     core = f", or waits for a core ({percent(waiting)} of that)" if waiting >= MUCH_WAITING else ""
     return f"the GPU idles {_each(case, Cause.CPU)} while the host runs its own code{core}; {_busy(case)}"
@@ -152,6 +156,11 @@ def _host_blocked(case: BoundCase, _: Decision) -> str:
 
 def _mostly_on(case: BoundCase) -> str:
     return max(case.host.blocked_on, key=lambda name: (case.host.blocked_on[name], name), default="")
+
+
+def is_for_pages(case: BoundCase) -> bool:
+    """Whether most of the host's own time is page faults: it reads managed memory that lies on the device."""
+    return case.host.paging_ns > HALF * case.time[Cause.CPU]
 
 
 def is_for_ranks(case: BoundCase) -> bool:

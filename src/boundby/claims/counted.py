@@ -14,7 +14,7 @@ from boundby.evidence.code_lines import line_of_calls
 from boundby.evidence.device_work import SHORT_KERNEL_NS, device_work, kernel_name
 from boundby.evidence.feeders import SATURATED
 from boundby.evidence.host_idleness import is_in_operators
-from boundby.evidence.kernels import is_training, kernel_word, limits, ready_made, shape
+from boundby.evidence.kernels import is_training, kernel_search, kernel_word, limits, ready_made, shape
 from boundby.evidence.latecomers import is_exchange
 from boundby.evidence.waits import wait_chain
 from boundby.model.causes import BOUND_LABEL, Cause
@@ -90,8 +90,8 @@ def _top_kernel(subject: Subject) -> _TopKernel | None:
 
 
 def _changed(subject: Subject, remedy: str, top: _TopKernel, **facts: str) -> Told:
-    row, kernel = remedies.by_key()[remedy], kernel_word(subject.context, top.name)
-    told = {**subject.facts, **facts, "kernel": kernel}
+    row, search = remedies.by_key()[remedy], kernel_search(subject.context, top.name)
+    told = {**subject.facts, **facts, "kernel": kernel_word(top.name), "search": search}
     code = row.code(subject.context.program, told, is_of_amd=subject.context.trace.is_of_amd)
     return top.told._replace(title=row.words({**told, "kernel": top.name}), code=code)
 
@@ -311,11 +311,14 @@ def _in_chain(subject: Subject, found: Told | None) -> Told | None:
 
 
 def _one_side(subject: Subject) -> Told | None:
-    """What the host computes between two waits goes to the device: operators, where they are seen to run there."""
+    """What the host computes between two waits goes to the device: operators that are seen to run there. What else it
+    may be nobody knows."""
     row, found = remedies.by_key()["sync.one-side"], subject.found("cpu.move-to-device")
-    told = None if subject.is_part else subject.replayed(row.scenario, row.because)
-    if told is None or told.saving_ns is None or found is None or found.saving_ns is None:
-        return told and told._replace(causes=_ONE_SIDE)
+    if subject.is_part or found is None or found.saving_ns is None:
+        return None
+    told = subject.replayed(row.scenario, row.because)
+    if told.saving_ns is None:
+        return None
     saving = (min(found.saving_ns[0], told.saving_ns[1]), told.saving_ns[1])
     return found._replace(saving_ns=saving, title="", command=told.command, causes=_ONE_SIDE)
 
@@ -433,16 +436,18 @@ def _bucket_size(subject: Subject) -> Told | None:
 
 
 def _after_warm_up(subject: Subject) -> Told | None:
-    """A program that warms up by name is not told to."""
+    """A program that warms up, by the names of its ranges or by an option, is not told to."""
     if subject.is_part:
         return None
     for item in subject.findings:
-        share = item.evidence.get("warm_up_of_window_fraction")
+        share, option = (item.evidence.get(key) for key in ("warm_up_of_window_fraction", "warm_up_option"))
+        begins = None
         if isinstance(share, float):
-            because = (
-                f"regions named as set-up or warm-up take {percent(share)} of the window; a longer run spends no more "
-                "time in them"
-            )
+            begins = f"regions named as set-up or warm-up take {percent(share)} of the window"
+        elif option:
+            begins = f"the program warms up ({option}), and this is part of it: {item.title}"
+        if begins:
+            because = f"{begins}; a longer run spends no more time in {'them' if option is None else 'it'}"
             return subject.of_finding(item)._replace(because=because, saving_ns=None)
     return None
 

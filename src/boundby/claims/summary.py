@@ -84,6 +84,7 @@ from boundby.stats.host import (
     launching_thread,
     logical_thread_active,
     logical_thread_cpu_time,
+    paging,
     preempted,
     preempted_within,
     spent_within,
@@ -320,6 +321,7 @@ def _host_of(timeline: Timeline, figures: Figures, device: DeviceTimeline, launc
         blocked_on=_by_size(figures.host.idle_on_ns, ROOT),
         waited_in=waited_in(timeline, device.segments),
         preempted_ns=int(preempted(timeline, device.segments).sum()),
+        paging_ns=int(paging(timeline, device.segments).sum()),
         asleep_for_nobody_ns=launching.asleep_for_nobody_ns,
         unwoken_ns=int(unwoken(timeline, device.segments).sum()),
     )
@@ -851,6 +853,7 @@ def _region_row(shared: _Shared, region: int) -> _Row:
             asleep_ns=sum(int(asleep_ns[region]) for asleep_ns in host.os_blocked_ns.values()),
             blocked_on=_by_size(host.idle_on_ns, region),
             preempted_ns=int(host.preempted_ns[region]),
+            paging_ns=int(host.paging_ns[region]),
             unwoken_ns=int(host.unwoken_ns[region]),
         ),
         cpu_utilization=_ratio(host.cpu_ns[region], host.cpu_of_ns[region]),

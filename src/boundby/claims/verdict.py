@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from boundby.claims.because import because, is_for_ranks
+from boundby.claims.because import because, is_for_pages, is_for_ranks
 from boundby.claims.bound import BUSY_KEYS, BoundCase, Decision, as_accounted, decide, host_together_ns
 from boundby.claims.confidence import confidence
 from boundby.claims.doubt import saving_range, settled, why_not
+from boundby.model.causes import Cause
 from boundby.results.report import Saving, Verdict
 
 
@@ -53,8 +54,14 @@ def _promising(verdict: Verdict, case: BoundCase, decision: Decision) -> Verdict
         runner_up_saving_ns=second.saving_ns if second in told else None,
         without_ns=None if alone is None else alone.predicted_ns,
         host_together_ns=host_together_ns(case, decision),
-        waits_for="ranks" if decision.bound == "host_blocked" and is_for_ranks(case) else "",
+        waits_for=_waits_for(case, decision),
     )
+
+
+def _waits_for(case: BoundCase, decision: Decision) -> str:
+    if decision.bound == Cause.CPU.key:
+        return "pages" if is_for_pages(case) else ""
+    return "ranks" if decision.bound == Cause.HOST_BLOCKED.key and is_for_ranks(case) else ""
 
 
 def _told(case: BoundCase, decision: Decision) -> tuple[Saving, ...]:

@@ -32,6 +32,7 @@ from boundby.results.report import (
     Verdict,
     WhatIf,
 )
+from boundby.rules import remedies
 from boundby.trace.facts import PYTORCH, Captured, ProgramEnd, UnreadTable
 from boundby.trace.vocabulary.last_words import INTERRUPTED, UNCLEAR
 from boundby.trace.vocabulary.python import library_of
@@ -55,7 +56,11 @@ WORTH_ADDING = NEGLIGIBLE
 
 
 #: What the headline says of a host that is blocked, where the trace shows for what.
-WAITING = {"input": "waiting for input", "ranks": "waiting for other ranks"}
+WAITING = {
+    "input": "waiting for input",
+    "ranks": "waiting for other ranks",
+    "pages": "bound by page migration",
+}
 
 
 class Headline(Struct, frozen=True):
@@ -311,14 +316,21 @@ def of_other_bound(verdict: Verdict, responses: Sequence[FirstResponse]) -> Firs
     """What to do about the other one of the two causes that a mixed verdict names; None elsewhere."""
     first_of = responses[0].id.partition(".")[0] if responses else ""
     others = [f"{bound}." for bound in verdict.mixed_of or () if bound != first_of] if verdict.bound == "mixed" else []
-    saving = (one for one in responses[1:] if one.saving_ns and one.saving_ns[1])
+    saving = (one for one in responses[1:] if (one.saving_ns[1] if one.saving_ns else one.action))
     return next((one for one in saving if any(map(one.id.startswith, others))), None)
 
 
 def saves_of(response: FirstResponse, window_ns: int) -> str:
-    """``saves 1.10-1.30 s, 20-24 %``, of a search ``worth`` it; empty without a number."""
+    """``saves 1.10-1.30 s, 20-24 %``, or what else its remedy does with that time; empty without a number."""
     told = saving(response.saving_ns, window_ns)
-    return f"{'could save' if response.is_search else 'saves'} {told}" if told else ""
+    row = remedies.by_key().get(response.id)
+    return told and (row.saves(told) if row is not None else f"saves {told}")
+
+
+def only_moves(remedy: str) -> bool:
+    """Whether a remedy, by its key, moves time and saves the run none."""
+    row = remedies.by_key().get(remedy)
+    return row is not None and bool(row.moves)
 
 
 def saving(saving_ns: tuple[int, int] | None, window_ns: int) -> str:
@@ -574,6 +586,18 @@ def window(report: Report) -> str:
     return "; ".join((text, ", ".join(told))) if told else text
 
 
+def elsewhere(report: Report, device: DeviceReport) -> str:
+    """``The analysed part is 0.4 % of the run: look first at the 38.3 s after it.``; empty where it is more than a
+    small part, or chosen by the user."""
+    around = {"before": device.startup_ns, "after": device.shutdown_ns}
+    run_ns = device.window_ns + sum(around.values())
+    if report.analysis.window != "gpu" or report.trace.source == PYTORCH or device.window_ns > SMALL * run_ns:
+        return ""
+    where = max(around, key=lambda one: around[one])
+    share = _finely(device.window_ns / run_ns)
+    return f"The analysed part is {share} of the run: look first at the {units.duration(around[where])} {where} it."
+
+
 def _finely(share: float) -> str:
     return units.percent(share, digits=1 if share < FINELY_BELOW else 0)
 
@@ -690,8 +714,9 @@ def shown_findings(report: Report) -> tuple[Finding, ...]:
 
 
 def saves(finding: Finding) -> str:
-    """``1.10-1.30 s``; ``up to 1.30 s`` where the low end is nothing; empty where nothing is told."""
-    return "" if finding.saving_ns is None else saves_range(finding.saving_ns)
+    """``1.10-1.30 s``; ``up to 1.30 s`` where the low end is nothing; empty where nothing is told, or the change only
+    moves the time."""
+    return "" if finding.saving_ns is None or only_moves(finding.remedy) else saves_range(finding.saving_ns)
 
 
 def is_told_by(response: FirstResponse, finding: Finding) -> bool:

@@ -165,7 +165,10 @@ def accounts(report: Report) -> tuple[ShownAccount, ...]:
             gpu_name=device.name,
             utilization=device.gpu_utilization,
             not_busy=sentences.not_busy(device),
-            note="" if device.steady else sentences.phases(device),  # one way to part the window is enough
+            # One way to part the window is enough.
+            note=" ".join(
+                _filled(sentences.elsewhere(report, device), "" if device.steady else sentences.phases(device))
+            ),
             device=device,
             checklist=device.checklist,
             cards=device.cards,

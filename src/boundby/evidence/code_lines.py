@@ -30,7 +30,7 @@ from boundby.trace.vocabulary.python import Frame
 MOSTLY = HALF
 _WRAPPER = expression(
     r"^(?:main|_?main_?\w*|<module>|<lambda>|_?wrapper\w*|_?wrapped\w*|inner|_fn|decorate_context|__call__|_call_impl"
-    r"|_wrapped_call_impl|run_module_as_main|__enter__|__exit__)$"
+    r"|_wrapped_call_impl|run_module_as_main|__enter__|__exit__|\w*profil(?:e|er|ing)\w*)$"
 )
 # Binaries that the user did not write, and symbols of such as are linked into his.
 _INSTALLED_BINARY = expression(r"^lib[\w+.-]*\.so|/(?:site|dist)-packages/|^\[|^other$")

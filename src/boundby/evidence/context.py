@@ -247,7 +247,7 @@ class RuleContext(Struct, frozen=True, dict=True):
         could be seen in a span of ``of_ns`` is lost."""
         shift_ns = min((device.shift.shift_ns for device in self.timeline.devices), key=abs, default=0)
         places = max(3, math.ceil(-math.log10(max(HARDLY * of_ns, 1) / 1e9)))
-        return f"{(host_ns - shift_ns) / 1e9:.{places}f}"
+        return f"{(host_ns - shift_ns) / 1e9:.{places}f}s"
 
     def call_ns(self, rows: Rows | int) -> Int:
         """How long each of these calls took; of a window that cuts through the program, inside of it."""

@@ -25,7 +25,7 @@ from boundby.evidence.feeders import FEEDING, is_held_by_input, keeps_up_with_st
 from boundby.evidence.hotspots import UNKNOWN, Hotspot, are_sampled, hottest
 from boundby.evidence.latecomers import MESSAGE_NAME
 from boundby.evidence.pace import external_pace
-from boundby.evidence.transfers import batch_uploads, paged
+from boundby.evidence.transfers import batch_uploads
 from boundby.model.arrays import (
     compact,
     group_counts,
@@ -50,14 +50,15 @@ from boundby.model.scale import A_FEW_LINES, HABIT, HALF, LIST, MOST, NEARLY_ALL
 from boundby.model.units import duration
 from boundby.replay.predictor import MODEL_ERROR
 from boundby.results.report import Example
+from boundby.stats.host import paged_gaps
 from boundby.structure.found import is_found
 from boundby.trace.program import ProgramKind
 from boundby.trace.vocabulary.range_names import INPUT_NAME, is_operator
 
 #: What to advise of a thread that sleeps in a call which only lets time pass.
 ON_PURPOSE = (
-    "The program sleeps on purpose (sleep, nanosleep): if it polls this way, each wait lasts up to one sleep too long. "
-    "Wait for an event instead"
+    "Sleeping to poll (sleep, nanosleep) ends each wait up to one sleep too late: wait for an event or a condition "
+    "variable instead"
 )
 
 # One stretch is a phase of its own from this share of the window, if no more than so many are half as long: many alike
@@ -162,7 +163,7 @@ def host_pieces(context: RuleContext) -> HostPieces:
         chosen: list[Int] = [column[of_host].astype(np.int64) for column in own]
         if len(columns_of_starts[0]):
             chosen = [np.concatenate(pair) for pair in zip(chosen, columns_of_starts, strict=True)]
-        of_gaps = compact(_reads_back(context, device)), compact(batch_uploads(context, device))
+        of_gaps = compact(paged_gaps(context.timeline, device)), compact(batch_uploads(context, device))
         gap = spread(0, len(chosen[0])) if all(map(is_even, of_gaps)) else device.gaps.at(chosen[0])
         columns.append([*chosen, _next_call(context, device, chosen[1]), *(taken(column, gap) for column in of_gaps)])
     regions = _user_regions(context)
@@ -264,18 +265,6 @@ def _for_first_batch(context: RuleContext, pieces: HostPieces) -> Rows:
     steps = int((context.timeline.ownership.regions.of_range == step).sum())
     is_short = pieces.total_ns(rows) < PHASE_SHARE * context.longest_window_ns
     return rows if steps >= LEAST_STEPS and is_short else rows[:0]
-
-
-def _reads_back(context: RuleContext, device: DeviceTimeline) -> Bool:
-    """Mask over a device's gaps: those between two pages that the host touched and so took back. A gap that is a phase
-    of its own is what the host does before it touches the next one."""
-    gaps = device.gaps
-    if not len(context.trace.page_events):
-        return spread(False, len(gaps), np.bool_)
-    ends_it = pick(paged(context).read_back, gaps.operation, False)
-    follows = np.append(False, ends_it[:-1])[: len(ends_it)]
-    found: Bool = ends_it & follows & (gaps.length_ns < PHASE_SHARE * context.longest_window_ns)
-    return found
 
 
 def _outside_of_parts(context: RuleContext) -> Bool:

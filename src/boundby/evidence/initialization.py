@@ -13,6 +13,7 @@ from boundby.correlation.correlate import FIRST_LOAD_FACTOR, FIRST_LOAD_MINIMUM_
 from boundby.correlation.starting import LEAST_STEADY, STEADY_SHARE
 from boundby.evidence.context import Bool, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.device_work import device_work, kernel_name
+from boundby.evidence.kernels import is_training
 from boundby.model.arrays import in_order, is_any, is_in, marked, median, unique
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
@@ -33,6 +34,16 @@ WARM_NAME = expression(
     r"(?:[ _-]?(?:the )?(?:model|net|network|weights|cuda|gpu|device|context|handles?|librar(?:y|ies)))?$",
     re.IGNORECASE,
 )
+
+
+# ``--warmup_steps 2``, ``benchmark.warmup_iters=5``: of a program that trains it may be the learning rate's.
+_WARM_OPTION = expression(r"\S*warm[-_]?up[-_\w]*[ =][1-9]\d*(?=\s|$)", re.IGNORECASE)
+
+
+def warm_option(context: RuleContext) -> str:
+    """The option by which the program was told to warm up; empty where there is none."""
+    found = None if is_training(context) else _WARM_OPTION.search(context.trace.command or "")
+    return found[0] if found else ""
 
 
 class SetupCalls(Struct, frozen=True):
@@ -143,8 +154,8 @@ def rest_region(context: RuleContext) -> int | None:
 
 
 def rest_window(context: RuleContext) -> str:
-    """The option that shows it: by its name if it holds what is launched after the warm-up, else by the instant; empty
-    where nothing comes after the warm-up."""
+    """The option that shows it: by its name if it holds all but a little of what is launched after the warm-up, else by
+    the instant; empty where nothing comes after the warm-up."""
     tree, ranges, best = context.tree, context.trace.ranges, rest_region(context)
     if best is None:
         return ""
@@ -152,7 +163,11 @@ def rest_window(context: RuleContext) -> str:
     is_warm, is_rest = warm[tree.of_range], tree.of_range == best
     bounds = np.array([ranges.end_ns[is_warm].max(), ranges.start_ns[is_rest].min()])
     over, begun = progress_at(context, bounds).tolist()
-    if begun - over > SMALL * (1 - over):
+    inside = context.regions_where(lambda name: name == tree.name[best])[context.timeline.launch_region]
+    call = context.calls.of_operation
+    later = (call >= 0) & (context.calls.start_ns[call] >= bounds[0])
+    others = np.count_nonzero(later & ~inside)
+    if begun - over > SMALL * (1 - over) or others > SMALL * np.count_nonzero(later):
         return rest_from(context, int(bounds[0]))
     around = tree.accumulate(warm.astype(np.int64)) > 0
     same = np.array([name == tree.name[best] for name in tree.name], bool)

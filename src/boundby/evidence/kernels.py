@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 
 from boundby.evidence.context import Bool, Rows, RuleContext, once
@@ -158,10 +159,18 @@ def elementwise_chains(context: RuleContext) -> Chains:
     begins = link & ~(np.append(False, link[:-1]) & follows)
     number = np.cumsum(begins)[link] - 1
     length = np.bincount(number) if len(number) else np.zeros(0, np.int64)
-    long_enough = length >= SHORTEST_CHAIN
+    long_enough = (length >= SHORTEST_CHAIN) & _differs(context.operations.name[rows[link]], number, len(length))
     kept = np.flatnonzero(link)[long_enough[number]] if len(number) else np.zeros(0, np.intp)
     count = int(long_enough.sum())
     return Chains(rows[kept], count, len(kept) / count if count else 0.0)
+
+
+def _differs(name: npt.NDArray[np.integer], number: npt.NDArray[np.integer], chains: int) -> Bool:
+    """Mask over chains: those of more than one kernel. One that repeats is a loop over data, which nothing fuses.
+    ``name`` and ``number`` (of the chain) of each link, in order."""
+    changes = (name[1:] != name[:-1]) & (number[1:] == number[:-1])
+    found: Bool = np.bincount(number[1:][changes], minlength=chains) > 0
+    return found
 
 
 def _named(context: RuleContext, pattern: re.Pattern[str]) -> Bool:
@@ -210,17 +219,27 @@ _FEW_DOUBLES = expression(r"GeForce|RTX|GTX|Quadro (?!GP100|GV100)|\bT4\b|\bA(?:
 LOOKED_AT, MANY_LAUNCHES = LIST, 50
 
 
-def kernel_word(context: RuleContext, label: str) -> str:
-    """What a profiler of single kernels finds this one by. Those of AMD search for it; ncu takes a whole name, or an
-    expression where the label is cut."""
+def kernel_word(label: str) -> str:
+    """The kernel's name in code: without what is said of it in brackets."""
     found = re.search(r"\w+", label)
-    plain = found[0] if found else "KERNEL"
-    return f"regex:^{plain}" if label.endswith("...") and not context.trace.is_of_amd else plain
+    return found[0] if found else "KERNEL"
+
+
+def kernel_search(context: RuleContext, label: str) -> str:
+    """What a profiler of single kernels finds this one by. Those of AMD search for a word; ncu takes a whole name, an
+    expression where the label is cut, or one over template arguments where these tell kernels of one name apart."""
+    word = kernel_word(label)
+    if context.trace.is_of_amd:
+        return word
+    if label.endswith("..."):
+        return f"regex:^{word}"
+    inner = re.search(r"\((\w+)\)$", label)
+    return f"'regex:{word}.*{inner[1]}' --kernel-name-base demangled" if inner else word
 
 
 def profile_command(context: RuleContext, label: str) -> str:
     """The command that shows what limits a kernel, for its GPU's vendor."""
-    kernel, program = kernel_word(context, label), context.trace.how_it_runs
+    kernel, program = kernel_search(context, label), context.trace.how_it_runs
     if context.trace.is_of_amd:
         return f"rocprof-compute profile -n limits -k {kernel} -- {program} (omniperf before ROCm 6.3)"
     return f"ncu --set full --launch-count 3 --kernel-name {kernel} {program}"

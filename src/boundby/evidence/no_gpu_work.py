@@ -35,20 +35,54 @@ _GPU_LIBRARY = expression(
 # Domains of NVTX that only libraries for GPUs open.
 _GPU_DOMAIN = expression(r"^(?:TensorRT|myelin|NCCL|NVSHMEM|CUB|CCCL|Thrust|cuDNN|cuBLAS|libcudf)\b", re.IGNORECASE)
 _CUDA_CALL = expression(r"^cu(?:da)?[A-Z]\w+$")
-#: What to change first, by what a program that failed said; the first that fits. The group is what it names.
+#: What to change first, by what a program that failed said, in words and as a command; the first that fits. ``{}`` is
+#: what it names, PROGRAM its command line.
 _MENDS = tuple(
-    (expression(said, re.IGNORECASE), title)
-    for said, title in (
-        (r"No module named '?([\w.]+)", "Install {} in the Python that runs the program"),
-        (r"cannot import name|undefined symbol|symbol lookup error", "Install versions that fit each other"),
-        (r"error while loading shared libraries: ([^\s:]+)", "Put the folder of {} on LD_LIBRARY_PATH"),
-        (r"can't open file|No such (?:file|executable)|not found|FileNotFoundError", "Give a path that exists"),
-        (r"arguments? (?:is|are) required|unrecognized arguments|invalid choice|^usage", "Correct the command line"),
-        (r"no CUDA-capable device|No CUDA GPUs|no NVIDIA driver", "Run it where nvidia-smi lists a GPU"),
-        (r"driver version is insufficient|no kernel image", "Build it for this GPU and driver"),
-        (r"out of memory|bad_alloc|MemoryError", "Use less memory: smaller batches, or a GPU that nobody else uses"),
-        (r"process_vm_\w+\(.*Bad address", "Give MPI host memory, or use an MPI that takes device pointers"),
-        (r"MPI_ERR_TRUNCATE|Message truncated", "Receive into a buffer as large as what is sent"),
+    (expression(said, re.IGNORECASE), title, code)
+    for said, title, code in (
+        (
+            r"No module named '?(\w+)",
+            "Install what holds {} in the Python that runs the program",
+            "pip install {}  # or the package that holds it; if the module is yours: export PYTHONPATH=ITS_FOLDER",
+        ),
+        (
+            r"cannot import name|undefined symbol|symbol lookup error",
+            "Install versions that fit each other",
+            "pip check",
+        ),
+        (
+            r"error while loading shared libraries: ([^\s:]+)",
+            "Put the folder of {} on LD_LIBRARY_PATH",
+            "export LD_LIBRARY_PATH=FOLDER:$LD_LIBRARY_PATH  # the folder that holds {}",
+        ),
+        (
+            r"(?:can't open file|No such (?:file|executable)|FileNotFoundError).*?'(?:[^']*/)?([^'/]+)'",
+            "Give a path that exists",
+            "find . -name '{}'  # where it is",
+        ),
+        (r"can't open file|No such (?:file|executable)|not found|FileNotFoundError", "Give a path that exists", ""),
+        (
+            r"arguments? (?:is|are) required|unrecognized arguments|invalid choice|^usage",
+            "Correct the command line",
+            "PROGRAM --help",
+        ),
+        (
+            r"no CUDA-capable device|No CUDA GPUs|no NVIDIA driver",
+            "Run it where nvidia-smi lists a GPU",
+            "nvidia-smi -L",
+        ),
+        (r"driver version is insufficient|no kernel image", "Build it for this GPU and driver", "nvidia-smi"),
+        (
+            r"out of memory|bad_alloc|MemoryError",
+            "Use less memory: smaller batches, or a GPU that nobody else uses",
+            "",
+        ),
+        (
+            r"process_vm_\w+\(.*Bad address",
+            "Give MPI a copy in host memory, or use an MPI that takes device pointers",
+            "ompi_info --parsable --all | grep mpi_built_with_cuda_support:value  # false: it takes host memory only",
+        ),
+        (r"MPI_ERR_TRUNCATE|Message truncated", "Receive into a buffer as large as what is sent", ""),
     )
 )
 _RECORD_AGAIN = "boundby profile -- PROGRAM"
@@ -72,7 +106,7 @@ def no_gpu_work(trace: Trace, end: ProgramEnd | None, launches_lost: int) -> NoG
         return None
     has_started = has_started_cuda(trace.diagnostics)
     if end is not None and end.ended == FAILED:
-        return _failed(end, has_started, _named(trace, _RECORD_AGAIN))
+        return _failed(end, has_started, trace.how_it_runs)
     refusal, seen = why_no_cuda(trace.diagnostics), _look(trace)
     if refusal is not None and refusal.is_certain:
         return _not_recorded(refusal.because, refusal.remedy, _named(trace, refusal.command))
@@ -97,7 +131,7 @@ def _shown(trace: Trace, seen: _Clues) -> NoGpuWork | None:
     if not is_asked and (seen.has_library or seen.call or library):
         return _not_recorded(
             "the capture did not ask for it",
-            "Record again with --trace=cuda,nvtx,osrt.",
+            "Record again with --trace=cuda,nvtx,osrt",
             _named(trace, _RECORD_AGAIN),
         )
     because = None
@@ -107,7 +141,8 @@ def _shown(trace: Trace, seen: _Clues) -> NoGpuWork | None:
         because = f"{library}, which runs on GPUs, opened ranges, and no CUDA call is on record"
     if because is None:
         return None
-    return _not_recorded(because, "Run boundby doctor and nsys status -e: they look for the cause.")
+    again = "Record again with --trace=cuda; where that records none either, boundby doctor looks for the cause"
+    return _not_recorded(because, again, _named(trace, _RECORD_AGAIN))
 
 
 def _look(trace: Trace) -> _Clues:
@@ -148,16 +183,24 @@ def _named(trace: Trace, command: str) -> str:
     return command.replace("PROGRAM", trace.how_it_runs)
 
 
-def _failed(end: ProgramEnd, has_started: bool, again: str) -> NoGpuWork:
+def _failed(end: ProgramEnd, has_started: bool, program: str) -> NoGpuWork:
+    """To record again comes after the mend: the same command fails again."""
     place = f" ({end.where})" if end.where and end.where not in end.words else ""
-    known = (title.format(*found.groups()) for said, title in _MENDS if (found := said.search(end.words)))
-    mend = next(known, f"Fix {end.where}" if end.where else "Let the program run to its end")
+    known = (
+        (title.format(*found.groups()), code.format(*found.groups()).replace("PROGRAM", program), found)
+        for said, title, code in _MENDS
+        if (found := said.search(end.words))
+    )
+    mend, code, found = next(known, (f"Fix {end.where}" if end.where else "Let the program run to its end", "", None))
+    if found is not None and code.startswith("find "):  # what is not where the command has it
+        program = re.sub(rf"(?<!\S)\S*\b(?={re.escape(found[1])}(?!\S))", "FOLDER/", program)
+    again = _RECORD_AGAIN.replace("PROGRAM", program)
     response = FirstResponse(
         "no_gpu_work.failed",
         f"{mend}, then record again",
         because="a run that failed does not show what the program is bound by",
         command=again,
-        code=again,
+        code=f"{code}\n{again}" if code else "",
         where=_line(end.where or ""),
     )
     return NoGpuWork("failed", f"{end.words}{place}".strip(), has_started, response)
@@ -172,9 +215,8 @@ def _line(where: str) -> CodeLine | None:
 def _not_recorded(because: str, remedy: str, command: str = "boundby doctor") -> NoGpuWork:
     response = FirstResponse(
         "no_gpu_work.not_recorded",
-        "Record CUDA, and analyse again",
+        remedy,
         because="this trace shows neither what the GPU did nor what the host waited for",
-        action=remedy,
         command="boundby doctor",
         code=command,
     )

@@ -149,6 +149,13 @@ def is_upload(context: RuleContext, rows: Rows) -> bool:
     return to_device and int(work.exposed_ns[inside].sum()) <= UPLOAD_KERNELS * (high - low)
 
 
+def looks_like_a_model(sizes: Int) -> bool:
+    """Whether copies of these sizes are parameters: several sizes recur, as layers do. A video, a data set or a batch
+    is one piece, or pieces of one size."""
+    _, times = np.unique(sizes, return_counts=True)
+    return int(np.count_nonzero(times > 1)) > 1
+
+
 # A scalar, a flag or a few indices are no batch.
 LEAST_BATCH_BYTES = SMALL_COPY_BYTES
 # Fewer steps are no habit.

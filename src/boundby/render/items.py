@@ -27,6 +27,7 @@ def _item(one: Finding, bound: str, causes: list[str], window_ns: int) -> dict[s
     """``status``: ``supported`` where a saving is sure, ``candidate`` where it may be nothing, else ``note``."""
     low_ns, high_ns = one.saving_ns or (0, 0)
     saves = sentences.saving(one.saving_ns, window_ns)
+    headroom = f"saves {saves}" if saves else "no number: nothing in the trace tells what it saves"
     return {
         "id": one.id or one.rule,
         "title": clean(one.change or one.title),
@@ -35,7 +36,7 @@ def _item(one: Finding, bound: str, causes: list[str], window_ns: int) -> dict[s
         "magnitudeMs": round(high_ns / 1e6, 4),
         "status": NOTE if one.severity == NOTE else "supported" if low_ns else "candidate",
         "boundingResource": bound if bound in causes or not causes else causes[0],
-        "headroomVerdict": f"saves {saves}" if saves else "no number: nothing in the trace tells what it saves",
+        "headroomVerdict": "moves time; the run is no shorter" if sentences.only_moves(one.remedy) else headroom,
         "iters": one.instances,
         "advice": list(one.advice),
         "code": one.code,

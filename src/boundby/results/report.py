@@ -612,10 +612,11 @@ class Verdict(Struct, frozen=True):
     ] = None
     waits_for: Annotated[
         str,
-        OneOf(("", "input", "ranks")),
+        OneOf(("", "input", "ranks", "pages")),
         LATER,
         "Of host_blocked: what the host is blocked for, where the trace shows it: the next batch of input, or other"
-        " ranks in MPI; empty where it does not, and for other bounds.",
+        " ranks in MPI. Of cpu: pages, where page faults on managed memory take most of the host's time. Empty where"
+        " the trace does not show it, and for other bounds.",
         NO_COLUMN,
     ] = ""
     uncertainties: Annotated[

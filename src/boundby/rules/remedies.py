@@ -46,6 +46,7 @@ class Remedy(Struct, frozen=True, kw_only=True):
     kinds: tuple[str, ...] = ()  # of programs that can follow it, as in ``do``; empty: all
     is_search: bool = False  # it finds out what to change
     is_never_first: bool = False  # others are tried before it, whatever it saves
+    moves: str = ""  # what it does with the time that it numbers, where the run is no shorter: ``$time`` stands for it
 
     @property
     def key(self) -> str:
@@ -55,6 +56,12 @@ class Remedy(Struct, frozen=True, kw_only=True):
     def is_for(self, program: KnownProgram) -> bool:
         """Whether this kind of program can follow it."""
         return not self.kinds or bool({*self.kinds} & {*program.keys})
+
+    def saves(self, time: str) -> str:
+        """``saves 1.10-1.30 s``, of a search what it could save, or what else becomes of the time."""
+        if self.moves:
+            return Template(self.moves).substitute(time=time)
+        return f"{'could save' if self.is_search else 'saves'} {time}"
 
     def words(self, facts: Mapping[str, object]) -> str:
         """The title, of what the rule found."""
@@ -196,8 +203,8 @@ TABLE: tuple[Remedy, ...] = (
         title="Find out what limits $kernel",
         rules=("hot-kernel",),
         do={
-            "amd": "rocprof-compute profile -n limits -k $kernel -- $program",
-            "any": "ncu --set full --launch-count 3 --kernel-name $kernel $program",
+            "amd": "rocprof-compute profile -n limits -k $search -- $program",
+            "any": "ncu --set full --launch-count 3 --kernel-name $search $program",
         },
         text="A profiler of single kernels shows whether memory, arithmetic or latency limits it.",
         needs="the kernel's source, or another library call",
@@ -494,6 +501,14 @@ TABLE: tuple[Remedy, ...] = (
     ),
     Remedy(
         bound="cpu",
+        id="print-less",
+        title="Run it without $option: by its name $function prints",
+        do={"any": "$quiet"},
+        needs="a run whose output nobody reads",
+        caution="the option means something else to this program",
+    ),
+    Remedy(
+        bound="cpu",
         id="cheaper-code",
         title="Make the code cheaper that the host spends most time in",
         do={
@@ -555,12 +570,13 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="cpu",
         id="start-once",
-        title="Keep the process for several jobs, and look at the rest of this run",
+        title="Serve several jobs from one process, and look at the rest of this run",
         do={"any": "boundby analyze $report $rest"},
         text="What comes before most of the kernels is paid once: a longer run, or one process for many jobs, does not "
         "pay it again.",
         needs="a process that is kept for the next job",
         caution="the program is short and runs once",
+        moves="spares each further job $time; this run is no shorter",
     ),
     Remedy(
         bound="cpu",
@@ -650,7 +666,7 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="host_blocked",
         id="external-pace",
-        title="No change to the program makes it faster",
+        title="Nothing to change: the program keeps up with its source",
         rules=("external-pace",),
         text="A camera, a sender or a timer hands over the work, and the program keeps up with it. Nothing in the "
         "program makes it faster.",
@@ -815,14 +831,15 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="gpu_copy",
         id="half-the-bytes",
-        title="Move half the bytes",
+        title="Move half the bytes, where 16 bits are precise enough",
         do={
             "torch": "x = x.to(torch.bfloat16)  # before the copy",
             "python": "x = x.astype(numpy.float16)  # before the copy",
-            "cpp": "cudaMemcpyAsync(device, host, n * sizeof(__half), cudaMemcpyHostToDevice, stream);",
+            "cpp": "cudaMemcpyAsync(device, host, n * sizeof(__half), cudaMemcpyHostToDevice, stream);\n"
+            "// host and kernels hold __half, too",
         },
         text="BF16 or 8-bit images instead of FP32, decode or convert on the device.",
-        needs="a device that converts the data",
+        needs="16 bits that are precise enough, and kernels that read them or convert first",
         caution="the data are in their smallest form already",
         scenario="copies=2",
         because="copies of half the bytes take half as long",
@@ -924,14 +941,16 @@ TABLE: tuple[Remedy, ...] = (
         do={
             "torch": "for _ in range(3): model(sample)  # before the clock starts\ntorch.cuda.synchronize()",
             "jax": "step(sample).block_until_ready()  # before the clock starts",
-            "amd": "HIP_ENABLE_DEFERRED_LOADING=0 $program",
-            "any": "CUDA_MODULE_LOADING=EAGER $program",
+            "python": "step(sample)  # once, before the clock starts",
+            "any": "step(sample);  // once, before the clock starts: it loads the code that the measured steps run",
         },
-        text="Run a few steps before the clock starts or the requests come.",
-        needs="nothing: `boundby analyze --skip-first K` leaves the first K steps out",
+        text="Run a few steps before the clock starts or the requests come. `CUDA_MODULE_LOADING=EAGER` loads all code "
+        "at the start instead. Neither makes the whole run shorter.",
+        needs="a part that is measured, or waited for, apart from the start of the program",
         caution="the program runs once and is short: then the start is what counts",
         scenario="init_free",
-        because="a program that has warmed up no longer pays this",
+        because="it comes once, and steps that follow do not pay it",
+        moves="moves $time, ahead of the measured part; the run is no shorter",
     ),
     Remedy(
         bound="init",
@@ -967,8 +986,9 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="init",
         id="runtime-start",
-        title="Leave the start of the runtime out of the measurement",
+        title="Analyse the run without the start of its runtime",
         do={"any": "boundby analyze $report $rest"},
+        moves="leaves out $time; the run is no shorter",
     ),
     Remedy(
         bound="init",

@@ -15,6 +15,7 @@ from boundby.attribution.timeline import DeviceTimeline, Timeline, TimeSpan
 from boundby.correlation.correlate import Calls
 from boundby.correlation.cpu_evidence import sleeps_of
 from boundby.model.arrays import (
+    BoolArray,
     Tally,
     as_rows,
     ascend,
@@ -25,6 +26,7 @@ from boundby.model.arrays import (
     pick,
     places,
     ranked,
+    spread,
     tally,
     unique,
 )
@@ -40,8 +42,9 @@ from boundby.model.intervals import (
     overlay,
     union,
 )
+from boundby.model.scale import SMALL
 from boundby.results.report import Meanwhile
-from boundby.trace.tables import OpKind, Trace
+from boundby.trace.tables import OpKind, Paging, Trace
 from boundby.trace.vocabulary.os import HAND_OVER, SLEEPS, WAITING, WAKE_LIMIT_NS
 
 Int = npt.NDArray[np.int64]
@@ -66,6 +69,7 @@ class HostFigures(Struct, frozen=True):
     threads: Int
     preempted_ns: Int  # with descendants, as all from here on: see `preempted`
     unwoken_ns: Int
+    paging_ns: Int
 
 
 def logical_thread_active(timeline: Timeline, thread: int, low: int, high: int) -> IntervalSet:
@@ -168,6 +172,7 @@ def host_figures(timeline: Timeline, shown: Tally) -> HostFigures:
         threads=threads,
         preempted_ns=_of_accounts(timeline, preempted),
         unwoken_ns=_of_accounts(timeline, unwoken),
+        paging_ns=_of_accounts(timeline, paging),
     )
 
 
@@ -331,6 +336,32 @@ def unwoken(timeline: Timeline, segments: Segments) -> Int:
     """The same, in which it waited for another thread of its process, of which none on record can have ended the wait:
     whoever did, at work or asleep itself meanwhile, is not there."""
     return _of_account(timeline, segments, Cause.HOST_BLOCKED, lambda thread: _waits_for_nobody(timeline, thread))
+
+
+def paged_gaps(timeline: Timeline, device: DeviceTimeline) -> BoolArray:
+    """Mask over a device's gaps: those between two pages of managed memory that the host touched and so took back. A
+    long one is what the host does before it touches the next page."""
+    gaps, trace = device.gaps, timeline.trace
+    if not len(trace.page_events):
+        return spread(False, len(gaps), np.bool_)
+    read_back = np.zeros(len(trace.operations), bool)
+    read_back[trace.migrations(Paging.READ_BACK)] = True
+    ends_it = pick(read_back, gaps.operation, False)
+    follows = np.append(False, ends_it[:-1])[: len(ends_it)]
+    longest_ns = max(one.high_ns - one.low_ns for one in timeline.devices)
+    found: BoolArray = ends_it & follows & (gaps.length_ns < SMALL * longest_ns)
+    return found
+
+
+def paging(timeline: Timeline, segments: Segments) -> Int:
+    """Of this account, nanoseconds by region of the host's own time in which it touches managed memory that lies on a
+    device, page after page."""
+    stretches = EMPTY
+    for device in timeline.devices if len(timeline.trace.page_events) else ():
+        rows, gaps = np.flatnonzero(paged_gaps(timeline, device)), device.gaps
+        ends = np.append(stretches.end, gaps.start_ns[rows] + gaps.length_ns[rows])
+        stretches = union(np.append(stretches.start, gaps.start_ns[rows]), ends)
+    return _of_account(timeline, segments, Cause.CPU, lambda _: stretches)
 
 
 def spent_within(timeline: Timeline, thread: int, low: int, high: int) -> dict[Cause, int]:

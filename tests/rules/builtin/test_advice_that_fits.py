@@ -7,7 +7,9 @@ import re
 import pytest
 from msgspec.structs import replace
 
+from boundby.evidence.hotspots import Hotspot
 from boundby.results.report import Finding
+from boundby.rules.builtin import host_phase
 from boundby.simulate.instructions import (
     MS,
     US,
@@ -20,6 +22,7 @@ from boundby.simulate.instructions import (
     Process,
     Program,
     Range,
+    Record,
     S,
     Sleep,
     Sync,
@@ -134,7 +137,7 @@ def test_instances_of_an_operator_have_no_steady_state() -> None:
 def test_a_slow_and_a_fast_instance_are_named_by_their_times() -> None:
     (few,) = of("unsteady", _steps("step", 2 * MS, 4 * MS, 1 * MS, 3 * MS, 2 * MS))
     assert "one in ten" not in few.title
-    (slow, fast) = re.findall(r"--window ([0-9.]+):([0-9.]+)", few.advice[0])
+    (slow, fast) = re.findall(r"--window ([0-9.]+)s:([0-9.]+)s", few.advice[0])
     assert 3.5e-3 < float(slow[1]) - float(slow[0]) < 4.5e-3
     assert 0.8e-3 < float(fast[1]) - float(fast[0]) < 1.5e-3
     (many,) = of("unsteady", _steps("step", *([4 * MS, 1 * MS, 3 * MS] * 10)))
@@ -228,3 +231,74 @@ def test_a_loss_is_for_a_program_that_trains(also: str, inside: str) -> None:
     (found,) = of("tensor-cores", on_gpu(as_torch(Source(program(steps, Sync()))), V100))
     assert inside in found.code
     assert ("GradScaler" in found.code) == ("loss" in inside)
+
+
+MUL = "void at::native::vectorized_elementwise_kernel<4, at::native::BinaryFunctor<float, MulFunctor<float>>>(int)"
+ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)"
+
+
+@pytest.mark.parametrize(("kernels", "is_chain"), [((MUL, MUL, MUL), False), ((MUL, ADD, MUL), True)])
+def test_one_kernel_that_repeats_is_no_chain_to_fuse(kernels: tuple[str, ...], is_chain: bool) -> None:
+    step = [*(Launch(kernel, 2 * MS) for kernel in kernels), Launch("gemm", 1 * MS)]
+    assert bool(of("unfused-elementwise", as_torch(Source(program(Loop(20, step), Sync()))))) == is_chain
+
+
+def test_a_search_for_kernels_is_the_librarys_wait() -> None:
+    tries = Loop(8, [Launch("fprop", 1 * MS), Record("done"), Sync("event", event="done")])
+    steps = Loop(20, [Range("aten::cudnn_convolution", [tries]), Work(600 * US)])
+    (found,) = of("sync-call", as_torch(Source(program(steps, Sync()))))
+    assert found.advice[0].startswith("The library waits, not the program")
+    assert found.code == "torch.backends.cudnn.benchmark = False"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "code"), [("nvkernel_solve_F1L210_2", "#pragma omp"), ("solve_210_gpu", "#pragma acc")]
+)
+def test_directives_are_told_in_their_own_words(kernel: str, code: str) -> None:
+    """Neither is told of streams and events, which their runtimes hold."""
+    steps = Loop(20, [Launch(kernel, 1 * MS), Sync("stream"), Work(600 * US)])
+    (found,) = of("sync-call", native(steps))
+    assert found.code.startswith(code)
+    assert "StreamWaitEvent" not in " ".join((*found.advice, found.code))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "code"), [((16 << 20, 4 << 20) * 6, "model = Model("), ((8 << 20,) * 12, "x = decode(")]
+)
+def test_a_video_is_not_made_as_a_model(sizes: tuple[int, ...], code: str) -> None:
+    uploads = [Copy(size, memory="pageable") for size in sizes]
+    steps = Loop(20, [Range("step {i}", [Launch("gemm", 1 * MS), Work(200 * US)])])
+    (found,) = of("pageable-copy", as_torch(Source(program(Launch("first", 10 * US), *uploads, steps, Sync()))))
+    assert code in found.code
+    assert ("Model(" in found.advice[0]) == ("Model(" in code)
+
+
+@pytest.mark.parametrize(("share", "remedy"), [(0.9, "cpu.vectorise"), (0.03, "cpu.cheaper-code")])
+def test_a_phase_is_of_a_function_that_holds_half_of_the_samples(
+    share: float, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spots = (
+        Hotspot("gc_mark_loop_serial_", "libjulia.so", round(100 * share), share),
+        Hotspot("parse", "app", 2, 0.02),
+    )
+    monkeypatch.setattr(host_phase, "hot_functions", lambda *_: spots)
+    (found,) = of(
+        "host-phase", native(Launch("first", 10 * US), Work(400 * MS), Loop(20, [Launch("step", 1 * MS)]), Sync())
+    )
+    assert found.remedy == remedy
+    assert ("computes in gc_mark_loop_serial_" in found.title) == (share > 0.5)
+    assert ("gc_mark_loop_serial_" in found.change) == (share > 0.5)
+
+
+COMMAND = ("./solver", "-i", "a.csv", "-v", "-u")
+
+
+def test_who_prints_because_it_was_told_to_is_run_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_phase, "hot_functions", lambda *_: (Hotspot("printResults", "app", 98, 0.98),))
+    body = (Launch("first", 10 * US), Work(400 * MS), Loop(20, [Launch("step", 1 * MS)]), Sync())
+    told = Program((Process([Thread(list(body), name="solver")], name="solver"),), command=COMMAND)
+    (found,) = of("host-phase", Source(told))
+    assert found.code == "./solver -i a.csv -u"
+    assert found.change == "Run it without -v: by its name printResults prints"
+    (other,) = of("host-phase", native(*body))
+    assert other.change == "Speed up printResults"

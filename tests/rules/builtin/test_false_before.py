@@ -65,7 +65,7 @@ def _loads(*first: Instruction) -> list[Instruction]:
 def test_what_comes_once_is_left_out_on_the_trace_s_own_clock() -> None:
     (found,) = of("lazy-initialization", Call(200 * MS, "cuInit"), *_loads(), Sync())
     end_ns = found.examples[0].start_ns + found.examples[0].duration_ns
-    (after,) = re.findall(r"--window ([0-9.]+):", found.advice[-1])
+    (after,) = re.findall(r"--window ([0-9.]+)s:", found.advice[-1])
     assert end_ns > 200 * MS
     assert abs(float(after) * 1e9 - end_ns) < 500 * US
 

@@ -237,7 +237,8 @@ def test_warm_up_names_no_mean() -> None:
 @pytest.fixture(scope="module")
 def late(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that is built on the CPU for 5 s, then uploaded; then steps."""
-    build = Range("main", [Range("build model", [Work(5 * S), Copy(200_000_000, memory="pageable", blocking=True)])])
+    weights = [Copy(size, memory="pageable", blocking=True) for size in (20_000_000, 30_000_000) * 4]
+    build = Range("main", [Range("build model", [Work(5 * S), *weights])])
     steps = Loop(20, [Range("step {i}", [Launch("at::native::gemm", 30 * MS), Sync()])])
     path = tmp_path_factory.mktemp("late") / "late.sqlite"
     write_export(simulate(realise(program(build, steps), Machine(), 0)), path)

@@ -97,7 +97,7 @@ def test_work_in_warm_up_is_a_note_that_shows_the_rest() -> None:
 
 
 def test_a_plain_sleep_comes_from_no_storage() -> None:
-    for on, start in (("nanosleep", "The program sleeps on purpose"), ("read", "Nothing else of the trace runs")):
+    for on, start in (("nanosleep", "Sleeping to poll (sleep, nanosleep)"), ("read", "Nothing else of the trace runs")):
         step = Range("step {i}", [Range("load data", [Sleep(4 * MS, on)]), Launch("gemm", 1 * MS)])
         (found,) = told(Source(program(Loop(STEPS, [step]), Sync())), "host-input")
         assert found.advice[0].startswith(start)

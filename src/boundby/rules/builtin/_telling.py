@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
@@ -19,8 +20,8 @@ from boundby.model import units
 from boundby.model.arrays import Int64Array, factorize, is_even
 from boundby.model.expressions import expression
 from boundby.model.intervals import NOTHING, CoveredTime, contains
-from boundby.model.scale import A_FEW_LINES, HALF, NEARLY_ALL, QUARTER
-from boundby.model.units import count, duration
+from boundby.model.scale import A_FEW_LINES, HALF, NEARLY_ALL, NOTABLE, QUARTER
+from boundby.model.units import count, duration, percent
 from boundby.results.report import CodeLine
 from boundby.rules.rule import Match
 from boundby.structure.found import is_found
@@ -34,6 +35,8 @@ EARLY, MOST_IS_EARLY = QUARTER, 1 - QUARTER
 MOST_IS_OVER = NEARLY_ALL
 # A stretch stands for its place if it is this share of it.
 MOST_OF_IT = HALF
+# A function with fewer of the samples says nothing.
+NAMED = NOTABLE
 # Who opens so many files loads code, or data that lie in many files.
 MANY_FILES = 50
 _OPENS = expression(r"^(?:__)?f?open(?:at)?(?:64)?(?:_2)?$")
@@ -77,6 +80,29 @@ def match(
         cost_ns=None if removed_least is None else min(own_ns, gpu_works_ns(context) if is_beside else own_ns),
         where=line_of_spots(context.trace, spots) or _line_after(context, place),
     )
+
+
+def hottest(spots: Sequence[Hotspot]) -> str:
+    """The function that most samples of a place fall into; empty where none holds half of them."""
+    return spots[0].place if spots and spots[0].share >= MOST_OF_IT else ""
+
+
+def spread(spots: Sequence[Hotspot]) -> str:
+    """``, in many functions (parse (x.py:3) 31 % of the samples, read 20 %)`` where none holds half of them."""
+    shares = [f"{spot.place} {percent(spot.share)}" for spot in spots if spot.share >= NAMED]
+    shares[:1] = [f"{share} of the samples" for share in shares[:1]]
+    return f", in many functions ({', '.join(shares[:MOST_NAMED])})" if shares else ""
+
+
+_PRINTS, _TALKS = expression(r"print|verbose", re.IGNORECASE), expression(r"(?<=\s)(?:-v+|--verbose)(?=\s|$)")
+
+
+def verbose(context: RuleContext, spots: Sequence[Hotspot]) -> dict[str, str]:
+    """Of a function that prints by its name: the ``option`` by which the program was told to, and how it runs
+    ``quiet``; empty of others."""
+    command = context.trace.how_it_runs
+    found = _TALKS.search(command) if hottest(spots) and _PRINTS.search(spots[0].short_symbol) else None
+    return {} if found is None else {"option": found[0], "quiet": " ".join(_TALKS.sub("", command, count=1).split())}
 
 
 def gpu_works_ns(context: RuleContext) -> int:

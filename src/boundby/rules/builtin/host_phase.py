@@ -18,12 +18,15 @@ from boundby.rules.builtin._telling import (
     files_opened,
     fold,
     gpu_works_ns,
+    hottest,
     is_early,
     known,
     match,
     rest_after,
     share_of_window,
+    spread,
     unseen_advice,
+    verbose,
     where_and_when,
 )
 from boundby.rules.rule import Match, Rule
@@ -68,6 +71,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     phases = places(context, pieces.of_kind(Idleness.PHASE))
     for place, _ in fold(context, phases, lambda place: _kind(_phase(context, place))):
         phase, asleep = _phase(context, place), pieces.asleep(place.rows)
+        function = phase.spots[0].short_symbol if hottest(phase.spots) else ""
         slept = slept_on(context, asleep) if len(asleep) else {}
         told = {"slept_on_ns": slept, "processes_started": list(phase.started), "files_opened": phase.files}
         does, remedy = _does(context, phase), _remedy(context, place, phase)
@@ -85,7 +89,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
             is_beside=remedy == "cpu.overlap",
         ).advising(
             remedy,
-            **known(rest=rest_after(context, place), function=phase.spots[0].short_symbol if phase.spots else ""),
+            **known(rest=rest_after(context, place), function=function),
+            **verbose(context, phase.spots),
         )
 
 
@@ -102,11 +107,11 @@ def _does(context: RuleContext, phase: _Phase) -> str:
 
 
 def _where(phase: _Phase, slept: Mapping[str, int]) -> str:
-    """In what it sleeps, in which function most of it is, or that it opens files."""
+    """In what it sleeps, in which function or functions most of it is, or that it opens files."""
     if slept and phase.is_asleep:
         return f" (in {next(iter(slept))})"
     if phase.spots:
-        return f" in {phase.spots[0].short_symbol}"
+        return f" in {phase.spots[0].short_symbol}" if hottest(phase.spots) else spread(phase.spots)
     return f" and opens {count(phase.files)} files" if phase.files else ""
 
 
@@ -118,9 +123,16 @@ def _remedy(context: RuleContext, place: Place, phase: _Phase) -> str:
         return "cpu.start-once"
     if not (phase.is_known or phase.files):
         return "cpu.find-host-code"
-    is_named = phase.spots and phase.spots[0].symbol != PYTHON_CODE
-    # The GPU works for too little of it to hide it.
-    return "cpu.vectorise" if is_named and gpu_works_ns(context) < HALF * place.total_ns else "cpu.overlap"
+    return _of_code(context, place, phase.spots)
+
+
+def _of_code(context: RuleContext, place: Place, spots: Sequence[Hotspot]) -> str:
+    """The same of code that computes."""
+    if not spots or spots[0].symbol == PYTHON_CODE or gpu_works_ns(context) >= HALF * place.total_ns:
+        return "cpu.overlap"  # else the GPU works for too little of it to hide it
+    if not hottest(spots):
+        return "cpu.cheaper-code"
+    return "cpu.print-less" if verbose(context, spots) else "cpu.vectorise"
 
 
 def _has_workers(context: RuleContext) -> bool:
@@ -153,7 +165,7 @@ def _change(context: RuleContext, place: Place, phase: _Phase) -> str:
         return _starting_advice(context, phase.started)
     if not (phase.is_known or phase.files):
         return unseen_advice(context)
-    if _remedy(context, place, phase) != "cpu.vectorise":
+    if _remedy(context, place, phase) == "cpu.overlap":
         return "Run it while the GPU works (in a thread or a process, or prepared early), less often, or on the GPU"
     most_ns = gpu_works_ns(context)
     overlap = f": at most {duration(most_ns)} of it can overlap with the GPU's work" if most_ns else ""

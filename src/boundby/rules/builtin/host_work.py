@@ -20,20 +20,23 @@ from boundby.evidence.host_idleness import (
 from boundby.evidence.hotspots import PYTHON_CODE, Hotspot, short_symbol
 from boundby.evidence.initialization import rest_window, warm_regions
 from boundby.model.causes import Cause
-from boundby.model.scale import A_FEW_LINES, HALF, NO_LAUNCH_NS, NOTABLE
-from boundby.model.units import duration, percent
+from boundby.model.scale import A_FEW_LINES, HALF, NO_LAUNCH_NS
+from boundby.model.units import duration
 from boundby.rules.builtin._telling import (
     early_advice,
     files_opened,
     fold,
     gpu_works_ns,
+    hottest,
     is_annotated,
     is_early,
     known,
     match,
     preempted_ns,
     rest_after,
+    spread,
     unseen_advice,
+    verbose,
     where_and_when,
     while_idle,
 )
@@ -44,16 +47,15 @@ SHORT_NS = NO_LAUNCH_NS
 # Operators that hold this share of the time explain it.
 MOSTLY = HALF
 MOST_NAMED = A_FEW_LINES
-# A function with fewer of the samples says nothing.
-NAMED = NOTABLE
 _ENGINE = "autograd::engine::evaluate_function: "
 DISPATCH = (
     "The framework takes this time between operator and launch (Python, autograd, dispatch). Use fewer operators "
     "(torch.compile, a larger batch), or one CUDA graph for what repeats"
 )
 OF_TORCH = (
-    "torch works off there what it was told: no line of the program is a loop to vectorise. Fewer operators shorten "
-    "it: torch.compile, a larger batch, foreach=True or fused=True in the optimizer; what runs on the CPU, on the GPU"
+    "The time is PyTorch's own for each operator, not a loop of the program: use fewer, larger operators "
+    "(torch.compile, a larger batch, foreach=True or fused=True in the optimizer), and run on the GPU what runs on the "
+    "CPU"
 )
 OF_SERVER = (
     "It is the server's own code, between one launch and the next: CUDA graphs leave out most of it, and a step of "
@@ -82,6 +84,7 @@ class _Work(Enum):
     DISPATCH = auto()
     ENGINE = auto()  # torch's own, which works off what the program asked for
     NAMED = auto()  # in one function
+    PRINTS = auto()  # in one function that prints, as the program was told to
     SPREAD = auto()  # over functions of which none holds half of the samples
     SPREAD_ALONE = auto()  # likewise, where no GPU works that it could run beside
     UNSEEN = auto()
@@ -93,6 +96,7 @@ _REMEDIES = {
     _Work.DISPATCH: "cpu.fewer-operators",
     _Work.ENGINE: "cpu.fewer-operators",
     _Work.NAMED: "cpu.vectorise",
+    _Work.PRINTS: "cpu.print-less",
     _Work.SPREAD: "cpu.overlap",
     _Work.SPREAD_ALONE: "cpu.cheaper-code",
     _Work.UNSEEN: "cpu.find-host-code",
@@ -104,7 +108,7 @@ def _matches(context: RuleContext, rows: Rows, *, in_warm_up: bool) -> Iterator[
     """What warm-up regions hold (by their names) is a note: the program does it once, and knows so."""
     does = _does(context)
     by_name = "in regions named as set-up or warm-up, " if in_warm_up else ""
-    for place, hot in fold(context, places(context, rows), lambda place: _hottest(context, place)):
+    for place, hot in fold(context, places(context, rows), lambda place: hottest(hot_functions(context, place.rows))):
         spots = hot_functions(context, place.rows)
         inside = "" if spots or in_warm_up else _operators(context, place)
         waiting_ns = 0 if in_warm_up else preempted_ns(context, place)
@@ -128,6 +132,7 @@ def _matches(context: RuleContext, rows: Rows, *, in_warm_up: bool) -> Iterator[
         ).advising(
             _REMEDIES[work],
             **known(rest=_rest(context, place, in_warm_up=in_warm_up), function=spots[0].short_symbol if hot else ""),
+            **verbose(context, spots),
         )
 
 
@@ -145,7 +150,7 @@ def _mostly(hot: str, inside: str, spots: Sequence[Hotspot]) -> str:
     """``, mostly in parse``: the function, else the operators, else the functions that most of it is in."""
     if hot:
         return f", mostly in {hot}"
-    return f"; the longest: {inside}" if inside else _spread(spots)
+    return f"; the longest: {inside}" if inside else spread(spots)
 
 
 def _work(context: RuleContext, place: Place, hot: str, spots: Sequence[Hotspot], inside: str) -> _Work:
@@ -155,24 +160,12 @@ def _work(context: RuleContext, place: Place, hot: str, spots: Sequence[Hotspot]
     if inside:
         return _Work.DISPATCH if place.total_ns <= SHORT_NS * place.times else _Work.ENGINE
     if hot:
-        plain = _Work.UNSEEN if hot == short_symbol(PYTHON_CODE) else _Work.NAMED
-        return _Work.ENGINE if spots[0].is_engine else plain
+        if spots[0].is_engine or hot == short_symbol(PYTHON_CODE):
+            return _Work.ENGINE if spots[0].is_engine else _Work.UNSEEN
+        return _Work.PRINTS if verbose(context, spots) else _Work.NAMED
     if not spots:
         return _Work.UNSEEN
     return _Work.SPREAD if context.timeline.devices else _Work.SPREAD_ALONE
-
-
-def _spread(spots: Sequence[Hotspot]) -> str:
-    """``, in many functions (parse (x.py:3) 31 % of the samples, read 20 %)`` where none holds half of them."""
-    shares = [f"{spot.place} {percent(spot.share)}" for spot in spots if spot.share >= NAMED]
-    shares[:1] = [f"{share} of the samples" for share in shares[:1]]
-    return f", in many functions ({', '.join(shares[:MOST_NAMED])})" if shares else ""
-
-
-def _hottest(context: RuleContext, place: Place) -> str:
-    """The function that most samples of a place fall into; empty where none holds half of them."""
-    spots = hot_functions(context, place.rows)
-    return spots[0].place if spots and spots[0].share >= MOSTLY else ""
 
 
 def _operators(context: RuleContext, place: Place) -> str:

@@ -12,7 +12,7 @@ from boundby.evidence.kernels import (
     Occupancy,
     attention,
     elementwise_chains,
-    kernel_word,
+    kernel_search,
     limits,
     profile_command,
     profiler,
@@ -134,7 +134,7 @@ def _match(hot: KernelSet, label: str, share: float, saved_ns: int | None, named
             *_occupancy_advice(context, label, occupancy),
         ),
         severity="medium" if told else "low",
-    ).advising(kernel=kernel_word(context, label))
+    ).advising(kernel=label, search=kernel_search(context, label))
 
 
 def _library_advice(context: RuleContext, row: int) -> tuple[str, ...]:

@@ -114,6 +114,8 @@ def _advice(context: RuleContext, compiled: Compilations, rest: str) -> tuple[st
     )
     again = program.pick(
         "Run each shape once before the measured part; a new shape or type is compiled again",
+        jax="Each operation outside jax.jit is compiled by itself, and again for each shape, those that make weights, "
+        "too: one jitted function around them compiles once",
         torch="Run each shape once before the measured part. New shapes are compiled again: "
         + ("TORCH_LOGS=recompiles says why, torch.compile(dynamic=True) or padding" if by_torch else "padding")
         + " to a few lengths avoids it",

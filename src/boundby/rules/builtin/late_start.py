@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
-from boundby.evidence.context import RuleContext
+from boundby.evidence.context import Int, RuleContext
+from boundby.evidence.transfers import looks_like_a_model
 from boundby.model.arrays import unique
 from boundby.model.intervals import union
 from boundby.model.scale import HALF, MOST, QUARTER
@@ -165,7 +166,7 @@ def _advice(context: RuleContext, in_cuda: int, startup: int, named: _Covering |
     if _makes_model(context, named):
         return (
             f"{named.name} runs on the CPU for {duration(named.covered_ns)}, then uploads "
-            f"{size(_uploaded_bytes(context, named))} from "
+            f"{size(int(_uploaded(context, named).sum()))} from "
             'pageable memory: build the model on the GPU, with torch.device("cuda"): model = Model(...), instead of '
             "Model(...).to('cuda'); with a checkpoint, build on device \"meta\" and load it to the GPU",
             profile,
@@ -175,11 +176,12 @@ def _advice(context: RuleContext, in_cuda: int, startup: int, named: _Covering |
 
 def _makes_model(context: RuleContext, named: _Covering) -> bool:
     """Whether a model is made on the CPU there, and uploaded."""
-    return context.program.is_torch and _uploaded_bytes(context, named) >= _MODEL_BYTES
+    sizes = _uploaded(context, named) if context.program.is_torch else np.zeros(0, np.int64)
+    return int(sizes.sum()) >= _MODEL_BYTES and looks_like_a_model(sizes)
 
 
-def _uploaded_bytes(context: RuleContext, covering: _Covering) -> int:
-    """What calls inside this range, on its thread, copy to devices from pageable memory."""
+def _uploaded(context: RuleContext, covering: _Covering) -> Int:
+    """What calls inside this range, on its thread, copy to devices from pageable memory: bytes of each copy."""
     ranges, calls, table = context.trace.ranges, context.calls, context.operations
     rows = np.flatnonzero(
         (table.kind == OpKind.MEMCPY)
@@ -191,7 +193,8 @@ def _uploaded_bytes(context: RuleContext, covering: _Covering) -> int:
     inside = calls.thread[call] == ranges.thread[covering.row]
     inside &= calls.start_ns[call] >= ranges.start_ns[covering.row]
     inside &= calls.start_ns[call] < ranges.end_ns[covering.row]
-    return int(table.bytes[rows[inside]].sum())
+    sizes: Int = table.bytes[rows[inside]].astype(np.int64)
+    return sizes
 
 
 RULE = Rule(

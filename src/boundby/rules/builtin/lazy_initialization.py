@@ -19,6 +19,7 @@ from boundby.evidence.initialization import (
     rest_region,
     rest_window,
     setup_calls,
+    warm_option,
     warm_regions,
     warm_share,
 )
@@ -114,6 +115,8 @@ def _match(context: RuleContext, part: _FirstCalls) -> Match:
 def _others(context: RuleContext, part: _FirstCalls, match: Match) -> Match:
     """What the program itself does for the first time."""
     is_runtime = context.program.kind == ProgramKind.DIRECTIVES and not len(part.pieces)
+    if option := warm_option(context):
+        return _by_option(context, part, match, option)
     return replace(
         match,
         saving_ns=_saving(context, part),
@@ -128,6 +131,20 @@ _RUNTIME = (
     "The OpenMP or OpenACC runtime makes these calls itself, at its first use of the device and once per process: the "
     "program can hardly change it, and a longer run pays it only once",
 )
+
+
+def _by_option(context: RuleContext, part: _FirstCalls, match: Match, option: str) -> Match:
+    """What falls into the first steps of a program that is told to warm up, in no range of that name."""
+    rest = _rest(context, part)
+    return replace(
+        match,
+        evidence={**match.evidence, "warm_up_option": option},
+        advice=(
+            f"The program warms up already ({option}), and the recording holds that"
+            + (f". Look at the rest: boundby analyze {rest}" if rest else ", and nothing comes after"),
+        ),
+        severity="note",
+    ).advising("init.after-warm-up", **known(rest=rest))
 
 
 def _in_warm_up(context: RuleContext, part: _FirstCalls, match: Match) -> Match:
@@ -181,7 +198,7 @@ def _by_messages(context: RuleContext, part: _FirstCalls, match: Match) -> Match
         saving_ns=_saving(context, part),
         advice=(
             "The library pins its own buffers and sets itself up at its first messages: exchange one message of each "
-            "size before the measured part, or leave the start out of the measurement",
+            "size before the measured part, or leave the start out of the analysis. The run is no shorter for either",
         ),
         severity="low",  # the program cannot change it, and a longer run pays it once
         remedy="init.runtime-start",
@@ -249,14 +266,15 @@ def _advice(context: RuleContext, part: _FirstCalls) -> tuple[str, ...]:
         return (
             f"{who} {sets} up at the first call: create the handles and make one call of each kind before the "
             "measured part, and keep the process alive for the next job",
-            f"{_eager(context)} loads the code of all kernels at the start, not at their first launch",
+            f"{_eager(context)} loads the code of all kernels at the start, not at their first launch: the run is no "
+            "shorter",
             *_compiling(context, part.rows),
             later,
         )
     if not part.is_allocation:
         return (
             "Launch each kernel once before the measured part: its first launch loads its code; "
-            f"{_eager(context)} loads all of it at the start instead",
+            f"{_eager(context)} loads all of it at the start instead. Either way the run is no shorter",
             *_compiling(context, part.rows),
             later,
         )

@@ -8,7 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.evidence.context import Int, RuleContext
-from boundby.evidence.transfers import LARGE_BYTES, Transfer, bandwidth_of, is_upload, link_rate, transfers
+from boundby.evidence.transfers import (
+    LARGE_BYTES,
+    Transfer,
+    bandwidth_of,
+    is_upload,
+    link_rate,
+    looks_like_a_model,
+    transfers,
+)
 from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.scale import HABIT, NOTABLE
@@ -19,8 +27,8 @@ from boundby.rules.rule import Match, Rule, Threshold
 # So often a copy of one size may be the same data each time.
 _OFTEN = HABIT
 _PINNING_COSTS = (
-    "Each buffer may be copied only once here, and pinning memory that exists takes about as long as one copy of it: "
-    "pin what is used again, or allocate it pinned"
+    "It saves time only where the buffer is allocated pinned from the start, or used again: to pin memory that exists "
+    "takes about as long as one copy of it, and each buffer may be copied only once here"
 )
 _UPLOADS: dict[str, tuple[str, ...]] = {
     "torch": (
@@ -83,15 +91,25 @@ def _outermost(context: RuleContext, region: npt.NDArray[np.integer]) -> Int:
     return outermost
 
 
+#: Of PyTorch, where what is uploaded is no model.
+_DATA = (
+    'Make or decode the data on the GPU (device="cuda" in torch.randn and torch.arange; torchvision.io.decode_jpeg, '
+    "torchcodec and DALI decode there)",
+    "Else upload it in pieces, from pinned memory, while the first kernels run",
+)
+
+
 def _upload(copies: CopySet) -> Match:
+    is_model = looks_like_a_model(copies.context.operations.bytes[copies.rows])
+    torch = copies.context.program.is_torch and not is_model
     return copies.match(
         f"{counted(len(copies), 'copy uploads', 'copies upload')} {size(copies.byte_count)} from pageable memory in "
         f"{copies.took} while no kernel runs",
         copies.evidence(is_upload=True),
         (0, copies.saving_without(Cause.GPU_COPY)[1]),
-        copies.context.program.pick(_UPLOADS["cpp"], **_UPLOADS),
+        _DATA if torch else copies.context.program.pick(_UPLOADS["cpp"], **_UPLOADS),
         cost_ns=copies.total_ns,
-    ).advising("gpu_copy.make-on-device")
+    ).advising("gpu_copy.make-on-device", code='x = decode(path, device="cuda")  # or made there' if torch else "")
 
 
 def _pinning(copies: CopySet) -> Match | None:

@@ -199,6 +199,7 @@ def _code(kernels: KernelSet) -> str:
         cpp=f"{called}<<<{grid}, {threads}>>>(...);  // n: elements, one thread for each",
         numba=f"{called}[{grid.replace('/', '//')}, {threads}](...)  # n: elements, one thread for each",
         julia=f"@cuda threads={threads} blocks=cld(n, {threads}) {called}(...)  # one thread for each element",
+        openmp="#pragma omp target teams loop collapse(2)  // more iterations for the GPU to share",
         directives="#pragma acc parallel loop gang vector collapse(2)  // more iterations for the GPU to share",
     )
 

@@ -117,6 +117,7 @@ def _default(context: RuleContext) -> Iterator[Match]:
                         "other streams with cudaStreamNonBlocking",
                         torch="Keep work off the default stream: with torch.cuda.stream(s): for all of it",
                         python="Keep work off the default stream: give all of it streams of its own",
+                        openmp="Let target regions run beside each other: nowait, and depend where order matters",
                         directives="Keep work off the default queue: async(queue) on all of it",
                         julia="Keep work off the default stream: tasks have streams of their own",
                     ),
@@ -201,6 +202,7 @@ def _shared(context: RuleContext) -> Iterator[Match]:
                     torch="Give each thread a stream of its own: with torch.cuda.stream(torch.cuda.Stream()): in the "
                     "thread",
                     python="Give each thread a stream of its own",
+                    openmp="Let each thread's target regions run as tasks: nowait, and depend where order matters",
                     directives="Give each thread a queue of its own: async(queue) with another number in each",
                     julia="Give each task a stream of its own, as CUDA.jl does by default",
                 ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
@@ -16,6 +17,7 @@ from boundby.evidence.operator_syncs import EVERY, TO_DEVICE
 from boundby.evidence.waits import WaitGroup, WaitKind, evidence, examples, groups, lines, savings, waits_of
 from boundby.model.arrays import median, pick, ranked
 from boundby.model.causes import Cause
+from boundby.model.expressions import expression
 from boundby.model.intervals import NOTHING
 from boundby.model.scale import HABIT, HALF, LIST, NEARLY_ALL, PLENTY, QUARTER
 from boundby.model.units import duration, size
@@ -288,8 +290,35 @@ _AFTER_UPLOAD_TORCH = (
 )
 
 
+# Waits that a library makes as it tries its kernels out, and what keeps it from doing so.
+_SEARCHES = expression(r"convolution|cudnn|miopen", re.IGNORECASE)
+_SEARCH = (
+    "The library waits, not the program: it tries its kernels for this shape and keeps the fastest. Use few shapes, "
+    "each of which it tries once, or leave the search out (torch.backends.cudnn.benchmark = False, "
+    "cudnnGetConvolutionForwardAlgorithm_v7 in place of cudnnFind...)"
+)
+
+
+def _is_search(context: RuleContext, group: WaitGroup) -> bool:
+    """Whether these waits for events lie in a convolution: between one and the next the library tries a kernel."""
+    operators, calls = context.operators, waits_of(context).call[group.rows[:PLENTY]]
+    numbers = operators.outermost[calls].tolist() if len(operators.names) else []
+    inside = {operators.names[number] for number in numbers if number >= 0}
+    return "EventSynchronize" in group.key and any(map(_SEARCHES.search, (*inside, *context.path(group.region))))
+
+
+# What a runtime of directives waits for.
+_DIRECTIVES = (
+    "The runtime waits at the end of each region, unless it is told not to: OpenMP nowait, OpenACC async, and one wait "
+    "where the result is needed"
+)
+
+
 def _explicit(context: RuleContext, group: WaitGroup) -> Words:
-    advice = next(line for part, line in _INSTEAD if part in group.key)
+    if _is_search(context, group):
+        code = context.program.pick("", torch="torch.backends.cudnn.benchmark = False")
+        return Words(f"{group.key} makes the host wait {group.costs}", (_SEARCH,), code=code)
+    advice = context.program.pick(next(line for part, line in _INSTEAD if part in group.key), directives=_DIRECTIVES)
     busy_ns = busy_of_devices(context)
     if len(busy_ns) > 1 and max(busy_ns) >= UNEVEN * (sum(busy_ns) / len(busy_ns)):
         advice = (
@@ -330,7 +359,14 @@ def _instead(context: RuleContext, call: str) -> str:
         cpp = "cudaEventRecord(done, stream);  // work on one stream is in order without cudaDeviceSynchronize"
     else:
         torch, cpp = event, "cudaEventRecord(done, first); cudaStreamWaitEvent(second, done);"
-    return context.program.pick("", torch=torch, cupy=event, cpp=cpp, directives="#pragma acc parallel loop async(1)")
+    return context.program.pick(
+        "",
+        torch=torch,
+        cupy=event,
+        cpp=cpp,
+        openmp="#pragma omp target teams loop nowait",
+        directives="#pragma acc parallel loop async(1)",
+    )
 
 
 CALL = Rule(

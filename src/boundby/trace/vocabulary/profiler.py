@@ -15,7 +15,8 @@ from boundby.trace.facts import Diagnostic, Severity
 
 
 class Refusal(Struct, frozen=True):
-    """Why the profiler recorded no CUDA, and what helps. ``is_certain``: it then records none at all."""
+    """Why the profiler recorded no CUDA, and what helps, in words and as a command (PROGRAM: the program's command
+    line). ``is_certain``: it then records none at all."""
 
     because: str
     remedy: str
@@ -25,16 +26,15 @@ class Refusal(Struct, frozen=True):
 
 # It is in the program, and CUDA was initialized there.
 _STARTED = expression(r"^CUDA injection initialized successfully|^cuBLAS injection initialized|^Loaded CUPTI library")
-_ANOTHER_NSYS = (
-    "Record with an nsys that supports this driver: the newest one, or the one of the installed CUDA toolkit."
-)
+_ANOTHER_NSYS = "Record with an nsys that supports this driver: the newest one, or the one of the CUDA toolkit"
+_WITH_ANOTHER = "boundby profile --nsys PATH/TO/nsys -- PROGRAM"
 # The first that any message has is the reason.
 _REFUSALS: tuple[tuple[re.Pattern[str], Refusal], ...] = (
     (
         expression(r"launched as root|INSUFFICIENT_PRIVILEGES", re.IGNORECASE),
         Refusal(
             "on this machine the profiler must run as root to record CUDA",
-            "Record as root.",
+            "Record as root",
             command="sudo -E boundby profile -- PROGRAM",
         ),
     ),
@@ -42,46 +42,51 @@ _REFUSALS: tuple[tuple[re.Pattern[str], Refusal], ...] = (
         expression(r"protected memory|confidential comput|PROTECTED_MEMORY", re.IGNORECASE),
         Refusal(
             "the GPU's memory is protected (confidential computing), and the driver then permits no profiler",
-            "Record on a GPU without confidential computing.",
+            "Record on a GPU without confidential computing",
         ),
     ),
     (
         expression(r"already subscribed to CUPTI|MULTIPLE_SUBSCRIBERS"),
         Refusal(
             "another profiler in the program holds CUPTI, which takes one at a time",
-            "Record without the other profiler: torch.profiler, ncu, a debugger, a monitoring agent.",
+            "Record without the other profiler: torch.profiler, ncu, a debugger, a monitoring agent",
             command="boundby profile -- PROGRAM",
         ),
     ),
     (
         expression(r"driver version \([\d.]+\) is no longer supported"),
-        Refusal("the driver is older than this nsys supports", _ANOTHER_NSYS),
+        Refusal("the driver is older than this nsys supports", _ANOTHER_NSYS, command=_WITH_ANOTHER),
     ),
     (
         expression(r"Incompatible CUDA driver|CUPTI_ERROR_(?:INVALID_DEVICE|NOT_COMPATIBLE|INVALID_KIND)"),
-        Refusal("this nsys does not support the driver: CUPTI refused the device", _ANOTHER_NSYS),
+        Refusal(
+            "this nsys does not support the driver: CUPTI refused the device", _ANOTHER_NSYS, command=_WITH_ANOTHER
+        ),
     ),
     (
         expression(r"not load the CUPTI library|Unable to determine supported CUPTI|not find CUPTI directory"),
-        Refusal("nsys could not load its CUPTI library", "Install nsys whole, in a version that supports the driver."),
+        Refusal("nsys could not load its CUPTI library", "Install nsys whole, in a version that supports the driver"),
     ),
     (
         expression(
             r"CUDA injection initialization failed|Cannot initialize (?:CUDA event|CudaTracing)|CUDA profiling stopped"
         ),
-        Refusal("the profiler's CUDA part did not start", "boundby doctor and nsys status -e look for the cause."),
+        Refusal(
+            "the profiler's CUDA part did not start",
+            "Let boundby doctor and nsys status -e look for the cause",
+        ),
     ),
     (
         expression(r"CUDA event processing was stopped"),
-        Refusal("the profiler could not match the GPU and gave up its events", _ANOTHER_NSYS),
+        Refusal("the profiler could not match the GPU and gave up its events", _ANOTHER_NSYS, command=_WITH_ANOTHER),
     ),
     (
         expression(r"CUPTI_ERROR_\w+"),
-        Refusal("CUPTI failed while it recorded", "boundby doctor looks for the cause; another nsys may help."),
+        Refusal("CUPTI failed while it recorded", "Let boundby doctor look for the cause; another nsys may help"),
     ),
     (
         expression(r"driver version \([\d.]+\) is not supported by this build"),
-        Refusal("the driver is newer than this nsys supports", _ANOTHER_NSYS, is_certain=False),
+        Refusal("the driver is newer than this nsys supports", _ANOTHER_NSYS, is_certain=False, command=_WITH_ANOTHER),
     ),
 )
 _DRIVER = expression(r"CUDA driver version \(([\d.]+)\)")
@@ -102,7 +107,13 @@ def why_no_cuda(diagnostics: Sequence[Diagnostic]) -> Refusal | None:
     newer = _REFUSALS[-1][1]
     if driver is not None and newer in reasons:
         is_certain = any(reason.is_certain for reason in reasons)
-        return Refusal(f"the driver (CUDA {driver}) is newer than this nsys supports", _ANOTHER_NSYS, is_certain)
+        return Refusal(
+            f"the driver (CUDA {driver}) is newer than this nsys supports",
+            f"Install the nsys of CUDA {driver} or a newer one, then record again",
+            is_certain,
+            f"sudo apt-get install cuda-nsight-systems-{driver.replace('.', '-')}  # from NVIDIA's CUDA repository\n"
+            "boundby profile -- PROGRAM",
+        )
     return reasons[0]
 
 
