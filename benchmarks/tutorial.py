@@ -1,8 +1,9 @@
-"""The tutorial's output, by running its commands.
+"""The tutorial's output, and the screen of the README, by running their commands.
 
 Every block below a comment ``<!-- output: COMMAND; "START" N -->`` in docs/tutorial.md is what the command prints:
 N lines from the first that begins with START. The table below ``<!-- table: NAME -->`` is made of the four steps of its
-loss. ``python -m benchmarks.tutorial --write`` makes them anew; a test holds them.
+loss. README.md shows the screen of a real trace, where the real ones are. ``python -m benchmarks.tutorial --write`` makes
+them anew; tests hold them.
 """
 
 from __future__ import annotations
@@ -29,9 +30,13 @@ from boundby.measure import waits
 from boundby.model.causes import BOUND_LABEL
 from boundby.model.units import duration, duration_range
 from boundby.results.report import Report
+from tests.support.traces import traces_folder
 
 REPOSITORY = Path(__file__).parents[1]
 PAGE = REPOSITORY / "docs" / "tutorial.md"
+README = REPOSITORY / "README.md"
+README_TRACE = "pytorch_a100_all_cpu_tables.sqlite"
+_SCREEN = re.compile(r"(?<=\n\$ boundby report\.sqlite\n).*?(?=```)", re.DOTALL)
 STEPS = ("before", "no_nonzero", "no_unique", "after")
 _BLOCK = re.compile(
     r'(<!-- output: boundby (?P<command>.+?); "(?P<start>.+?)" (?P<lines>\d+) -->\n+```\n).*?(?=```)', re.DOTALL
@@ -42,13 +47,7 @@ _TABLE = re.compile(r"(<!-- table: (?P<name>\w+) -->\n\n)(?:\|.*\n)*\n?")
 def made(text: str, folder: Path) -> str:
     """The page with every block as its command prints it. The traces are simulated in ``folder``."""
 
-    @cache
-    def output(command: str) -> list[str]:
-        told = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-        with contextlib.redirect_stdout(told), contextlib.redirect_stderr(io.StringIO()):
-            main(shlex.split(command))
-        told.seek(0)
-        return told.read().splitlines()
+    output = cache(_printed)
 
     def block(match: re.Match[str]) -> str:
         lines, start = output(match["command"]), match["start"]
@@ -73,6 +72,19 @@ def made(text: str, folder: Path) -> str:
         os.chdir(before)
         if columns is not None:
             os.environ["COLUMNS"] = columns
+
+
+def screen(readme: str, trace: Path) -> str:
+    """The README with the screen as boundby prints it for this trace."""
+    return _SCREEN.sub(lambda _: "\n".join(_printed(shlex.quote(str(trace)))) + "\n", readme)
+
+
+def _printed(command: str) -> list[str]:
+    told = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    with contextlib.redirect_stdout(told), contextlib.redirect_stderr(io.StringIO()):
+        main(shlex.split(command))
+    told.seek(0)
+    return told.read().splitlines()
 
 
 def _reports(suffix: str) -> list[Report]:
@@ -129,15 +141,21 @@ TABLES = {"steps": _steps, "traces": _traces, "waits": _waits}
 
 
 def write() -> None:
-    """Say whether the page is as its commands print it, or make it so."""
+    """Say whether both are as their commands print them, or make them so."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="into docs/tutorial.md")
-    text = PAGE.read_text(encoding="utf-8")
+    parser.add_argument("--write", action="store_true", help="into docs/tutorial.md and README.md")
+    is_written = parser.parse_args().write
+    new = {}
     with tempfile.TemporaryDirectory() as folder:
-        new = made(text, Path(folder))
-    if parser.parse_args().write:
-        PAGE.write_text(new, encoding="utf-8")
-    print("as printed" if new == text else "not as printed")
+        new[PAGE] = made(PAGE.read_text(encoding="utf-8"), Path(folder))
+    traces = traces_folder()
+    if traces and (traces / README_TRACE).is_file():
+        new[README] = screen(README.read_text(encoding="utf-8"), traces / README_TRACE)
+    for page, text in new.items():
+        is_same = page.read_text(encoding="utf-8") == text
+        if is_written:
+            page.write_text(text, encoding="utf-8")
+        print(f"{page.name}: {'as printed' if is_same else 'written' if is_written else 'not as printed: --write'}")
 
 
 if __name__ == "__main__":

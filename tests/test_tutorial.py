@@ -1,4 +1,4 @@
-"""The tutorial shows what its commands print."""
+"""The tutorial and the README show what their commands print."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from benchmarks import tutorial
 
+from tests.support.traces import trace_path
+
 
 def test_the_tutorial_shows_real_output(tmp_path: Path) -> None:
     pytest.importorskip("torch")
@@ -14,6 +16,12 @@ def test_the_tutorial_shows_real_output(tmp_path: Path) -> None:
     assert text.count("<!-- output: ") == 10
     assert text.count("<!-- table: ") == 3
     assert tutorial.made(text, tmp_path) == text, "python -m benchmarks.tutorial --write"
+
+
+def test_the_readme_shows_real_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    text = tutorial.README.read_text(encoding="utf-8")
+    assert tutorial.screen(text, trace_path(tutorial.README_TRACE)) == text, "python -m benchmarks.tutorial --write"
 
 
 def test_output_stands_in_fences_of_its_own() -> None:

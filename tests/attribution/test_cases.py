@@ -55,6 +55,15 @@ def test_a_sync_before_a_gap_is_to_blame_and_its_region_owns_it() -> None:
     assert owners(program, "sync") == {"loss": 308}
 
 
+def test_a_wait_is_to_blame_for_no_more_of_a_gap_than_it_took() -> None:
+    """The example in docs/account.md."""
+    program = Program()
+    launch(program, 0, 8, 900)
+    program.api(800 * US, 905 * US, "cudaStreamSynchronize_v3020")
+    launch(program, 1200, 1208, 1300)
+    assert causes(program) == {"gpu_compute": 984, "sync": 105, "cpu": 195, "cuda_api": 8}
+
+
 def test_a_copy_that_another_class_cuts_in_two_keeps_its_owner() -> None:
     """In order of start the collective stands between two copies, of which the first is seen before and after it."""
     program = Program()

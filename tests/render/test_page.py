@@ -21,6 +21,7 @@ from boundby.document.sentences import TERMS
 from boundby.model.causes import CAUSE_KEYS, COLORS
 from boundby.plot_data import build_plot_data
 from boundby.render import page
+from boundby.render.html import fragment
 from boundby.render.page import FOLDER
 from boundby.render.page.evidence import evidence, evidence_label
 from boundby.results.plot_data import PlotData
@@ -127,6 +128,13 @@ def test_the_data_cannot_end_its_element(hostile: str) -> None:
     found = json.loads(data)
     assert "<img src=x onerror=alert(*)>" in json.dumps(found["plot_data"]["regions"])
     assert not any(ord(char) < 32 or 0xD800 <= ord(char) < 0xE000 for char in json.dumps(found, ensure_ascii=False))
+
+
+@pytest.mark.parametrize("name", reports.ALL)
+@pytest.mark.parametrize("render", [rendered, fragment])
+def test_every_row_of_a_table_has_as_many_cells(name: str, render: Callable[[Report], str]) -> None:
+    for table in re.findall(r"<table.*?</table>", render(reports.ALL[name]()), re.DOTALL):
+        assert len({len(re.findall(r"<t[hd]\b", row)) for row in table.split("<tr")[1:]}) == 1, table[:200]
 
 
 @pytest.mark.parametrize("name", reports.ALL)

@@ -49,7 +49,8 @@ def test_the_table_is_one_row_a_remedy() -> None:
     assert len({*keys}) == len(keys)
     assert {row.bound for row in remedies.TABLE} <= {*patterns.KEYS, ""}
     numbered = [rule for row in remedies.TABLE for rule in row.rules]
-    assert {*numbered} == {rule.id for rule in builtin()}  # every rule has one, or several that its evidence parts
+    # Every rule has one, or several that its evidence parts.
+    assert {*numbered} == {rule.id for rule in builtin()}, "a rule's id stands in `rules` of its row of the table"
     assert {*COUNTED} <= {*keys}
     for row in remedies.TABLE:
         assert all(len(code.splitlines()) <= 3 for code in row.do.values()), row.key

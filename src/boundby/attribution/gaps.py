@@ -242,10 +242,11 @@ def _launching_threads(
 def _divided(context: TraceContext, thread: int, waits: _BlockedTime, gaps: _Dividing) -> Divided:
     """The pieces of all gaps of one responsible thread: its states, launch latency, waiting for the device to begin.
 
-    Up to W of each gap becomes ``sync``: W is how long the host was blocked since the operation before was launched.
-    Had it not waited, the next launch would have come W earlier. What lies in a sync call goes first, then the earliest
-    part; it belongs to the region in which the wait began that is to blame. Time in which the device itself delays a
-    launched operation is not the host's to save. While the thread sleeps, whoever of its process runs is responsible.
+    The sync debit (``boundby_idle`` in ``native/account.c``): up to W of each gap becomes ``sync``, where W is how long
+    the host was blocked since the operation before was launched. Had it not waited, the next launch would have come W
+    earlier. What lies in a sync call goes first, then the earliest part; it belongs to the region in which the wait
+    began that is to blame. Time in which the device itself delays a launched operation is not the host's to save.
+    While the thread sleeps, whoever of its process runs is responsible.
     """
     state, blocked = context.host_state, context.host_state.logical_thread_blocked(thread)
     asked: list[int] = []

@@ -205,10 +205,10 @@ def cycles_of(names: Iterable[str]) -> list[str]:
 
 def is_torch_trace(path: Path) -> bool:
     """Whether a file is a trace of PyTorch's profiler: by its name, and plain JSON by what it begins with."""
-    name = path.name.lower()
-    if not name.endswith((".json", ".json.gz")) or not path.is_file():
+    kind = input_kind(path, sought=True)
+    if kind is None or kind.is_nsys or not path.is_file():
         return False
-    if name.endswith((".pt.trace.json", ".pt.trace.json.gz", ".json.gz")):
+    if path.name.lower().endswith((".pt.trace.json", ".gz")):
         return True
     with contextlib.suppress(OSError):
         head = door.first_of(path, PIECE_BYTES)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from boundby.model import door
 from boundby.model.errors import InputError
+from boundby.model.inputs import input_kind
 
 _READS = "boundby reads .nsys-rep and .qdrep reports, .sqlite files exported from them, and traces of torch.profiler."
 _EXPORT = "Give the report it was made from, or export that as SQLite: nsys export --type sqlite REPORT.nsys-rep"
@@ -79,7 +80,8 @@ def first_bytes(path: Path, count: int = 100) -> bytes:
             "Write it to a file first, and name that.",
         )
     if status.st_size == 0:
-        if path.name.lower().endswith((".json", ".json.gz")):
+        kind = input_kind(path)
+        if kind is not None and not kind.is_nsys:
             raise InputError(f"{path} is empty: the profiler or the copy did not finish.", PROFILE_AGAIN)
         raise InputError(f"{path} is empty: the export or the copy did not finish.", export_again(path))
     try:
