@@ -2,8 +2,8 @@
 
 Every block below a comment ``<!-- output: COMMAND; "START" N -->`` in docs/tutorial.md is what the command prints:
 N lines from the first that begins with START. The table below ``<!-- table: NAME -->`` is made of the four steps of its
-loss. README.md shows the screen of a real trace, where the real ones are. ``python -m benchmarks.tutorial --write`` makes
-them anew; tests hold them.
+loss. README.md shows the screen of a real trace (`tests.support.traces`), which not everybody has.
+``python -m benchmarks.tutorial --write`` makes them anew; tests hold them.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from tests.support.traces import traces_folder
+
 import boundby
 from boundby.cli.main import main
 from boundby.measure import waits
 from boundby.model.causes import BOUND_LABEL
 from boundby.model.units import duration, duration_range
 from boundby.results.report import Report
-from tests.support.traces import traces_folder
 
 REPOSITORY = Path(__file__).parents[1]
 PAGE = REPOSITORY / "docs" / "tutorial.md"
@@ -59,24 +60,33 @@ def made(text: str, folder: Path) -> str:
         rows = ["| " + " | ".join(row) + " |" for row in TABLES[match["name"]]()]
         return match[1] + "\n".join([rows[0], "|" + " --- |" * rows[0].count(" | ") + " --- |", *rows[1:]]) + "\n\n"
 
-    before, columns = Path.cwd(), os.environ.pop("COLUMNS", None)
-    os.chdir(folder)
-    try:
+    with _working_in(folder):
         shutil.copy(REPOSITORY / "examples" / "segmentation_loss.py", folder)
         for step in STEPS:
             for suffix in ("sqlite", "json"):
                 with contextlib.redirect_stdout(io.StringIO()):
                     main(["simulate", "--pattern", f"segmentation_{step}", "-o", f"{step}.{suffix}"])
         return _TABLE.sub(table, _BLOCK.sub(block, text))
+
+
+@contextlib.contextmanager
+def _working_in(folder: Path) -> Iterator[None]:
+    """Commands run there, and print as many columns as into a file."""
+    before, columns = Path.cwd(), os.environ.pop("COLUMNS", None)
+    os.chdir(folder)
+    try:
+        yield
     finally:
         os.chdir(before)
         if columns is not None:
             os.environ["COLUMNS"] = columns
 
 
-def screen(readme: str, trace: Path) -> str:
-    """The README with the screen as boundby prints it for this trace."""
-    return _SCREEN.sub(lambda _: "\n".join(_printed(shlex.quote(str(trace)))) + "\n", readme)
+def screen(readme: str, trace: Path, folder: Path) -> str:
+    """The README with the screen as boundby prints it for this trace, in a folder where it is called report.sqlite."""
+    with _working_in(folder):
+        Path("report.sqlite").symlink_to(trace.absolute())
+        return _SCREEN.sub(lambda _: "\n".join(line.rstrip() for line in _printed("report.sqlite")) + "\n", readme)
 
 
 def _printed(command: str) -> list[str]:
@@ -148,9 +158,9 @@ def write() -> None:
     new = {}
     with tempfile.TemporaryDirectory() as folder:
         new[PAGE] = made(PAGE.read_text(encoding="utf-8"), Path(folder))
-    traces = traces_folder()
-    if traces and (traces / README_TRACE).is_file():
-        new[README] = screen(README.read_text(encoding="utf-8"), traces / README_TRACE)
+        traces = traces_folder()
+        if traces and (traces / README_TRACE).is_file():
+            new[README] = screen(README.read_text(encoding="utf-8"), traces / README_TRACE, Path(folder))
     for page, text in new.items():
         is_same = page.read_text(encoding="utf-8") == text
         if is_written:

@@ -18,10 +18,9 @@ def test_the_tutorial_shows_real_output(tmp_path: Path) -> None:
     assert tutorial.made(text, tmp_path) == text, "python -m benchmarks.tutorial --write"
 
 
-def test_the_readme_shows_real_output(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)
-    text = tutorial.README.read_text(encoding="utf-8")
-    assert tutorial.screen(text, trace_path(tutorial.README_TRACE)) == text, "python -m benchmarks.tutorial --write"
+def test_the_readme_shows_real_output(tmp_path: Path) -> None:
+    text, trace = tutorial.README.read_text(encoding="utf-8"), trace_path(tutorial.README_TRACE)
+    assert tutorial.screen(text, trace, tmp_path) == text, "python -m benchmarks.tutorial --write"
 
 
 def test_output_stands_in_fences_of_its_own() -> None:

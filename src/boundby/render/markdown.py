@@ -71,7 +71,8 @@ def _devices(devices: Sequence[ShownAccount]) -> str:
         )
         for device in devices
     ]
-    return "\n\n".join((*heads, table(("GPU", "bound by", "account", "busy", "window", "up to"), "lllrrr", rows)))
+    columns = ("GPU", "bound by", "time by cause", "busy", "window", "can save")
+    return "\n\n".join((*heads, table(columns, "lllrrr", rows)))
 
 
 def _account(account: ShownAccount, *, folded: bool = False) -> str:
@@ -125,7 +126,7 @@ def _regions(report: Report, min_share: float | None) -> str:
     ]
     if not rows:
         return ""
-    text = table(("region", "inst", "time/inst", "share", "account", "bound by", "up to"), "lrrrllr", rows)
+    text = table(("region", "count", "mean time", "share", "time by cause", "bound by", "can save"), "lrrrllr", rows)
     parts = ["#### Regions", _folded(f"{len(rows)} regions", text) if len(rows) > OPEN_ROWS else text]
     why = [f"- {code(region_name(row.region.path))}: {escape(row.because)}" for row in selection.rows if row.because]
     if why:  # a column of sentences would leave the others no room
