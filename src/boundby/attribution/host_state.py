@@ -51,7 +51,7 @@ from boundby.model.intervals import (
     union,
 )
 from boundby.model.library import int64
-from boundby.model.scale import DISPATCH_NS, HALF, LAUNCH_NS, NOTABLE, SLIGHT
+from boundby.model.scale import DISPATCH_NS, HALF, LAUNCH_NS, NEARLY_ALL, NOTABLE
 from boundby.model.units import FURTHEST_NS
 from boundby.native.passes import FIRST_INSTANT, LAST_INSTANT, Layer, states
 from boundby.trace.tables import OpKind, Paging, Trace
@@ -75,7 +75,7 @@ FULL_QUEUE_DEPTH = 128
 LEAST_HELD_NS, MOST_LATE_FRACTION = 2 * DISPATCH_NS, NOTABLE
 
 # A thread on a CPU for more than this fraction of its time spins.
-SPINNING_FRACTION = 1 - SLIGHT
+SPINNING_FRACTION = NEARLY_ALL
 
 # Internal states beside the causes: no evidence about this thread, and another of its logical thread has called since;
 # at work on what another takes.

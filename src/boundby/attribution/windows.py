@@ -15,16 +15,15 @@ from boundby.model.arrays import Int64Array, pick, places, unique
 from boundby.model.errors import SelectionError, did_you_mean
 from boundby.model.expressions import expression
 from boundby.model.intervals import NOTHING
-from boundby.model.scale import COLUMN
 from boundby.model.units import FURTHEST_NS, duration
 from boundby.structure.found import is_found
 from boundby.structure.steps import find_steps, likely_steps
 from boundby.trace.tables import Trace
 
 _UNIT_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "": 1_000_000_000}
-#: No trace has an instant beyond, nor a number that takes more signs; sums of such times stay in range.
-_FAR_NS, _LONGEST = FURTHEST_NS // 2, COLUMN
-_TIME = expression(r"^\s*([+-]?\d+(?:\.\d*)?|[+-]?\.\d+)\s*(ns|us|ms|s|)\s*$")
+#: No trace has an instant beyond; sums of such times stay in range.
+_FAR_NS = FURTHEST_NS // 2
+_TIME = expression(r"^\s*([+-]?\d{1,40}(?:\.\d{0,40})?|[+-]?\.\d{1,40})\s*(ns|us|ms|s|)\s*$")
 
 
 class DeviceWindow(Struct, frozen=True):
@@ -66,9 +65,7 @@ def _time(text: str) -> int:
     if not match:
         raise SelectionError(f"{text!r} is not a time.", "Write a number with ns, us, ms or s, such as 1.5s.")
     whole, unit = match.groups()
-    time_ns = (
-        round(float(whole[:_LONGEST]) * _UNIT_NS[unit]) if "." in whole else int(whole[:_LONGEST]) * _UNIT_NS[unit]
-    )
+    time_ns = round(float(whole) * _UNIT_NS[unit]) if "." in whole else int(whole) * _UNIT_NS[unit]
     return max(-_FAR_NS, min(time_ns, _FAR_NS))
 
 

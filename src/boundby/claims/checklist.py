@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from boundby.claims.because import LEAST_TOLD
 from boundby.claims.bound import LEAST_SAVING, BoundCase, busiest
 from boundby.model.causes import BUSY_CAUSES, Cause
-from boundby.model.scale import MOST, NEARLY_ALL, NOTABLE, QUARTER
+from boundby.model.scale import MANY, MOST, NEARLY_ALL, NOTABLE, QUARTER
 from boundby.model.units import bandwidth, duration, percent, plural
 from boundby.results.report import Check, Gaps
 
@@ -19,7 +19,7 @@ HIGH_UTILIZATION = NEARLY_ALL
 LOW_UTILIZATION = MOST
 NEAR_ZERO = NOTABLE
 BUSY_CPU = NEARLY_ALL
-MANY_CALLS_PER_MS = 20.0  # a call every 50 us: the host does little else
+MANY_CALLS_PER_MS = float(MANY)  # a call every 50 us: the host does little else
 MANY_SYNCS_PER_MS = 0.5  # one every 2 ms: several in a step of usual length
 MUCH_CALLING = QUARTER  # of the window in calls that do not wait
 COPY_HEAVY = QUARTER  # of the window: copies then matter as much as kernels or the host

@@ -19,7 +19,7 @@ from boundby.evidence.latecomers import is_exchange
 from boundby.evidence.waits import wait_chain
 from boundby.model.causes import BOUND_LABEL, Cause
 from boundby.model.gpus import Gpu, all_gpus, find_gpu
-from boundby.model.scale import HALF, QUARTER, SMALL
+from boundby.model.scale import COLUMN, HALF, QUARTER, SMALL
 from boundby.model.units import count, duration, percent, place, size
 from boundby.replay.predictor import ReplayStep
 from boundby.replay.removals import Faster
@@ -35,7 +35,7 @@ KERNEL_MOST = 2.0
 # A third more work in each saves a quarter of the launches, twice as much half of them.
 BATCH_LEAST, BATCH_MOST = QUARTER, HALF
 WORTH_BUYING = 1 + QUARTER  # times the peaks of the GPU in use
-LONGEST_NAME = 30  # characters: a longer kernel is named in the reason alone
+LONGEST_NAME = COLUMN  # characters: a longer kernel is named in the reason alone
 MATRIX_SHARE = SMALL  # of kernel time: less is no model whose precision could be lowered
 _HALF = (KernelKind.MATMUL_TENSOR, KernelKind.ATTENTION)
 _PRECISION = {KernelKind.MATMUL_FP32: "fp32", KernelKind.MATMUL_TF32: "tf32", KernelKind.MATMUL_TENSOR: "bf16"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -15,7 +16,7 @@ import click
 from msgspec import Struct
 
 from boundby.model.errors import OutputError
-from boundby.model.scale import HANDFUL, MOMENT_S
+from boundby.model.scale import MOMENT_S
 from boundby.model.units import LINE
 from boundby.render.formats import BY_SUFFIX, Surface
 
@@ -183,7 +184,7 @@ def put(text: str, *, utf8: bool = False) -> None:
 
 def _width(is_terminal: bool) -> int:
     columns = os.environ.get("COLUMNS", "")
-    if columns.isascii() and columns.isdigit() and len(columns) <= HANDFUL and int(columns) > 0:
+    if re.fullmatch(r"[1-9][0-9]{0,4}", columns):
         return int(columns)
     if not is_terminal:
         return PIPE_WIDTH

@@ -14,7 +14,6 @@ import click
 from boundby.cli import console, outcome
 from boundby.cli.outcome import Exit
 from boundby.model.errors import UserError, did_you_mean
-from boundby.model.scale import HANDFUL
 from boundby.results.saved import escaped
 
 if TYPE_CHECKING:
@@ -235,7 +234,7 @@ def _examined(report: str) -> Analysis:
     return _analysis(report, stamp)
 
 
-@lru_cache(maxsize=HANDFUL)
+@lru_cache(maxsize=4)
 def _analysis(report: str, _stamp: int) -> Analysis:
     from boundby import api
 

@@ -19,7 +19,7 @@ from boundby.compare.matching import RegionMatch, TreePart, finding_changes, mat
 from boundby.model import stage
 from boundby.model.causes import BUSY_CAUSES, CAUSE_KEYS
 from boundby.model.errors import SelectionError
-from boundby.model.scale import HALF, HARDLY, MOST, NEGLIGIBLE, QUARTER, SLIGHT
+from boundby.model.scale import HALF, HARDLY, MOST, NEGLIGIBLE, PLENTY, QUARTER, SLIGHT
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.model.statistics import CONFIDENCE, FEWEST, Float, mann_whitney, median_ratio_interval, ranks, student_tail
 from boundby.model.units import plural
@@ -51,7 +51,7 @@ from boundby.trace.vocabulary.last_words import FAILED
 LEVEL = NEGLIGIBLE
 #: Smaller changes are not called changes, however sure: two runs of one program differ by as much (clocks, heat).
 LEAST_CHANGE = NEGLIGIBLE
-RESAMPLES = 400  # the ends of the interval are then known to about a tenth of its width
+RESAMPLES = PLENTY
 
 
 class Weighed(Struct, frozen=True):

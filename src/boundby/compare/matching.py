@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from boundby.model.causes import CAUSE_KEYS, Cause
-from boundby.model.scale import CROWD, MOST, QUARTER, SLIGHT
+from boundby.model.scale import CROWD, MOST, NEARLY_ALL, QUARTER
 from boundby.results.comparison import Account, FindingChange, RegionChange
 from boundby.results.report import Finding, RegionReport, Report, Verdict
 from boundby.structure.steps import Candidate, find_steps
@@ -146,7 +146,7 @@ def steps_of(parts: Sequence[TreePart], whole: TreePart) -> TreePart | None:
 ALIKE = 0.6
 #: What moved must be surer: the place does not speak for it.
 ALIKE_ELSEWHERE = MOST
-OTHER_DOMAIN = 1 - SLIGHT  # the same name in another domain is nearly the same region
+OTHER_DOMAIN = NEARLY_ALL  # the same name in another domain is nearly the same region
 MAX_PAIRS = CROWD  # of siblings to compare: where hundreds are new, likeness of names says little and takes long
 _WORDS = re.compile(r"[A-Za-z][a-z]*|\d+|\*")
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from boundby.model.arrays import Int8Array, is_in, unique
 from boundby.model.intervals import EMPTY, CoveredTime, IntervalSet, any_of, contains, subtract, union
-from boundby.model.scale import DISPATCH_NS, MANY, MARGIN, NEGLIGIBLE, NO_LAUNCH_NS, NOTABLE, SLIGHT
+from boundby.model.scale import DISPATCH_NS, MARGIN, NEGLIGIBLE, NO_LAUNCH_NS, NOTABLE, SLIGHT, TENFOLD
 from boundby.trace.facts import CLOCKS_APART_NS
 from boundby.trace.tables import Schedule, Trace
 from boundby.trace.vocabulary.os import MESSAGES, SLEEPS, WAITING
@@ -79,7 +79,7 @@ def _preempted(on: IntervalSet | None, rest: IntervalSet) -> IntervalSet:
     """Of what a thread is off the CPU outside of OS calls, that in which it waits for a core."""
     short = rest.end - rest.start <= LONGEST_PREEMPTED_NS
     preempted = IntervalSet(rest.start[short], rest.end[short])
-    is_seldom = on is not None and MANY * on.total < preempted.total and on.total <= SLICE_NS * len(on.start)
+    is_seldom = on is not None and TENFOLD * on.total < preempted.total and on.total <= SLICE_NS * len(on.start)
     return EMPTY if is_seldom else preempted
 
 

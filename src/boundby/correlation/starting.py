@@ -34,7 +34,7 @@ _OPENING = expression(r"^cuInit$|GetProcAddress|GetExportTable|GetDriverEntryPoi
 _DRIVER = expression(r"^lib(?:cuda|cudart)\.so|^lib(?:cublas|cudnn|cusolver|cusparse|cufft|curand|nvrtc|nvJitLink)")
 _MAPPING = expression(r"^(?:open(?:at)?(?:64)?|mmap(?:64)?|munmap|dlm?open)$")
 # Between two marks a handle makes its events and its workspace, and launches nothing.
-_MOST_BETWEEN = 2 * MANY
+_MOST_BETWEEN = MANY
 # The calls of one start: real ones make hundreds. A few may be one kernel that is loaded.
 _BURST = SEVERAL
 # Opening and relocating the largest of these libraries takes less; what is longer before the first call is more.

@@ -36,7 +36,7 @@ from boundby.document.view import NO_RANGE
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, CAUSE_KEYS, NOUN, SHORT_LABEL, info
 from boundby.model.expressions import expression
-from boundby.model.scale import GLANCE, HARDLY, LIST, NEARLY_ALL, NEGLIGIBLE, SMALL, TABLE, TENFOLD
+from boundby.model.scale import COLUMN, GLANCE, HARDLY, LIST, NEARLY_ALL, NEGLIGIBLE, SMALL, TABLE, TENFOLD
 from boundby.model.scenarios import scenario_label
 from boundby.model.statistics import MANY_SAMPLES
 from boundby.results.comparison import (
@@ -64,7 +64,7 @@ FINDING_WORDS = {
     "unchecked": "could not be checked",
 }
 TREND_WORDS = {"improved": "improved", "worse": "worse"}  # of those that remain
-MOST_TOLD = TABLE  # characters of what a finding was: more would hide what it is
+MOST_TOLD = COLUMN  # characters of what a finding was: more would hide what it is
 _UNIT = expression(r"(?:%|[num]?s|[kMGT]?B(?:/s)?|min|h|x)[,;:.]?")
 _DIGITS = expression(r"\d+(?:[.,]\d+)*")
 

@@ -24,7 +24,7 @@ from boundby.model.arrays import (
     places,
     unique,
 )
-from boundby.model.scale import HABIT, HALF, MANY, MOST
+from boundby.model.scale import HABIT, HALF, MANY, MOST, NOTABLE, QUARTER, SEVERAL
 
 # Devices give processes slices of time of about 0.5 to 5 ms; jitter of kernels stays far below.
 LEAST_SLICE_NS = 400_000
@@ -33,13 +33,13 @@ LAUNCHED_BEFORE_NS = 2 * LAUNCH_LIMIT_NS
 # Kernels of one name and grid: so many tell what is usual.
 LEAST_ALIKE = MANY
 # Lengths within this ratio count as one; the commonest two hold this share of all, where slices are the reason.
-WITHIN, CONCENTRATED = 1.2, HALF
+WITHIN, CONCENTRATED = 1 + QUARTER, HALF
 # So many interruptions, of so many kinds of kernels, are no chance, and no property of one kernel's data.
 LEAST_INTERRUPTIONS, LEAST_KINDS = MANY, HABIT
 # Kernels are compared over this many parts of the time; each kind counts in parts where it came so often.
-PARTS, LEAST_IN_PART = 10, HABIT
+PARTS, LEAST_IN_PART = SEVERAL, HABIT
 # A part of the time is slow where the kinds that run there take this much longer than in the fastest, as most kinds do.
-SLOWER, MOST_KINDS = 1.15, MOST
+SLOWER, MOST_KINDS = 1 + NOTABLE, MOST
 
 
 class Interruptions(Struct, frozen=True):

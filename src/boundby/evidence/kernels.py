@@ -13,7 +13,7 @@ from boundby.evidence.context import Bool, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work, stream_order
 from boundby.model.arrays import is_any, median, pick, unique
 from boundby.model.expressions import expression
-from boundby.model.scale import HABIT, HALF, LIST
+from boundby.model.scale import HABIT, HALF, LIST, MANY
 from boundby.model.units import count, counted, duration, percent
 from boundby.replay.device_concurrency import MOST_BLOCKS, WARP
 from boundby.trace.program import ProgramKind
@@ -216,7 +216,7 @@ _DOUBLE = expression(r"\bdouble\b|(?:^|_)(?:dgemm|dgemv|d884|zgemm)|_f64|f64f64"
 # NVIDIA's cards for games and workstations compute FP64 at 1/32 of the rate of FP32 (1/64 since Ampere's GA10x).
 _FEW_DOUBLES = expression(r"GeForce|RTX|GTX|Quadro (?!GP100|GV100)|\bT4\b|\bA(?:10|40|2|16)\b|\bL4(?:0S?)?\b", re.I)
 # So few launches that each can be looked at; below this many there is nothing to sift.
-LOOKED_AT, MANY_LAUNCHES = LIST, 50
+LOOKED_AT, MANY_LAUNCHES = LIST, MANY
 
 
 def kernel_word(label: str) -> str:

@@ -44,7 +44,7 @@ ALIKE = 1 - SMALL
 # Host time between two launches counts as the cost of launching up to this; beyond, the host did something else.
 MOST_BETWEEN_NS = NO_LAUNCH_NS
 # An optimizer that updates tensor by tensor launches at least so many kernels.
-LEAST_OPTIMIZER = 2 * MANY
+LEAST_OPTIMIZER = MANY
 
 # Repeated ranges around this share of the launches are the program's steps.
 STEPS_SHARE = MOST

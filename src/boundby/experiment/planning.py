@@ -21,7 +21,7 @@ from boundby.model.statistics import FEWEST
 #: Delays as shares of a step: beyond a quarter bias rules, not noise (docs/prove.md).
 LARGE, SMALL = QUARTER, QUARTER / 2
 #: A block counts at least so many steps, and a batch of every worker.
-LEAST_STEPS = 6
+LEAST_STEPS = FEWEST
 #: A block lasts so long, if as many steps are not asked for: a shorter one is lost to a single turn of another program.
 BLOCK_NS = sampling.MIN_SAMPLING_NS
 #: Two rounds give each condition four differences of neighbouring blocks, three give six.

@@ -32,7 +32,7 @@ from boundby.model.scale import (
     SLIGHT,
     SMALL,
 )
-from boundby.model.statistics import MAD_TO_STD
+from boundby.model.statistics import MAD_TO_STD, OUTLYING
 from boundby.native.passes import AT_ONCE
 from boundby.structure.loop_detection import find_loop
 
@@ -43,7 +43,7 @@ LEAST_SHARE = SLIGHT
 #: Ordinary ups and downs of many ranks add up to more: chance is told of from here on.
 LEAST_RANDOM_SHARE = SMALL
 #: A step is an exception from so many times the usual deviation on, if it is this share of a step besides.
-EXCEPTION_SPREADS = 6.0
+EXCEPTION_SPREADS = OUTLYING
 EXCEPTION_SHARE = SLIGHT
 #: Exceptions in more than this share of the steps are the rule.
 MOSTLY = HALF

@@ -34,8 +34,8 @@ LEAST_FOR_DRIFT = 2 * HABIT
 #: So many collectives of a group, at the most, tell who meets whom.
 _MOST_LOOKED_AT = PLENTY
 #: So many ends of what two sets of ranks pass on, at the most, tell how far their clocks are apart.
-_MOST_BRIDGED = 300
-_ROUNDS = 4
+_MOST_BRIDGED = PLENTY
+_ROUNDS = HABIT
 #: Ranks of one job share at least so many of the collectives of the one that has fewer.
 MATCHED_SHARE = HALF
 #: Stages are so far apart that so much of what they pass on finds a partner at that distance.

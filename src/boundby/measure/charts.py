@@ -22,7 +22,6 @@ from boundby.measure.results import (
     StagesResult,
     Throughput,
 )
-from boundby.model.scale import TABLE
 from boundby.model.units import duration
 from boundby.results.write import check, open_whole
 
@@ -124,7 +123,7 @@ def _above(axes: Any, count: int) -> None:
 def _histogram(axes: Any, latencies: Sequence[tuple[Latency, str, str]], scale: float) -> None:
     every = np.concatenate([np.array(one.samples_ns) for one, _, _ in latencies]) / scale
     low, high = float(every.min()), float(np.percentile(every, 99))
-    bins = np.linspace(low, max(high, low * 1.001), TABLE)
+    bins = np.linspace(low, max(high, low * 1.001), 40)
     for one, color, label in latencies:
         axes.hist(np.array(one.samples_ns) / scale, bins=bins, color=color, alpha=0.6, label=label or None)
         if one.interval is not None:

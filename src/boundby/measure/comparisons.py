@@ -36,12 +36,12 @@ from boundby.measure.results import (
 from boundby.measure.sampling import MIN_SAMPLING_NS
 from boundby.measure.target import Options
 from boundby.model import statistics, units
-from boundby.model.scale import HANDFUL, NOTABLE, PLENTY
+from boundby.model.scale import NOTABLE, PLENTY
 
 #: Resamples of the bootstrap: the ends of a 95 % interval then wobble by about a tenth of its width.
 RESAMPLES = PLENTY
 #: Turns that two functions take: what changes slowly (clocks, heat, other programs) then meets both.
-ROUNDS = HANDFUL
+ROUNDS = statistics.FEWEST
 #: A turn takes at least this long, so that it does not consist of what the other one left in the caches.
 _ROUND_NS = MIN_SAMPLING_NS
 

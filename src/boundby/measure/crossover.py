@@ -15,11 +15,10 @@ from boundby.measure.latencies import failure, machine, measured, title_of
 from boundby.measure.results import SYNCHRONISED, Devices, Latency, MeasureError, Mistake, SizePoint, TargetError
 from boundby.measure.target import Options, factory
 from boundby.model.errors import UserError
-from boundby.model.scale import GLANCE
 from boundby.model.units import S
 
 #: Default sizes: powers of this, until a call on the CPU takes too long.
-FACTOR = 4
+FACTOR, LARGEST_POWER = 4, 11
 #: A call longer than this ends the default sizes: the next would take several seconds.
 _LONG_NS = S
 _BUDGET_S = 1.0
@@ -178,7 +177,7 @@ def _on(fn: Callable[..., object], gpu: Device | None) -> Callable[..., object] 
 
 
 def _sizes() -> list[int]:
-    return [FACTOR**power for power in range(GLANCE)]
+    return [FACTOR**power for power in range(LARGEST_POWER + 1)]
 
 
 class _Sweep:

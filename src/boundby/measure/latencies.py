@@ -49,7 +49,7 @@ from boundby.measure.results import (
 from boundby.measure.sampling import Sampler, TimedCall
 from boundby.measure.target import Options
 from boundby.model.errors import UserError
-from boundby.model.scale import HABIT, HANDFUL
+from boundby.model.scale import HABIT, QUARTER
 
 T = TypeVar("T")
 
@@ -417,7 +417,7 @@ def methods(fn: Callable[..., object], *inputs: Any, **options: Any) -> Methods:
     latencies = tuple(sorted((*others, first), key=lambda result: METHODS.index(result.method)))
     copied = _with_copy(fn, inputs, replace(rest, method=latencies[-1].method), latencies[-1])
     # A home-made loop of as many calls as the budget has room for: it is warmed up, too, and its work is waited for.
-    calls = min(LOOP, int(chosen.budget_s * 1e9 / HANDFUL / latencies[-1].median_ns))
+    calls = min(LOOP, int(QUARTER * chosen.budget_s * 1e9 / latencies[-1].median_ns))
     is_one_by_one = chosen.flush_l2 or chosen.fresh_inputs or chosen.mode == TRAINING
     if is_one_by_one or calls < HABIT:
         return Methods(latencies, copied)

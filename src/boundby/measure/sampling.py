@@ -37,7 +37,7 @@ MIN_STEADY = statistics.MIN_FOR_TEST
 TOLERANCE = NEGLIGIBLE
 #: Values further from the median of the later half than this many of its deviations are clipped, but none within
 #: ``CLIP_LEAST`` of it: the deviation of four values can be small by chance.
-CLIP_DEVIATIONS = 6.0
+CLIP_DEVIATIONS = statistics.OUTLYING
 
 
 def cut(series: Numbers) -> int:

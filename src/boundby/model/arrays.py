@@ -13,7 +13,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from boundby.model.library import int64, integers, run
-from boundby.model.scale import DENSE, HANDFUL, PLENTY, ROOM
+from boundby.model.scale import DENSE, PLENTY, ROOM
 
 Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
@@ -429,7 +429,7 @@ def is_any(column: npt.NDArray[Any], values: Iterable[int]) -> BoolArray:
 def is_in(column: npt.NDArray[Any], values: Iterable[int]) -> BoolArray:
     """``np.isin`` for integers, without masked arrays."""
     known = unique(np.asarray(values if isinstance(values, np.ndarray) else [*values], np.int64))
-    if len(known) <= HANDFUL:
+    if len(known) <= DENSE:
         return is_any(column, known.tolist())
     found: BoolArray = known[np.minimum(places(known, column), len(known) - 1)] == column
     return found

@@ -28,6 +28,8 @@ MANY_SAMPLES = 30
 CONFIDENCE = 0.95
 #: Median absolute deviation -> standard deviation of a normal distribution.
 MAD_TO_STD = 1.4826
+#: Deviations from the middle beyond which nothing of the same kind lies.
+OUTLYING = 6.0
 
 
 def median(values: Numbers) -> float:

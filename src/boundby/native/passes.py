@@ -36,7 +36,7 @@ from boundby.model.arrays import (
 )
 from boundby.model.intervals import IntervalSet, StepFunction
 from boundby.model.library import CStruct, constant, int64, integers, run, struct
-from boundby.model.scale import ROOM, SEVERAL
+from boundby.model.scale import DENSE, ROOM
 from boundby.model.units import EXACT_NS, FURTHEST_NS
 
 Bytes = npt.NDArray[np.uint8]
@@ -55,7 +55,7 @@ def distinct_texts(written: Bytes, offset: Int32Array) -> tuple[Int32Array, Int3
         found = run("boundby_distinct_texts", written, offset, rows, slots, size, number, first)
         if found >= 0:
             return number, first[:found].copy()
-        size *= SEVERAL
+        size *= 2
 
 
 def texts_at(written: Bytes, begin: npt.NDArray[Any], end: npt.NDArray[Any]) -> list[str]:
@@ -351,9 +351,9 @@ class EventScanner:
             "key_slot": np.zeros(_KEY_SLOTS, np.int32),
             "most_rows": most_rows,
             "most_entries": most_entries,
-            "slots": 4 * ROOM,
+            "slots": DENSE * ROOM,
             "most_texts": ROOM,
-            "slot": np.zeros(4 * ROOM, np.int32),
+            "slot": np.zeros(DENSE * ROOM, np.int32),
             "most_tops": ROOM,
             "found": self._found,
         }

@@ -31,7 +31,7 @@ from boundby.model.arrays import (
 from boundby.model.causes import CAUSES, Cause
 from boundby.model.intervals import NOTHING, CoveredTime, IntervalSet, depths, first_free_lanes, union
 from boundby.model.library import int64, integers, run
-from boundby.model.scale import DRAWN, LIST, ONE_BY_ONE, PAGE_ROWS, TABLE, TENFOLD
+from boundby.model.scale import DRAWN, LIST, ONE_BY_ONE, PAGE_ROWS, SEVERAL, TABLE
 from boundby.plot_data.work_tables import RegionIndex
 from boundby.results.plot_data import AccountLane, CauseBins, CauseSegments, RangeLane, WorkLane
 from boundby.stats.host import launching_thread
@@ -142,7 +142,7 @@ def _cpu(timeline: Timeline, thread: int, edges: Int64Array) -> _Cpu:
         return _NOT_CAPTURED
     width = np.diff(edges)
     count = np.diff(np.searchsorted(samples.start_ns[low:high], edges))
-    together = max(int(np.ceil(TENFOLD * period / max(int(width.max()), 1))), 1)
+    together = max(int(np.ceil(SEVERAL * period / max(int(width.max()), 1))), 1)
     group = np.arange(len(width)) // together
     ran = np.minimum(np.bincount(group, count) * period / np.maximum(np.bincount(group, width), 1), 1.0)
     return np.rint(ran[group] * width).astype(np.int64), width, SAMPLES

@@ -29,7 +29,7 @@ from boundby.model.arrays import (
 )
 from boundby.model.causes import BUSY_CAUSES, CAUSES, Cause
 from boundby.model.intervals import NOTHING, expand
-from boundby.model.scale import DRAWN, NEGLIGIBLE, PAGE_ROWS, TABLE
+from boundby.model.scale import DRAWN, PAGE_ROWS, TABLE
 from boundby.model.units import PERCENT
 from boundby.results.plot_data import NO_REGION, CopyRow, Gap, InstanceSeries, KernelRow, RegionName, Spread, SyncRow
 from boundby.stats.host import calls_of
@@ -321,9 +321,9 @@ def _operation(timeline: Timeline, row: int) -> str:
 MOST_REGIONS = TABLE
 # Bars of a histogram. Instances beyond the quantile go to one last bar, so that a single outlier leaves the rest
 # readable.
-BARS = TABLE
-LAST_BAR_FROM = 1 - NEGLIGIBLE
+BARS = 40
 LEAST_FOR_LAST_BAR = PERCENT  # instances: of fewer, one is more than that 1 %
+LAST_BAR_FROM = 1 - 1 / LEAST_FOR_LAST_BAR
 
 
 def instance_series(timeline: Timeline, index: RegionIndex) -> tuple[InstanceSeries, ...]:

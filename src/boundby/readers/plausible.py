@@ -33,7 +33,7 @@ from boundby.model.arrays import (
 )
 from boundby.model.expressions import expression
 from boundby.model.intervals import CoveredTime, do_nest, union
-from boundby.model.scale import A_FEW_LINES, HABIT, HALF, MANY, NEGLIGIBLE, QUARTER, SEVERAL, SMALL
+from boundby.model.scale import A_FEW_LINES, HABIT, HALF, MANY, NEGLIGIBLE, QUARTER, SEVERAL, SMALL, TENFOLD
 from boundby.trace.facts import BROKEN_ROWS, CLOCKS_APART_NS, UNBELIEVABLE, TraceWarning
 from boundby.trace.tables import NO_CORRELATION, CallTable, Direction, Intervals, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, is_call
@@ -274,7 +274,7 @@ def unlike_any_machine(trace: Trace) -> str | None:
     waits = np.flatnonzero((kind == CallClass.SYNC) & (lasted > _THOUSAND * SHORTEST_NS))
     works = union(table.start_ns, table.end_ns)
     within = CoveredTime(works).within(calls.start_ns[waits], calls.end_ns[waits])
-    is_long = (lasted[waits] - within).sum() > MANY * works.total
+    is_long = (lasted[waits] - within).sum() > TENFOLD * works.total
     launches = kind == CallClass.LAUNCH
     is_lost = launches.copy()
     is_lost[launch[launch >= 0]] = False

@@ -31,7 +31,7 @@ from boundby.model.arrays import (
 )
 from boundby.model.causes import Cause
 from boundby.model.intervals import CoveredTime, contains, union
-from boundby.model.scale import DISPATCH_NS, HABIT, MANY, MARGIN, NEXT_TO_NOTHING
+from boundby.model.scale import DISPATCH_NS, HABIT, MARGIN, NEXT_TO_NOTHING, TENFOLD
 from boundby.replay.graph import Graph
 from boundby.replay.streams import LONG_CALL_NS
 from boundby.results.report import OpenDoubt, Window
@@ -40,7 +40,7 @@ from boundby.trace.vocabulary.cuda import CallClass
 # A sync returns so soon after what it waits for, on a busy machine too; what is more was something else.
 MOST_RETURN_NS = LONG_CALL_NS
 # A call that waits for nothing known may have waited if it took so many times as long as others on a busy device.
-LONG_CALL, LEAST_LONG_CALL_NS = MANY, 2 * DISPATCH_NS
+LONG_CALL, LEAST_LONG_CALL_NS = TENFOLD, 2 * DISPATCH_NS
 # The shortest of so many collectives of one size tells what the transfer takes.
 LEAST_ALIKE = HABIT
 # A window is looked at in so many spans of equal length; one is held up from outside if that takes so much of it.

@@ -31,7 +31,7 @@ from boundby.model.arrays import (
 )
 from boundby.model.expressions import expression
 from boundby.model.intervals import CoveredTime
-from boundby.model.scale import CLOCK_ERROR_NS, HABIT, HALF, LAUNCH_NS, ONE_BY_ONE, ROOM, SMALL, TENFOLD
+from boundby.model.scale import CLOCK_ERROR_NS, HABIT, HALF, LAUNCH_NS, MANY, ROOM, SMALL, TENFOLD
 from boundby.native.passes import NONE
 from boundby.replay.events import Command, Edges, Events, Points
 from boundby.replay.streams import NEVER, USUAL_ARRIVAL_NS, StreamQueues
@@ -48,7 +48,7 @@ USUAL_RETURN_NS = LAUNCH_NS // 2  # from the end of what a sync waits for to its
 # Launches of one stream that are not finished; the next one waits for room. Measured: 880 to 1,024.
 USUAL_QUEUE_LIMIT = 1_024
 # No shorter queue is known; and one is known to be full if so many launches found it as full.
-LEAST_QUEUE, LEAST_PLATEAU = USUAL_QUEUE_LIMIT // 2, ONE_BY_ONE
+LEAST_QUEUE, LEAST_PLATEAU = USUAL_QUEUE_LIMIT // 2, MANY
 # A launch that waited for room ends within so many times a launch's usual time.
 MOST_SLOT_LAG = TENFOLD
 # More edges than this for each call and operation (but for few of these), from many device-wide syncs of many streams,

@@ -20,7 +20,7 @@ from boundby.trace.vocabulary.cuda import CallClass
 # A wait for an event after each of fewer launches is what programs do that time two of their parts.
 LEAST_CANDIDATES = HABIT
 # Between two checks lie a candidate's kernels and what fills its buffers: this many operations at most.
-MOST_BETWEEN_CHECKS = 2 * MANY
+MOST_BETWEEN_CHECKS = MANY
 _WAITS_FOR_EVENT = expression(r"EventSynchronize")
 _CHECKS_OUTPUT = expression(r"(?i)redzone_?checker")
 

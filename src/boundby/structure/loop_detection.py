@@ -24,13 +24,14 @@ from boundby.model.scale import (
     HALF,
     HALF_MORE,
     HARDLY,
-    LIST,
     MANY,
     MARGIN,
     MOST,
     NEARLY_ALL,
     NOTABLE,
+    PLENTY,
     QUARTER,
+    SEVERAL,
     SLIGHT,
 )
 
@@ -45,10 +46,10 @@ _TELLING_SIZES = (1, 2, 4, 8, 16, 32)
 GRAM_SIZES = _TELLING_SIZES[:4]  # launches in a row that are a clock of a loop
 _MOST_LEVELS = MANY  # candidates looked at; the true one stands out by its many clocks
 _LEAST_SUPPORT = HARDLY  # clocks times occurrences, of the most that any level has: less comes about by chance
-_MOST_CLOCKS = 400  # of one loop that are looked at; more say the same again
+_MOST_CLOCKS = PLENTY  # of one loop that are looked at; more say the same again
 _SPACING_STEP = 1 + NOTABLE  # clocks of one loop lie within a step or two of each other
 _EDGE_FACTOR = 2.5  # a first iteration may be longer by so much: it warms up
-_MOST_LEADERS = LIST  # clocks at the begin of an iteration that stand in for each other
+_MOST_LEADERS = SEVERAL  # clocks at the begin of an iteration that stand in for each other
 LEAST_LAUNCHES = MANY  # in all iterations together: fewer may look alike by chance
 # Iterations are alike if they hold this part of what most of them hold, and if this part of them is what most hold.
 ALIKE = 0.7
@@ -60,7 +61,7 @@ ADDED_FRACTION = SLIGHT  # of an inner iteration
 WHOLE = MOST  # of an iteration: one
 LONGER_PAUSE = HALF_MORE  # times as long
 _CHANCE = MANY  # grams of random tokens must be so much more numerous than places in an iteration
-_MOST_REFERENCES = LIST  # clocks that are tried as the one that all others are set against
+_MOST_REFERENCES = SEVERAL  # clocks that are tried as the one that all others are set against
 
 # Clocks whose spacings lie within this factor tell of one loop: an outer one holds two inner iterations or more.
 SAME_LOOP = MOST

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from boundby.model.arrays import Int64Array, median, ranked
 from boundby.model.expressions import expression
-from boundby.model.scale import A_FEW_LINES, HABIT, HALF, HALF_MORE, LIST, NOTABLE, TENFOLD
+from boundby.model.scale import A_FEW_LINES, HABIT, HALF, HALF_MORE, NOTABLE, SEVERAL, TENFOLD
 from boundby.trace.vocabulary.range_names import is_step
 
 # First instances that take so many times the median are warm-up: ordinary steps differ by less.
@@ -90,7 +90,7 @@ def count_warm_up(duration_ns: Int64Array, slower: float = SLOWER) -> int:
 Ints = npt.NDArray[np.int64]
 
 PORTIONS = 64  # pieces of the trace of which each has a rate of launches
-LEAST_PER_PORTION = LIST  # launches: fewer say little about a mix
+LEAST_PER_PORTION = SEVERAL  # launches: fewer say little about a mix
 LEAST_PORTIONS = HABIT  # a phase is at least that long
 # Two mixes differ by so much of their launches (half the sum of absolute differences of the shares).
 MIX_CHANGE = HALF

@@ -28,7 +28,7 @@ from boundby.model.arrays import MISSING as MISSING
 from boundby.model.arrays import Int32Array, Int64Array, spread
 from boundby.model.door import MOST_TEXT_BYTES
 from boundby.model.errors import InputError, UserError
-from boundby.model.scale import MANY, MOMENT_S, ROOM
+from boundby.model.scale import MOMENT_S, ROOM, TENFOLD
 from boundby.model.units import LINE
 from boundby.readers.files import export_again, first_bytes, no_report
 from boundby.readers.nsys import sniff
@@ -220,7 +220,7 @@ def _copy_with_log(path: Path, log: Path, folder: Path) -> Path:
 
     copy = folder / path.name
     need = max(path.stat().st_size + log.stat().st_size, 1)
-    if log.stat().st_size > MANY * path.stat().st_size + MOST_LOG_BYTES:
+    if log.stat().st_size > TENFOLD * path.stat().st_size + MOST_LOG_BYTES:
         raise InputError(
             f"{path} has a write-ahead log of {log.stat().st_size:,} bytes beside it, which cannot be of this file.",
             f"Remove {log.name} if no program writes to the file. {export_again(path)}",

@@ -26,7 +26,7 @@ from boundby.model.arrays import (
     translated,
     unique,
 )
-from boundby.model.scale import SEVERAL
+from boundby.model.scale import DEEPEST
 from boundby.readers.nsys.database import MISSING, Database, Reads, as_text
 from boundby.readers.nsys.identity import Identities, Indexes, pid_of
 from boundby.readers.nsys.pages import Since
@@ -488,7 +488,7 @@ def _captured(nodes: GraphNodes, made: dict[str, Int64Array]) -> GraphNodes:
     order = np.lexsort((start, original == MISSING, node, process))
     events = _Events(process[order], node[order])
     row = events.of(nodes.process, nodes.node)
-    for _ in range(SEVERAL):
+    for _ in range(DEEPEST):
         above = np.where(row >= 0, events.of(nodes.process, original[order][np.maximum(row, 0)]), -1)
         if not (above >= 0).any():
             break

@@ -28,7 +28,7 @@ from boundby.model.arrays import (
     spread,
     unique,
 )
-from boundby.model.scale import CROWD, MANY, PIECE_BYTES, ROOM, SLIGHT
+from boundby.model.scale import CROWD, DEEPEST, PIECE_BYTES, ROOM, SLIGHT
 from boundby.model.units import EXACT_NS
 from boundby.native.passes import MOST_OUTPUTS, MOST_ROWS_OF_PAGE, NONE, At, Found, Leaves, empty_slots
 
@@ -238,7 +238,7 @@ class PageReader:
     def _leaves(self, root: int) -> Int64Array | None:
         """The numbers of a table's leaf pages, in order; None where the tree is not a tree."""
         pages: Int64Array | None = np.array([root], np.int64)
-        for _ in range(MANY):
+        for _ in range(DEEPEST):
             if pages is None or len(pages) == 0 or pages.min() < 2 or pages.max() > self._pages:
                 return None
             first = self._page(int(pages[0]))

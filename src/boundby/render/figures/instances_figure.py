@@ -11,7 +11,7 @@ from boundby.document.blocks import region_name
 from boundby.model import units
 from boundby.model.arrays import Int64Array
 from boundby.model.causes import info
-from boundby.model.scale import A_FEW_LINES, HABIT, HANDFUL, MOST, NEARLY_ALL, SEVERAL
+from boundby.model.scale import A_FEW_LINES, HABIT, HANDFUL, MOST, NEARLY_ALL, SEVERAL, TENFOLD
 from boundby.render.figures import style
 from boundby.results.plot_data import Float64Array, InstanceSeries, PlotData, Spread
 from boundby.results.report import Report
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-USUAL, FAR = NEARLY_ALL, HANDFUL  # an axis ends where nine of ten instances do, if the longest takes four times that
+USUAL, FAR = NEARLY_ALL, TENFOLD  # an axis ends where nine of ten instances do, if the longest takes ten times that
 MOST_TOLD = A_FEW_LINES  # instances beyond the axis that are given with their duration
 HOST, PROJECTED = style.FAINT, info("gpu_compute").color
 

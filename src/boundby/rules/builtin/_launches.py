@@ -19,8 +19,8 @@ from boundby.results.report import Example
 from boundby.rules.builtin._operations import MOSTLY_INSIDE, KernelSet
 from boundby.rules.rule import Match
 
-# Launches that matter: five times as many as even out chance; fewer take no share of the time.
-ENOUGH = 5 * MANY
+# Launches that matter: fewer are looked at one by one, and take no share of the time.
+ENOUGH = MANY
 
 
 class LaunchSet(Struct, frozen=True):

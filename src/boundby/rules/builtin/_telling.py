@@ -20,7 +20,7 @@ from boundby.model import units
 from boundby.model.arrays import Int64Array, factorize, is_even
 from boundby.model.expressions import expression
 from boundby.model.intervals import NOTHING, CoveredTime, contains
-from boundby.model.scale import A_FEW_LINES, HALF, NEARLY_ALL, NOTABLE, QUARTER
+from boundby.model.scale import A_FEW_LINES, HALF, MANY, NEARLY_ALL, NOTABLE, QUARTER
 from boundby.model.units import count, duration, percent
 from boundby.results.report import CodeLine
 from boundby.rules.rule import Match
@@ -38,7 +38,7 @@ MOST_OF_IT = HALF
 # A function with fewer of the samples says nothing.
 NAMED = NOTABLE
 # Who opens so many files loads code, or data that lie in many files.
-MANY_FILES = 50
+MANY_FILES = MANY
 _OPENS = expression(r"^(?:__)?f?open(?:at)?(?:64)?(?:_2)?$")
 
 Key = TypeVar("Key")

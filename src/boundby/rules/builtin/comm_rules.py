@@ -80,7 +80,7 @@ def _exposed(context: RuleContext) -> Iterator[Match]:
     hidden = max(1 - exposed / max(collectives.total_ns, 1), 0.0)
     uneven, of_a_step = _largest_split(context, rows), _of_a_step(context, len(collectives))
     is_uneven = uneven is not None and uneven >= 1 + HALF
-    is_many = of_a_step is not None and of_a_step >= 5 * MANY
+    is_many = of_a_step is not None and of_a_step >= MANY
     title = "".join(
         (
             _hidden(context, collectives),
