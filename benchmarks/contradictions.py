@@ -210,6 +210,7 @@ def _regions(report: Report) -> Iterator[str]:
     and no instance takes longer on a device than the device's window."""
     by_path = {region.path: region for region in report.regions}
     root = by_path.get(())
+    is_replayed = not report.devices or any(device.verdict.decided_by == "replay" for device in report.devices)
     window = max((device.window_ns for device in report.devices), default=0)
     names = {path: "/".join(path) or "the root" for path in by_path}
     for path, region in by_path.items():
@@ -224,6 +225,8 @@ def _regions(report: Report) -> Iterator[str]:
             most_ns = max((claim.most_ns for claim in _claims_of(region, report)), default=0)
             if not most_ns <= region.max_saving_ns <= region.longest_ns:
                 yield f"{name}: up to {region.max_saving_ns} ns, claims {most_ns}, takes {region.longest_ns}"
+        if path and region.verdict.decided_by == "replay" and not is_replayed:
+            yield f"{name}: decided by a replay that decides no device"
         if path and region.verdict.bound == "hidden" and region.max_saving_ns:
             yield f"{name}: hidden behind other work, and saves up to {region.max_saving_ns} ns"
         if path and window and region.total_ns and sentences.each_ns(region) > window:

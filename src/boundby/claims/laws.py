@@ -203,13 +203,22 @@ def wholes(devices: Sequence[DeviceReport], what_if: Iterable[WhatIf], regions: 
                 found[cause] = ClaimedSaving(saving.low_ns, max(saving.high_ns, then_ns.get(cause, 0)))
         found["device_wait"] = ClaimedSaving(0, device.time.get("device_wait", 0))
     explained_ns = {device.id: device.window_ns - device.time.get("unattributed", 0) for device in devices}
+    is_replayed = any(device.verdict.decided_by == "replay" for device in devices)
     of_region = {
-        region.path: (region.max_saving_ns, max(region.total_ns, region.max_saving_ns))
+        region.path: (
+            region.max_saving_ns if is_replayed else max(region.max_saving_ns, _longest_work_ns(region)),
+            max(region.total_ns, region.max_saving_ns),
+        )
         for region in regions
         if region.path and region.max_saving_ns is not None
     }
     is_told = not devices or any(device.verdict.bound != "unknown" for device in devices)
     return Wholes(by_device, explained_ns, of_region, is_told)
+
+
+def _longest_work_ns(region: RegionReport) -> int:
+    """The device's work in a region of one kind: without a replay nothing shows how much of it others would hide."""
+    return max(region.time.get(cause.key, 0) for cause in BUSY_CAUSES)
 
 
 def _of_account(device: DeviceReport, cause: str) -> ClaimedSaving:

@@ -13,7 +13,8 @@ from boundby.claims.verdict import judge
 from boundby.model.arrays import Int64Array, median, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import clip, complement
-from boundby.model.scale import HABIT, NOTABLE, SMALL
+from boundby.model.scale import NOTABLE, SMALL
+from boundby.model.statistics import FEWEST
 from boundby.replay import Predictor
 from boundby.results.report import OneTimePart, Steady, Window
 from boundby.structure.autotuning import find_searches
@@ -21,7 +22,7 @@ from boundby.structure.steps import count_warm_up
 from boundby.trace.tables import Direction, OpKind
 
 # Fewer steps than this are no pace.
-LEAST_STEPS = HABIT
+LEAST_STEPS = FEWEST
 # What lies before the steady steps is worth a line if it takes so much of the window; they are if they take so much.
 LEAST_ONCE, LEAST_STEADY = SMALL, NOTABLE
 # All copies to the device but for this part: then the time of copies is that of uploads.

@@ -746,8 +746,11 @@ class _Shared(Struct, frozen=True, dict=True):
         return {cause: min(ns, longest_ns) for cause, ns in saved.items()}
 
     def delayed(self, region: int) -> tuple[Mapping[str, int], Mapping[str, int]] | None:
-        """By cause, found by a replay of which nothing but delays is in doubt: with these, and without."""
+        """By cause, found by a replay of which nothing but delays is in doubt: with these, and without. None where
+        that settles no device: it settles no part of one either."""
         undelayed = self.replayed.undelayed
+        if not any(device.verdict.decided_by == "replay" for device in self.devices):
+            return None
         saved = (self.replayed.region.get(region), None if undelayed is None else undelayed.region.get(region))
         return None if saved[0] is None or saved[1] is None else (saved[0], saved[1])
 

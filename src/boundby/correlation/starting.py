@@ -17,7 +17,7 @@ from boundby.correlation.correlate import Calls
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array, in_order, is_any, marked, places, unique
 from boundby.model.expressions import expression
 from boundby.model.intervals import EMPTY, IntervalSet, contains, intersect, union
-from boundby.model.scale import HABIT, HALF, MANY, NO_LAUNCH_NS, QUARTER, SEVERAL
+from boundby.model.scale import HABIT, HALF, NO_LAUNCH_NS, QUARTER, SEVERAL
 from boundby.trace.facts import TraceWarning
 from boundby.trace.stacks import StackSource, file_name
 from boundby.trace.tables import OpKind, Trace
@@ -33,8 +33,8 @@ _MARK = expression(
 _OPENING = expression(r"^cuInit$|GetProcAddress|GetExportTable|GetDriverEntryPoint|GetLoadingMode")
 _DRIVER = expression(r"^lib(?:cuda|cudart)\.so|^lib(?:cublas|cudnn|cusolver|cusparse|cufft|curand|nvrtc|nvJitLink)")
 _MAPPING = expression(r"^(?:open(?:at)?(?:64)?|mmap(?:64)?|munmap|dlm?open)$")
-# Between two marks a handle makes its events and its workspace, and launches nothing.
-_MOST_BETWEEN = MANY
+# Between two marks a handle makes its workspace and its events (cuBLAS some thirty), and launches nothing.
+_MOST_BETWEEN = 40
 # The calls of one start: real ones make hundreds. A few may be one kernel that is loaded.
 _BURST = SEVERAL
 # Opening and relocating the largest of these libraries takes less; what is longer before the first call is more.

@@ -19,7 +19,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from boundby.jobs.rank_summary import UNKNOWN, RankSummary, merged
 from boundby.model.arrays import BoolArray, Int64Array, factorize, unique
-from boundby.model.scale import CLOCK_ERROR_NS, DISPATCH_NS, HABIT, HALF, MARGIN, NEARLY_ALL, PLENTY, SMALL
+from boundby.model.scale import CLOCK_ERROR_NS, DISPATCH_NS, HABIT, HALF, MARGIN, NEARLY_ALL, PLENTY, SEVERAL, SMALL
 from boundby.trace.vocabulary.os import is_mpi, is_symmetric
 
 Float = npt.NDArray[np.float64]
@@ -35,7 +35,8 @@ LEAST_FOR_DRIFT = 2 * HABIT
 _MOST_LOOKED_AT = PLENTY
 #: So many ends of what two sets of ranks pass on, at the most, tell how far their clocks are apart.
 _MOST_BRIDGED = PLENTY
-_ROUNDS = HABIT
+#: Rounds in which the lines of all ranks settle.
+_ROUNDS = SEVERAL
 #: Ranks of one job share at least so many of the collectives of the one that has fewer.
 MATCHED_SHARE = HALF
 #: Stages are so far apart that so much of what they pass on finds a partner at that distance.

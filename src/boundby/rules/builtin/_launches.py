@@ -13,14 +13,14 @@ from boundby.evidence.interruptions import held_up_ns
 from boundby.evidence.launches import Launches, Part, launches
 from boundby.model.arrays import as_rows, factorize, group_counts, largest, median, pick
 from boundby.model.causes import Cause
-from boundby.model.scale import MANY, MOST, QUARTER
+from boundby.model.scale import MOST, QUARTER
 from boundby.model.units import percent
 from boundby.results.report import Example
 from boundby.rules.builtin._operations import MOSTLY_INSIDE, KernelSet
 from boundby.rules.rule import Match
 
-# Launches that matter: fewer are looked at one by one, and take no share of the time.
-ENOUGH = MANY
+# Launches, messages or collectives of which each has its price: a hundred; fewer take no share of the time.
+ENOUGH = 100
 
 
 class LaunchSet(Struct, frozen=True):

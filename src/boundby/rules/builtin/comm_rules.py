@@ -14,9 +14,10 @@ from boundby.evidence.device_work import device_work
 from boundby.evidence.latecomers import collectives, is_exchange, waited_by_size_ns, waited_ns
 from boundby.model.arrays import median
 from boundby.model.causes import Cause
-from boundby.model.scale import HABIT, HALF, MANY, MOST, SLIGHT
+from boundby.model.scale import HABIT, HALF, MOST, SLIGHT
 from boundby.model.units import count, duration, percent
 from boundby.results.report import Example
+from boundby.rules.builtin._launches import ENOUGH
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.rule import Match, Rule
 
@@ -80,7 +81,7 @@ def _exposed(context: RuleContext) -> Iterator[Match]:
     hidden = max(1 - exposed / max(collectives.total_ns, 1), 0.0)
     uneven, of_a_step = _largest_split(context, rows), _of_a_step(context, len(collectives))
     is_uneven = uneven is not None and uneven >= 1 + HALF
-    is_many = of_a_step is not None and of_a_step >= MANY
+    is_many = of_a_step is not None and of_a_step >= ENOUGH
     title = "".join(
         (
             _hidden(context, collectives),
