@@ -23,7 +23,7 @@ from boundby.trace.tables import Trace
 _UNIT_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "": 1_000_000_000}
 #: No trace has an instant beyond; sums of such times stay in range.
 _FAR_NS = FURTHEST_NS // 2
-_TIME = expression(r"^\s*([+-]?\d{1,40}(?:\.\d{0,40})?|[+-]?\.\d{1,40})\s*(ns|us|ms|s|)\s*$")
+_TIME = expression(r"^\s*([+-]?\d+(?:\.\d*)?|[+-]?\.\d+)\s*(ns|us|ms|s|)\s*$")
 
 
 class DeviceWindow(Struct, frozen=True):
@@ -64,9 +64,10 @@ def _time(text: str) -> int:
     match = _TIME.match(text)
     if not match:
         raise SelectionError(f"{text!r} is not a time.", "Write a number with ns, us, ms or s, such as 1.5s.")
-    whole, unit = match.groups()
-    time_ns = round(float(whole) * _UNIT_NS[unit]) if "." in whole else int(whole) * _UNIT_NS[unit]
-    return max(-_FAR_NS, min(time_ns, _FAR_NS))
+    from decimal import Decimal  # any number of digits, and a decimal one is what it says
+
+    number, unit = match.groups()
+    return round(max(Decimal(-_FAR_NS), min(Decimal(number) * _UNIT_NS[unit], Decimal(_FAR_NS))))
 
 
 def device_window(

@@ -48,7 +48,8 @@ _MAPPED_OF_OPENED = HALF
 # What opens a file so near to a burst of them belongs to it.
 _NEAR_NS = 50_000_000
 # What goes on in so many stretches, with this share of its time after half of the kernels, is no start.
-LEAST_STEADY, STEADY_SHARE = 10, QUARTER
+LEAST_STEADY = 10
+STEADY_SHARE = QUARTER
 
 
 class LibraryStarts:

@@ -24,7 +24,7 @@ from boundby.model.arrays import (
     places,
     unique,
 )
-from boundby.model.scale import HABIT, HALF, MANY, MOST, NOTABLE, QUARTER, SEVERAL
+from boundby.model.scale import HABIT, HALF, MANY, MOST, QUARTER
 
 # Devices give processes slices of time of about 0.5 to 5 ms; jitter of kernels stays far below.
 LEAST_SLICE_NS = 400_000
@@ -37,9 +37,11 @@ WITHIN, CONCENTRATED = 1 + QUARTER, HALF
 # So many interruptions, of so many kinds of kernels, are no chance, and no property of one kernel's data.
 LEAST_INTERRUPTIONS, LEAST_KINDS = MANY, HABIT
 # Kernels are compared over this many parts of the time; each kind counts in parts where it came so often.
-PARTS, LEAST_IN_PART = SEVERAL, HABIT
+PARTS = 10
+LEAST_IN_PART = HABIT
 # A part of the time is slow where the kinds that run there take this much longer than in the fastest, as most kinds do.
-SLOWER, MOST_KINDS = 1 + NOTABLE, MOST
+SLOWER = 1.15
+MOST_KINDS = MOST
 
 
 class Interruptions(Struct, frozen=True):

@@ -12,7 +12,8 @@ from boundby.model.scale import MARGIN, QUARTER
 from boundby.results.report import CONFIDENCES, Uncertainty
 
 #: How wide, for its middle, a range is of which a prediction is high or medium confidence.
-NARROW, WIDE = 0.12, QUARTER
+NARROW = 0.12
+WIDE = QUARTER
 #: A range narrower than this part of the window leaves nothing open that matters.
 OPEN_SHARE = MARGIN
 #: What the trace knows nothing of: whatever changes here, it lasts as long.
