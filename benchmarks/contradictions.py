@@ -211,6 +211,7 @@ def _regions(report: Report) -> Iterator[str]:
     by_path = {region.path: region for region in report.regions}
     root = by_path.get(())
     is_replayed = not report.devices or any(device.verdict.decided_by == "replay" for device in report.devices)
+    idle = {cause.key: sum(device.time[cause.key] for device in report.devices) for cause in Cause}
     window = max((device.window_ns for device in report.devices), default=0)
     names = {path: "/".join(path) or "the root" for path in by_path}
     for path, region in by_path.items():
@@ -225,8 +226,9 @@ def _regions(report: Report) -> Iterator[str]:
             most_ns = max((claim.most_ns for claim in _claims_of(region, report)), default=0)
             if not most_ns <= region.max_saving_ns <= region.longest_ns:
                 yield f"{name}: up to {region.max_saving_ns} ns, claims {most_ns}, takes {region.longest_ns}"
-        if path and region.verdict.decided_by == "replay" and not is_replayed:
-            yield f"{name}: decided by a replay that decides no device"
+        for one in region.verdict.savings if path and not is_replayed else ():
+            if one.cause not in _BUSY and one.saving_ns > (all_ns := idle.get(one.cause, 0) + idle["device_wait"]):
+                yield f"{name}: {one.cause} saves {one.saving_ns} ns, no device is replayed and all idle {all_ns}"
         if path and region.verdict.bound == "hidden" and region.max_saving_ns:
             yield f"{name}: hidden behind other work, and saves up to {region.max_saving_ns} ns"
         if path and window and region.total_ns and sentences.each_ns(region) > window:

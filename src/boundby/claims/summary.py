@@ -730,7 +730,8 @@ class _Shared(Struct, frozen=True, dict=True):
         filled = self.replayed.filled
         if filled is None:
             return None
-        return _filled(self.replayed, filled.inclusive[region], filled.replayed.region.get(region))
+        saved = filled.replayed.region.get(region) if self.is_replayed else None
+        return _filled(self.replayed, filled.inclusive[region], saved)
 
     def host_ns(self, region: int) -> int:
         """Host intervals of its instances."""
@@ -739,20 +740,29 @@ class _Shared(Struct, frozen=True, dict=True):
 
     def savings(self, region: int) -> Mapping[str, int] | None:
         """By cause, found by replay; None: nothing that could be trusted was."""
-        saved = None if self.replayed.unreliable else self.replayed.region.get(region)
+        saved = self.replayed.region.get(region) if self.is_trusted else None
         if saved is None or region == ROOT:
             return saved
         longest_ns = max(int(self.figures.inclusive[region].sum()), self.host_ns(region))
         return {cause: min(ns, longest_ns) for cause, ns in saved.items()}
 
     def delayed(self, region: int) -> tuple[Mapping[str, int], Mapping[str, int]] | None:
-        """By cause, found by a replay of which nothing but delays is in doubt: with these, and without. None where
-        that settles no device: it settles no part of one either."""
+        """By cause, found by a replay of which nothing but delays is in doubt: with these, and without."""
         undelayed = self.replayed.undelayed
-        if not any(device.verdict.decided_by == "replay" for device in self.devices):
+        if not self.is_replayed:
             return None
         saved = (self.replayed.region.get(region), None if undelayed is None else undelayed.region.get(region))
         return None if saved[0] is None or saved[1] is None else (saved[0], saved[1])
+
+    @cached_property
+    def is_replayed(self) -> bool:
+        """Whether a replay decides a device: one that decides none decides no part of one either."""
+        return any(device.verdict.decided_by == "replay" for device in self.devices)
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether what the replay says of regions can be told as it is."""
+        return not self.replayed.unreliable and (self.is_replayed or not self.devices)
 
     @cached_property
     def leading(self) -> Verdict | None:
@@ -773,7 +783,7 @@ class _Shared(Struct, frozen=True, dict=True):
     def claims(self, region: int, report: RegionReport) -> Iterator[Claim]:
         """What its bound gone there saves, as it ran (`boundby what-if --region`) or once nothing waits; of a region
         too small to be replayed, all of that cause's time there. None where nothing can be told."""
-        verdict, path, is_trusted = report.verdict, report.path, not self.replayed.unreliable
+        verdict, path, is_trusted = report.verdict, report.path, self.is_trusted
         is_small = region != ROOT and self.replayed.region and verdict.decided_by == "account" and is_trusted
         if verdict.saving_ns is None and not (is_small and verdict.saving_range_ns is not None):
             return
