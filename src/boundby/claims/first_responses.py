@@ -365,10 +365,12 @@ def _time_of_threads(context: RuleContext) -> list[tuple[int, npt.NDArray[np.int
 
 
 def _told_of(context: RuleContext, item: Finding) -> set[int]:
-    """Ids of the threads that a finding in a trace without GPU work is about: its own, else those in whose time its
-    region's is."""
+    """Ids of the threads that a finding in a trace without GPU work is about: its own (but of the process that others
+    wait for), else those in whose time its region's is."""
     if isinstance(own := item.evidence.get("thread_ids"), list):
-        return {*own}
+        late, trace = item.evidence.get("late_process"), context.trace
+        pids = (trace.processes[process].pid for process in trace.process_of_thread.tolist())
+        return {*own} - {thread.tid for thread, pid in zip(trace.threads, pids, strict=True) if pid == late}
     if not item.region:
         return {context.trace.threads[account.thread].tid for account in context.timeline.threads}
     inside = context.regions_under(item.region)

@@ -315,7 +315,6 @@ def _time(head: str, ns: Callable[[_Line], float], **more: Any) -> Column:
 _OTHERS_WAIT = _time("delays others", lambda line: line.rank.caused_wait_ns)
 _RANKS = (
     Column("rank", lambda line: Span(line.name, "code", link=line.link or ""), key=lambda line: line.at),
-    Column("report", lambda line: line.rank.name, key=lambda line: line.rank.name, where="page"),
     Column("stage", lambda line: str(line.rank.stage), right=True, key=lambda line: line.rank.stage, where="page"),
     _time("own work", lambda line: line.own_ns),
     _time("transfer", lambda line: line.rank.transfer_ns),
@@ -334,6 +333,7 @@ _RANKS = (
     Column(
         "residual", lambda line: line.residual(), right=True, key=lambda line: line.rank.clock.residual_ns, where="page"
     ),
+    Column("report", lambda line: line.rank.name, key=lambda line: line.rank.name, where="page"),
 )
 _WHAT_IF = (
     Column("with", lambda one: scenario(one)),

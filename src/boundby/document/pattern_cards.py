@@ -233,7 +233,7 @@ def _response(one: FirstResponse, shown: Shown) -> Entry:
         Verbatim(one.code) if one.code else "",
         f"at {sentences.place(one.where)}" if one.where is not None else "",
         f"→ {one.action}" if one.action else "",
-        " ".join(filter(None, limits)),
+        _prose(" ".join(filter(None, limits))),
         Span(one.command, "code") if one.command and one.command != one.code else "",
     )
     return Entry(title, (), tuple(part for part in more if part))

@@ -62,7 +62,9 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
         "scenarios": _scenarios(report, next_bounds),
         "no_predictions": sentences.no_predictions(report),
         "captured": [label for key, label in captured.items() if getattr(report.trace.captured, key, False)],
-        "window_told": _WINDOWS.get(report.analysis.window, report.analysis.window) if report.devices else "the host's",
+        "window_told": _WINDOWS.get(report.analysis.window, report.analysis.window)
+        if report.devices
+        else "the host's time",
         "missing": not_captured(report),
         "captured_by": captured_by(report),
         "sums": list(_sums(report, has_kernels=plot_data is not None and bool(plot_data.kernels))),
