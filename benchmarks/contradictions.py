@@ -334,7 +334,7 @@ def _devices(report: Report) -> Iterator[str]:
 #: Sentences on a screen, and the numbers in them.
 _INSTEAD = re.compile(r"instead of ([\d.]+ [num]?s)")
 _NEXT = re.compile(r"Removing ([\w -]+?) instead would save (?:up to )?([\d.]+(?:-[\d.]+)?|<1) %")
-_LOW = "uncertain"
+_LOW = "in how much it saves: low"
 _MARKUP = re.compile(r"<[^>]+>")
 #: Cells of a screen on which no sentence is cut.
 WIDE = 200
@@ -353,7 +353,7 @@ def _told(report: Report) -> Iterator[str]:
             and most
             and item.confidence == "low"
             and device.verdict.confidence == "high"
-            and _LOW not in most
+            and _LOW not in doubts
         ):
             yield f"{name}: a low number under a high headline: {most}"
         if found := _NEXT.search(doubts):

@@ -649,8 +649,8 @@ def _describe(trace: Trace, timeline: Timeline, skip_first: int, late: Sequence[
     warnings += [
         TraceWarning(
             "clock-skew",
-            f"GPU {trace.gpus[device.index].id}'s clock is off: {device.shift.because}. "
-            f"Shifted by {device.shift.shift_ns / 1e6:+.3f} ms for attribution.",
+            f"GPU {trace.gpus[device.index].id}'s times were moved by {device.shift.shift_ns / 1e6:+.3f} ms "
+            f"against the host's: {device.shift.because}.",
         )
         for device in timeline.devices
         if device.shift.shift_ns

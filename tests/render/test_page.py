@@ -198,14 +198,14 @@ def test_no_findings_and_many_findings() -> None:
     base = reports.sample()
     assert "No findings." in rendered(replace(base, findings=(), not_checked=(), analysis=AnalysisSummary()))
     healthy = rendered(replace(base, findings=(), not_checked=(), analysis=AnalysisSummary(rules_checked=31)))
-    assert "31 rules looked" in healthy
+    assert "none of 31 checks knows" in healthy
     assert '<li class="card' not in healthy
     many = rendered(replace(base, findings=base.findings[:1] * 12 + base.findings[1:]))
     assert many.count('<li class="card') == 3
     assert many.count('<details class="finding"') == 13
     assert "2 that save less" in many
     notes = rendered(replace(base, findings=base.findings[1:], analysis=AnalysisSummary(rules_checked=31)))
-    assert "No finding worth 1 % of the time (31 rules looked); 1 note." in notes
+    assert "No finding worth 1 % of the time (31 checks); 1 note." in notes
 
 
 def test_a_finding_on_a_card_is_told_once() -> None:

@@ -104,7 +104,7 @@ def test_the_sentence_names_the_bound_and_the_saving() -> None:
     text = terminal.render(reports.sample())
     assert "GPU 0 is SYNC BOUND." in text
     assert "Without syncs it would take 4.12 s instead of 5.43 s (-24 %); launch overhead would be next." in text
-    assert "C compute 58 %   M copy 3 %   s sync 24 %   a launch overhead 11 %   h host code 3 %   . other 1 %" in text
+    assert "Sorted by cause:   C compute 58 %   M copy 3 %   s sync 24 %   a launch overhead 11 %" in text
 
 
 @pytest.mark.parametrize("bound", BOUNDS)
@@ -185,10 +185,10 @@ def test_notes_have_a_heading_of_their_own() -> None:
     both = terminal.render(report, width=100).splitlines()
     assert [line.split("  ")[-1] for line in both if line.startswith(" # PRIORITY")] == ["FINDINGS (1)", "NOTES (1)"]
     only = terminal.render(replace(report, findings=(note, note)), width=100)
-    assert "No finding worth 1 % of the time (39 rules looked); 2 notes." in only
+    assert "No finding worth 1 % of the time (39 checks); 2 notes." in only
     assert only.splitlines().count(" # PRIORITY  SAVES  NOTES (2)") == 1
     part = replace(report, findings=(), analysis=AnalysisSummary(rules_checked=39, region_glob="step*"))
-    assert "No finding in regions step*; 39 rules looked at the whole program." in terminal.render(part, width=100)
+    assert "No finding in regions step* (39 checks, of the whole program)." in terminal.render(part, width=100)
     assert "FINDINGS" not in only
 
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from boundby.document import sentences
-from boundby.document.view import MAX_ROWS, accounts, select
-from boundby.results.report import AnalysisSummary, Coverage, FirstResponse, WhatIf
+from boundby.document.view import EXTERNAL_PACE, MAX_ROWS, accounts, not_by_size, select
+from boundby.results.report import AnalysisSummary, Coverage, FirstResponse, Top, WhatIf
 from tests.support import reports
 
 
@@ -110,17 +110,47 @@ def test_what_is_not_sure_is_told_as_a_range() -> None:
     compute = replace(reports.verdict("gpu_compute", 200_000_000), decided_by="replay")
     item = WhatIf("infinite_gpu", 800_000_000, 1_000_000_000, low_ns=400_000_000, high_ns=900_000_000)
     told = sentences.outlook(compute, 1_000_000_000, {"gpu_compute": item})
-    assert told == "Without kernel time it would take 400-900 ms instead of 1.00 s (-10 to -60 %, uncertain)."
+    assert told == "Without kernel time it would take 400-900 ms instead of 1.00 s (-10 to -60 %)."
+    sure = sentences.confidence(compute, {"gpu_compute": replace(item, confidence="low")})
+    assert sure == "Confidence in the verdict: high; in how much it saves: low."
 
 
 def test_the_account_alone_predicts_nothing() -> None:
     api = replace(reports.verdict("cuda_api", 210), decided_by="account")
-    assert sentences.outlook(api, 1_000_000_000) == (
-        "The GPU idles for up to 210 ms (21 %) because of launch overhead; a change may save less."
+    assert sentences.outlook(api, 1_000_000_000) == ""  # its share is in the bar
+    both = replace(api, bound="mixed", mixed_of=("cuda_api", "cpu"), runner_up="cpu", runner_up_saving_ns=200_000_000)
+    assert sentences.outlook(both, 1_000_000_000) == (
+        "The GPU idles for up to 210 ms (21 %) because of launch overhead and for up to 200 ms (20 %) because of host "
+        "code; a change may save less."
     )
     compute = replace(
         reports.verdict("gpu_compute", None), decided_by="account", saving_range_ns=(0, 920_000_000), runner_up="sync"
     )
-    told = sentences.outlook(compute, 1_000_000_000, {})
-    assert told.endswith("cannot be predicted here: between nothing and 92 %.")
+    assert sentences.outlook(compute, 1_000_000_000, {}) == ""
     assert sentences.next_best(compute, 1_000_000_000, {}) == ""
+
+
+def test_nothing_is_to_be_saved_where_the_pace_comes_from_outside() -> None:
+    base = reports.sample()
+    paced = replace(base.devices[0], first_responses=(FirstResponse(EXTERNAL_PACE, "No change makes it faster"),))
+    assert any(row.saves for row in select(base).rows)
+    assert not any(row.saves for row in select(replace(base, devices=(paced,))).rows)
+    assert accounts(replace(base, devices=(paced,)))[0].saves == ""
+
+
+def test_a_bound_that_is_little_of_its_bar_is_explained() -> None:
+    base = reports.sample()
+    rows = select(base).rows
+    of_copies = replace(base.regions[1].verdict, bound="gpu_copy")
+    assert not_by_size([row for row in rows if row.region.verdict.bound == "gpu_compute"]) == ""
+    assert not_by_size([replace(rows[0], region=replace(rows[0].region, verdict=of_copies))]).startswith("BOUND BY: ")
+
+
+def test_without_a_verdict_the_call_that_holds_the_host_is_named() -> None:
+    base = reports.sample()
+    device = base.devices[0]
+    none = replace(device.verdict, bound="unknown", why_not="no GPU work is on record", runner_up=None)
+    held = replace(device.api, top=(Top("hipMemcpyWithStream", 1, device.window_ns * 9 // 10),))
+    (account,) = accounts(replace(base, devices=(replace(device, verdict=none, api=held),)))
+    assert account.measured[0].endswith(" s in hipMemcpyWithStream.")
+    assert account.doubts == ()  # nothing to be sure of

@@ -116,10 +116,10 @@ def test_a_replay_that_cannot_be_trusted_predicts_nothing(capsys: pytest.Capture
     with pytest.raises(SelectionError):
         analysis.predict("nothing")
     assert main(["what-if", str(path), "--width", "200"]) == 0
-    assert capsys.readouterr().out.startswith(f"No predictions: this trace cannot be replayed to be trusted ({why})")
+    assert capsys.readouterr().out.startswith(f"No predictions: {why}")
     for asked in (["--full"], ["--format", "markdown"], ["--format", "brief"]):
         assert main(["analyze", str(path), "-q", "--width", "200", *asked]) == 0
-        assert "No predictions: this trace cannot be replayed to be trusted" in capsys.readouterr().out
+        assert "No predictions: " in capsys.readouterr().out
     verdicts = [device.verdict for device in analysis.devices] + [region.verdict for region in analysis.regions]
     for verdict in verdicts:
         is_of_device = verdict.bound.startswith("gpu_")

@@ -45,7 +45,7 @@ def test_uploads_then_a_warm_up_then_steps(tmp_path: Path) -> None:
     assert lengths["initialization"] == pytest.approx(30 * MS, rel=0.01)
     shown = " ".join(screen.render(report, width=100).split())
     assert sentences.steady(found, 100) in shown
-    assert "Steady: 2.31 ms a step, compute bound. One-time work:" in shown
+    assert "Steady: 2.31 ms a step (median), compute bound. One-time work:" in shown
 
 
 def test_what_the_first_step_loads_comes_once(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_what_lies_around_the_window_stands_on_the_second_line() -> None:
     if traces_folder() is None:
         pytest.skip("no real traces to test on")
     told = {
-        "cpp_checks_on_host_after.sqlite": "146 ms of a run of 40.8 s (0.4 %); 2.37 s before, 38.3 s after",
+        "cpp_checks_on_host_after.sqlite": "analysed 146 ms of a run of 40.8 s (0.4 %); 2.37 s before, 38.3 s after",
         "kineto/h100_step_begins_on_host.json.gz": "383 ms, the whole trace",
         "pair_dali_bf16.sqlite": "9.02 s, the whole run",
     }

@@ -124,14 +124,11 @@ def _sync(case: BoundCase, decision: Decision) -> str:
 
 
 def _cuda_api(case: BoundCase, _: Decision) -> str:
-    rate = f" with {case.api.per_ms:.3g} CUDA calls per ms" if case.api.per_ms else ""
     inside_ns = max(case.api.in_window[1] - case.sync.blocked_ns, 0)  # the rest is what a program does between calls
-    share = percent(min(inside_ns / case.window_ns, 1.0))
-    inside = "" if case.is_part else f" (the calls themselves take {share} of the time)"
-    idle = (
-        f"the GPU idles {percent(case.share(Cause.CUDA_API))} of the time while the host launches or prepares launches"
-    )
-    return f"{idle}{rate}{inside if rate else ''}; {_busy(case)}"
+    inside, idle = min(inside_ns / case.window_ns, 1.0), case.share(Cause.CUDA_API)
+    between = ", the rest of the idle time passes between them" if inside < HALF * idle else ""
+    calls = "" if case.is_part or not case.api.per_ms else f" (CUDA calls take {percent(inside)} of the time{between})"
+    return f"the GPU idles {percent(idle)} of the time because launches come too slowly{calls}; {_busy(case)}"
 
 
 def _cpu(case: BoundCase, _: Decision) -> str:
@@ -180,9 +177,9 @@ def _init(case: BoundCase, _: Decision) -> str:
 
 
 def _mixed(case: BoundCase, decision: Decision) -> str:
-    first, second = decision.mixed_of or ("unknown", "unknown")
-    both = f"{NOUN[first]} and {NOUN[second]} cost about the same"
-    return f"{both}; the GPU is busy {_busy_share(case)} of the time"
+    named = [Cause[key.upper()] for key in decision.mixed_of or ()]
+    shares = [f"{SHORT_LABEL[cause.key]} takes {percent(case.share(cause))}" for cause in named]
+    return f"{' and '.join(shares)} of the time; the GPU is busy {_busy_share(case)} of it"
 
 
 def _unknown(case: BoundCase, _: Decision) -> str:

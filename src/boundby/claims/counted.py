@@ -379,7 +379,8 @@ def _half_bytes(subject: Subject) -> Told | None:
         return told if told.saving_ns is None else told._replace(saving_ns=(0, told.saving_ns[1] // 2))
     copies = subject.part.memcpy.values()
     moved, took = sum(one.bytes for one in copies), duration(sum(one.total_ns for one in copies))
-    because = f"copies move {size(moved)} in {took}, and half the bytes take about half as long"
+    beside = ", partly side by side" if sum(one.total_ns for one in copies) > subject.window_ns else ""
+    because = f"copies move {size(moved)} in {took}{beside}, and half the bytes take about half as long"
     return subject.replayed(row.scenario, because, ceiling=False)
 
 

@@ -30,17 +30,21 @@ def counter_sentences(device: DeviceReport) -> tuple[str, ...]:
     found = device.counters
     if found is None or found.busy is None:
         return ()
-    mixed = "" if found.busy.is_unmixed else " (each sample covers some idle time, too)"
-    return tuple(filter(None, (limit(found.busy), f"Counters while busy{mixed}: {usual_counters(found.busy)}.")))
+    mixed = "" if found.busy.is_unmixed else ", and some idle time"
+    return tuple(
+        filter(
+            None, (limit(found.busy), f"Hardware counters (mean over busy time{mixed}): {usual_counters(found.busy)}.")
+        )
+    )
 
 
 def usual_counters(counters: Counters) -> str:
-    """``SMs active 51 %, issue 3 %, tensor cores 0 %, warps 2 %, DRAM 3 %, PCIe in 0 %, out 3 %``."""
+    """``SMs active 51 %, instruction issue 3 %, tensor cores 0 %, occupancy 2 %, DRAM 3 %, PCIe in 0 %, out 3 %``."""
     values = {
         "SMs active": counters.sm_active,
-        "issue": counters.sm_issue,
+        "instruction issue": counters.sm_issue,
         "tensor cores": counters.tensor_active,
-        "warps": counters.warps,
+        "occupancy": counters.warps,
         "DRAM": counters.dram,
         "PCIe in": counters.pcie_receive,
         "out": counters.pcie_send,

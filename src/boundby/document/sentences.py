@@ -221,9 +221,9 @@ def outlook(verdict: Verdict, window_ns: int, left: Left | None = None) -> str:
     if left is not None and not left and verdict.without_ns is None and verdict.saving_range_ns is not None:
         return _by_range(verdict.saving_range_ns, main, window_ns)
     left = left or {}
-    return (
-        f"Without {NOUN[main]} {_taking(saved, window_ns, verdict, left.get(main))}{_then(verdict, window_ns, left)}."
-    )
+    if window_ns - saved < NEGLIGIBLE * window_ns and verdict.bound_next not in NOUN and verdict.bound != "mixed":
+        return ""  # without all there is, nothing is left
+    return f"Without {NOUN[main]} {_taking(saved, window_ns, left.get(main))}{_then(verdict, window_ns, left)}."
 
 
 def _then(verdict: Verdict, window_ns: int, left: Left) -> str:
@@ -231,7 +231,7 @@ def _then(verdict: Verdict, window_ns: int, left: Left) -> str:
     if verdict.bound == "mixed" and (other := verdict.runner_up) in NOUN:
         then = left.get(other)
         then_ns = window_ns - then.predicted_ns if then else verdict.runner_up_saving_ns or 0
-        return f"; without {NOUN[other]} {_taking(then_ns, window_ns, verdict, then)}"
+        return f"; without {NOUN[other]} {_taking(then_ns, window_ns, then)}"
     return f"; {SHORT_LABEL[verdict.bound_next]} would be next" if verdict.bound_next in NOUN else ""
 
 
@@ -243,19 +243,15 @@ def _by_range(saving_ns: tuple[int, int], main: str, window_ns: int) -> str:
 
 
 def _by_account(verdict: Verdict, main: str, window_ns: int) -> str:
-    """What the account alone knows: how much idle time may go with a cause, and no prediction."""
+    """What the account alone knows of two causes: how much idle time goes with each, and no prediction. Of one cause
+    that is its share in the bar, and in `because`."""
     idle_ns = {main: verdict.saving_ns, verdict.runner_up if verdict.mixed_of else None: verdict.runner_up_saving_ns}
     parts = [
         f"{units.duration(ns)} ({units.percent(ns / window_ns)}) because of {NOUN[cause]}"
         for cause, ns in idle_ns.items()
         if cause is not None and ns
     ]
-    if parts:
-        return f"The GPU idles for up to {' and for up to '.join(parts)}; a change may save less."
-    if verdict.saving_range_ns is None or not verdict.saving_range_ns[1]:
-        return ""
-    most = units.percent(verdict.saving_range_ns[1] / window_ns)
-    return f"What removing {NOUN[main]} would save cannot be predicted here: between nothing and {most}."
+    return f"The GPU idles for up to {' and for up to '.join(parts)}; a change may save less." if parts[1:] else ""
 
 
 class First(NamedTuple):
@@ -417,30 +413,32 @@ def predicted_change(item: WhatIf) -> str:
     return f"{least.removesuffix(' %')} to {most}"
 
 
-def is_lower(item: WhatIf | None, verdict: Verdict) -> bool:
-    """Whether a prediction is of low confidence under a verdict that is not: then it is said beside the number."""
-    return item is not None and item.low_ns is not None and "low" == item.confidence != verdict.confidence
+def is_unsure(verdict: Verdict, left: Left) -> bool:
+    """Whether what the bound saves is of low confidence under a verdict that is not."""
+    named = (left[cause] for cause in verdict.mixed_of or (verdict.bound,) if cause in left)
+    return any(item.low_ns is not None and "low" == item.confidence != verdict.confidence for item in named)
 
 
-def _taking(saving_ns: int, window_ns: int, verdict: Verdict, item: WhatIf | None = None) -> str:
+def _taking(saving_ns: int, window_ns: int, item: WhatIf | None = None) -> str:
     """``it would take 10.7 s instead of 11.4 s (-6.4 %)``, ``it would take 4.3-10.7 s instead of 11.4 s (-6.4 to
-    -62 %, uncertain)``."""
-    unsure = ", uncertain" if is_lower(item, verdict) else ""
+    -62 %)``."""
     if item is not None and is_wide(item):
         after = f"{predicted_length(item)} instead of {units.duration(window_ns)}"
-        return f"it would take {after} ({predicted_change(item)}{unsure})"
+        return f"it would take {after} ({predicted_change(item)})"
     if saving_ns <= 0:
-        return f"it would take as long{unsure}"
+        return "it would take as long"
     after = f"{units.duration(window_ns - saving_ns)} instead of {units.duration(window_ns)}"
-    return f"it would take {after} ({change(saving_ns, window_ns)}{unsure})"
+    return f"it would take {after} ({change(saving_ns, window_ns)})"
 
 
-def confidence(verdict: Verdict) -> str:
-    """``Confidence in the verdict: medium (CPU scheduling was not captured).``: a number may have one of its own."""
+def confidence(verdict: Verdict, left: Left | None = None) -> str:
+    """``Confidence in the verdict: medium (CPU scheduling was not captured); in how much it saves: low.``; empty where
+    there is no verdict."""
     if verdict.why_not is not None:  # nothing to be sure of
         return ""
     reasons = "; ".join(clean(reason).rstrip(".") for reason in verdict.reasons)
-    return f"Confidence in the verdict: {verdict.confidence}{f' ({reasons})' if reasons else ''}."
+    number = "; in how much it saves: low" if is_unsure(verdict, left or {}) else ""
+    return f"Confidence in the verdict: {verdict.confidence}{f' ({reasons})' if reasons else ''}{number}."
 
 
 def phases(device: DeviceReport) -> str:
@@ -470,7 +468,7 @@ def steady(device: DeviceReport, width: int | None = None) -> str:
         return ""
     bound = "" if device.steady.bound in ("unknown", "hidden") else f", {bound_phrase(device.steady.bound)}"
     is_found = (device.steady.region or ("",))[-1].startswith("iteration")
-    pace = f"{units.duration(device.steady.step_ns)} {'an iteration' if is_found else 'a step'}"
+    pace = f"{units.duration(device.steady.step_ns)} {'an iteration' if is_found else 'a step'} (median)"
     once_ns, after_ns = sum(part.ns for part in device.one_time), device.window.end_ns - device.steady.window.end_ns
     parts = [part for part in device.one_time if part.name != "other" and part.ns >= WORTH_A_NAME * once_ns]
     named = [f"{part.name} {units.duration(part.ns)}" for part in parts[:MOST_PARTS]]
@@ -501,7 +499,7 @@ def bound_word(verdict: Verdict) -> str:
         return " + ".join(SHORT_LABEL.get(cause, cause) for cause in verdict.mixed_of)
     if verdict.why_not:
         return "cannot tell"
-    return SHORT_LABEL.get(verdict.bound, verdict.bound)
+    return "-" if verdict.bound == "unknown" else SHORT_LABEL.get(verdict.bound, verdict.bound)
 
 
 def each(region: RegionReport) -> str:
@@ -540,7 +538,7 @@ def command(report: Report, *options: str) -> str:
 def circumstances(report: Report) -> tuple[str, ...]:
     """What part of the trace, GPU, nsys version, window and file, each a short phrase."""
     parts = ["only the last part of the report (--max-memory)"] if report.trace.is_part else []
-    parts += gpus([device.name or f"GPU {device.id}" for device in report.devices]) or [_no_gpus(report)]
+    parts += gpus([device.name or "GPU of unrecorded name" for device in report.devices]) or [_no_gpus(report)]
     if report.trace.nsys_version:
         parts.append(f"nsys {clean(report.trace.nsys_version)}")
     parts.append(window(report))
@@ -578,6 +576,7 @@ def window(report: Report) -> str:
     whole = "trace" if report.trace.source == PYTORCH or report.trace.is_part else "run"  # it shows a part of the run
     told = [f"{units.duration(ns)} {where}" for where, ns in around.items() if ns >= WORTH_NAMING * run_ns]
     if told:
+        text = f"analysed {text}"
         text += f" of a {whole} of {units.duration(run_ns)} ({_finely(longest.window_ns / run_ns)})"
     else:
         text += f"{'' if text.endswith(',') else ','} the whole {whole}"
@@ -608,8 +607,9 @@ def _host_time(report: Report) -> str:
     if length is None:
         return ""
     judged = max((thread.total_ns for thread in report.threads), default=0)
-    part = f", {units.duration(judged)} of it in annotated ranges" if 0 < judged < IN_RANGES * length else ""
-    return f"{units.duration(length)} of host time{part if report.trace.captured.nvtx else ''}"
+    part = "in annotated ranges" if report.trace.captured.nvtx else "analysed"
+    told = f", {units.duration(judged)} of it {part}" if 0 < judged < IN_RANGES * length else ""
+    return f"{units.duration(length)} of host time{told}"
 
 
 def gpu(device: DeviceReport) -> str:
@@ -639,8 +639,8 @@ def no_predictions(report: Report) -> str:
 
 
 def untrusted(why: str) -> str:
-    """``No predictions: this trace cannot be replayed to be trusted (30 % of ...)``, without a full stop."""
-    return f"No predictions: this trace cannot be replayed to be trusted ({clean(why)})"
+    """``No predictions: 30 % of ...``, without a full stop."""
+    return f"No predictions: {clean(why)}"
 
 
 NOTABLE_CHANGE = NEGLIGIBLE  # scenarios that change the window by less are not worth a line
@@ -748,24 +748,24 @@ WORTH_TELLING = NEGLIGIBLE
 
 
 def nothing_found(report: Report) -> str:
-    """``No finding: 40 rules looked; no change they know would save 1 % of the time.``; empty where something
+    """``No finding: none of 40 checks knows a change that would save 1 % of the time.``; empty where something
     was found, or nobody looked."""
     if not report.analysis.rules_checked or any(item.severity != NOTE for item in report.findings):
         return ""
     glob = report.analysis.region_glob
     where = f" in regions {clean(glob)}" if glob is not None else ""  # others may have some
     least = "0.1 %" if report.analysis.show_all else "1 %"
-    rules, notes = units.plural(report.analysis.rules_checked, "rule"), len(report.findings)
+    rules, notes = units.plural(report.analysis.rules_checked, "check"), len(report.findings)
     if _is_promised(report):  # First knows a change, which no rule has found
         also = f"; {units.plural(notes, 'note')}" if notes else ""
-        return f"No further finding{where}: {rules} looked{also}."
+        return f"No further finding{where} ({rules}){also}."
     if notes:
-        return f"No finding{where} worth {least} of the time ({rules} looked); {units.plural(notes, 'note')}."
+        return f"No finding{where} worth {least} of the time ({rules}); {units.plural(notes, 'note')}."
     if not report.devices:
-        return f"No finding{where}: {rules} looked at the host's threads; the others look for what keeps a GPU waiting."
+        return f"No finding{where} ({rules} of the host's threads; the others look for what keeps a GPU waiting)."
     if where:
-        return f"No finding{where}; {rules} looked at the whole program."
-    return f"No finding: {rules} looked; no change they know would save {least} of the time."
+        return f"No finding{where} ({rules}, of the whole program)."
+    return f"No finding: none of {rules} knows a change that would save {least} of the time."
 
 
 def _is_promised(report: Report) -> bool:

@@ -14,7 +14,7 @@ from boundby.document import measurements, sentences
 from boundby.document.blocks import FOLD_BELOW, Segment, clean, part_name, segments
 from boundby.model import units
 from boundby.model.causes import HOST_MEANING, LETTER
-from boundby.model.scale import A_FEW_LINES, HALF_MORE, NEGLIGIBLE, RANKING, SLIGHT, TABLE, TENFOLD
+from boundby.model.scale import A_FEW_LINES, HALF, HALF_MORE, NEGLIGIBLE, RANKING, SLIGHT, TABLE, TENFOLD
 from boundby.results.report import Card, Check, DeviceReport, FirstResponse, RegionReport, Report, Top, Verdict
 
 MOST_RANGES = A_FEW_LINES  # of GPU numbers in a sentence
@@ -65,6 +65,14 @@ class ShownAccount(Struct, frozen=True):
         return sentences.because(self.verdict) if self.lead is None else " ".join(self.lead.told)
 
     @property
+    def _meanwhile(self) -> str:
+        """Where there is no verdict: the call in which the host is for most of the window."""
+        top = max((self.device.api.top if self.device and self.has_no_verdict else ()), key=_total_ns, default=None)
+        if top is None or not HALF * self.whole_ns <= top.total_ns <= self.whole_ns:
+            return ""
+        return f"The host spends {units.duration(top.total_ns)} in {clean(top.name)}."
+
+    @property
     def is_paced(self) -> bool:
         """Whether something outside of the program sets its pace, so that no removal makes it faster."""
         return any(one.id == EXTERNAL_PACE for one in self.responses)
@@ -92,11 +100,11 @@ class ShownAccount(Struct, frozen=True):
 
     @property
     def exposed(self) -> str:
-        """``without the syncs 37 % would not be idle``: where waits cost more than the account's sync time."""
+        """``without the syncs the GPU would idle 37 % less``: where waits cost more than the account's sync time."""
         waits_ns = self.exposed_by_waits_ns or 0
         if not self.whole_ns or waits_ns - self.time.get("sync", 0) < NOTABLE_EXPOSED * self.whole_ns:
             return ""
-        return f"without the syncs {units.percent(waits_ns / self.whole_ns)} would not be idle"
+        return f"without the syncs the GPU would idle {units.percent(waits_ns / self.whole_ns)} less"
 
     @property
     def told(self) -> tuple[str, ...]:
@@ -113,7 +121,8 @@ class ShownAccount(Struct, frozen=True):
         """How much of communication is hidden, and what the GPU's counters say while it is busy."""
         if self.device is None:
             return ()
-        return _filled(measurements.overlap_sentence(self.device), *measurements.counter_sentences(self.device))
+        overlap = measurements.overlap_sentence(self.device)
+        return _filled(self._meanwhile, overlap, *measurements.counter_sentences(self.device))
 
     @property
     def doubts(self) -> tuple[str, ...]:
@@ -121,7 +130,7 @@ class ShownAccount(Struct, frozen=True):
         if self.lead is not None:
             return ()
         return _filled(
-            sentences.confidence(self.verdict),
+            sentences.confidence(self.verdict, self.left),
             "" if self.is_paced else sentences.next_best(self.verdict, self.whole_ns, self.left),
             self.note,
         )
@@ -149,6 +158,10 @@ class ShownAccount(Struct, frozen=True):
     def saving_ns(self) -> int | None:
         """What removing the bound alone would save, as what-if says; of two alike the one that saves more."""
         return sentences.most_of_either(self.verdict, self.whole_ns, self.left or {})
+
+
+def _total_ns(top: Top) -> int:
+    return top.total_ns
 
 
 def accounts(report: Report) -> tuple[ShownAccount, ...]:
@@ -303,18 +316,8 @@ class Selection(Struct, frozen=True):
 
     @property
     def uneven(self) -> str:
-        """That ``MEAN TIME`` is a mean, of the largest region whose first instance makes it much more than others take;
-        empty where none is such."""
-        for row in sorted(self.rows, key=lambda row: -row.share):
-            host, first_ns = row.region.host, max(row.region.instance_ns.host_ns[:1], default=0)
-            if (
-                row.region.total_ns
-                and first_ns >= FIRST * host.median_ns > 0
-                and host.mean_ns > UNEVEN * host.median_ns
-            ):
-                usual, first = units.duration(host.median_ns), units.duration(first_ns)
-                return f"MEAN TIME is a mean: {row.label} took {first} the first time, {usual} usually."
-        return ""
+        """As `uneven`, of all of them."""
+        return uneven(self.rows)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -330,6 +333,25 @@ class Selection(Struct, frozen=True):
             sentences.FOUND if any(row.region.found for row in self.rows) else "",
             f"{number} below {share} {verb} not shown{how}." if self.left_out else "",
         )
+
+
+def not_by_size(rows: Sequence[Row]) -> str:
+    """Why a region is bound by another cause than its bar is full of; empty where none is."""
+    judged = (row for row in rows if row.letter)
+    is_other = any(2 * row.time[row.region.verdict.bound] < max(row.time.values()) for row in judged)
+    return "BOUND BY: what saves most, not what takes most." if is_other else ""
+
+
+def uneven(rows: Sequence[Row]) -> str:
+    """That ``MEAN TIME`` is a mean, of the largest region whose first instance makes it much more than others take;
+    empty where none is such."""
+    for row in sorted(rows, key=lambda row: -row.share):
+        host, first_ns = row.region.host, max(row.region.instance_ns.host_ns[:1], default=0)
+        is_told = row.is_judged and row.region.total_ns and first_ns >= FIRST * host.median_ns > 0
+        if is_told and min(host.mean_ns, sentences.each_ns(row.region)) > UNEVEN * host.median_ns:
+            usual, first = units.duration(host.median_ns), units.duration(first_ns)
+            return f"MEAN TIME is a mean: {row.label} took {first} the first time, {usual} usually."
+    return ""
 
 
 def select(report: Report, min_share: float | None = None) -> Selection:

@@ -232,10 +232,12 @@ def _inside_driver(seen: _Clues, trace: Trace) -> NoGpuWork:
         action="gdb shows the line. A kernel that does not end keeps the next call waiting (compute-sanitizer "
         f"{trace.how_it_runs}), and so does a GPU in trouble (dmesg | grep Xid)",
         command=_named(trace, _RECORD_AGAIN),
-        code="gdb -p PID -ex bt -ex detach",
+        code="gdb -p PID -ex bt -ex detach  # run it again; type this when it hangs",
         is_search=True,
     )
-    because = f"for the last {duration(seen.inside_ns)} the main thread has not left libcuda ({calls} show it there)"
+    because = (
+        f"for the last {duration(seen.inside_ns)} the main thread has not left libcuda (by the backtraces of {calls})"
+    )
     return NoGpuWork("inside_driver", because, response=response)
 
 

@@ -57,7 +57,7 @@ KINDS = {
         "removing another cause would save more, as long as the host waits as it does now", _COMPARE
     ),
     "unlike-account": OpenKind("what the account shows and what the replay saves differ", _BOTH),
-    "unreplayed": OpenKind("the trace cannot be replayed reliably", _EVENTS),
+    "unreplayed": OpenKind("savings are estimates", _EVENTS),
     "bad-times": OpenKind("the times of many rows contradict others: no time in this report is sure", _AGAIN),
     "bad-rows": OpenKind("some rows of the report are missing or cannot be right: others may be, too", _AGAIN),
     "single-row": OpenKind("a single row of the report tells of time at the ends of the window", _AGAIN),

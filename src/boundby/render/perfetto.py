@@ -81,7 +81,7 @@ def _verdict(verdict: Verdict, window_ns: int, left: sentences.Left | None = Non
         "why": verdict.because,
         "outlook": sentences.outlook(verdict, window_ns, left),
         "next best": sentences.next_best(verdict, window_ns, left),
-        "confidence": sentences.confidence(verdict),
+        "confidence": sentences.confidence(verdict, left),
     }
     return {name: text for name, text in texts.items() if text}
 

@@ -139,12 +139,9 @@ def _in_full(account: ShownAccount, face: Face) -> list[Text]:
     if account.lead is not None and not account.lead.is_told:
         return lines
     lines.append(face.bar(shown, face.width, full=True))
-    legend = [face.cause(part.cause, f"{part.label} {units.percent(part.fraction)}") for part in shown]
-    if account.exposed:
-        legend.append(face.line((account.exposed, STRONG)))
-    lines += face.flow(legend)
+    lines += parts.legend(account, face)
     lines += [line for text in account.measured for line in face.within(text, _room(2, face))]
-    return lines + face.within(account.sure, _room(3, face), style=DIM)
+    return lines + [line for text in account.doubts for line in face.within(text, _room(3, face), style=DIM)]
 
 
 def _first(account: ShownAccount, face: Face) -> list[Text]:
@@ -168,9 +165,9 @@ class _Regions(Struct, frozen=True):
         if not any(region.path for region in report.regions):
             return cls(report, face, options, None, ())
         selection = view.select(report, options.min_share)
-        notes = face.within(selection.uneven, _room(2, face), style=DIM)
+        notes: list[Text] = []
         if any(row.region.found for row in selection.rows):
-            notes += face.wrapped("(found): by what repeats, not by an NVTX range.", style=DIM)
+            notes = face.wrapped("(found): by what repeats, not by an NVTX range.", style=DIM)
         return cls(report, face, options, selection, tuple(notes))
 
     @property
@@ -182,22 +179,30 @@ class _Regions(Struct, frozen=True):
 
     def lines(self, room: int) -> list[Text]:
         """``room``: lines, heading and notes included."""
-        report, face, options, selection = self.report, self.face, self.options, self.selection
-        if selection is None:
-            return parts.no_regions(report, face)
-        most = max(room - 2 - len(self.notes), 1) if options.top is None else options.top
-        rows = _worth(selection, most, options)
+        if self.selection is None:
+            return parts.no_regions(self.report, self.face)
+        if self.options.top is not None:
+            return self._rows(self.selection, self.options.top)
+        most = max(room - 2 - len(self.notes), 1)
+        while len(lines := self._rows(self.selection, most)) > room and most > 1:
+            most -= 1
+        return lines
+
+    def _rows(self, selection: view.Selection, most: int) -> list[Text]:
+        """So many of them, and what is to be said of these."""
+        face, rows = self.face, _worth(selection, most, self.options)
         if not rows:
             return []
         names = max(len("REGION"), *(2 * row.depth + len(row.label) for row in rows))
         name, columns = _columns(names, rows, face)
         lines = [face.line(face.heading(pad("REGION", name)), "  ", face.heads(columns))]
         lines += [face.line(parts.region_label(row, name, face), "  ", face.row(columns, row)) for row in rows]
-        left = sum(1 for region in report.regions if region.path) - sum(row.is_judged for row in rows)
+        left = sum(1 for region in self.report.regions if region.path) - sum(row.is_judged for row in rows)
         told = [f"{units.plural(left, 'more region')}: --full, or --top N."] if left else []
         if any(cell.plain.endswith("?") for cell in (parts.bound(row, face) for row in rows)):
             told.append("? after a bound: uncertain.")
-        return [*lines, *face.wrapped(" ".join(told), style=DIM), *self.notes]
+        told = [" ".join((*told, view.not_by_size(rows))), view.uneven(rows)]
+        return [*lines, *(line for text in told for line in face.wrapped(text.strip(), style=DIM)), *self.notes]
 
 
 def _worth(selection: view.Selection, most: int, options: ScreenOptions) -> list[Row]:
@@ -311,7 +316,9 @@ def _tops(report: Report, face: Face, options: ScreenOptions) -> list[Text]:
         return parts.top("TOP KERNELS", kernels[:most], face.width, face)
     half = (face.width - 4) // 2
     left = parts.top("TOP KERNELS", kernels[:most], half, face)
-    right = parts.top("API CALLS (waits included)", calls[:most], half, face)
+    is_more = sum(one.total_ns for one in calls) > window  # several threads at once, or calls that begin before it
+    head = f"API CALLS ({'sums, with waits' if is_more else 'waits included'})"
+    right = parts.top(head, calls[:most], half, face)
     rows = max(len(left), len(right))
     left += [Text()] * (rows - len(left))
     right += [Text()] * (rows - len(right))

@@ -134,9 +134,15 @@ def _in_full(account: ShownAccount, face: Face) -> list[Text]:
     lines += [Text(), face.bar(parts, face.width, full=True)]
     if account.utilization is not None:
         lines.append(_braces(account, account.utilization, face))
-    legend = [face.cause(part.cause, f"{part.label} {units.percent(part.fraction)}") for part in parts]
-    lines += face.flow([*legend, *([face.line((account.exposed, STRONG))] if account.exposed else [])])
-    return lines + face.wrapped(" ".join(account.doubts), style=DIM)
+    lines += legend(account, face)
+    return lines + [line for text in account.doubts for line in face.wrapped(text, style=DIM)]
+
+
+def legend(account: ShownAccount, face: Face) -> list[Text]:
+    """What the letters of its bar are, which is no timeline."""
+    causes = [face.cause(part.cause, f"{part.label} {units.percent(part.fraction)}") for part in account.parts]
+    exposed = [face.line((account.exposed, STRONG))] if account.exposed else []
+    return face.flow([face.line(("Sorted by cause:", DIM)), *causes, *exposed])
 
 
 def headline(headline: sentences.Headline, face: Face) -> list[Text]:

@@ -77,7 +77,7 @@ def test_nothing_is_left_of_a_program_that_ends_with_its_start() -> None:
 
 def test_turning_the_profiler_off_loads_no_code() -> None:
     (found,) = of("lazy-initialization", *_loads(Call(20 * MS, "cudaProfilerStop")), Sync())
-    assert found.title.startswith("1 call that loads code")
+    assert found.title.startswith("1 cudaLaunchKernel loads code")
 
 
 def _phase(*, work_ns: int) -> list[Instruction]:

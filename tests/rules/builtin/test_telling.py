@@ -207,7 +207,7 @@ def test_symbols_are_short() -> None:
     assert len(short_symbol("x" * 500)) == 60
 
 
-@pytest.mark.parametrize(("launched", "told_of"), [(3844, "in pieces"), (15803, "in pieces, and others")])
+@pytest.mark.parametrize(("launched", "told_of"), [(3844, "interrupted"), (15803, "interrupted, and others")])
 def test_sequences_of_one_kind_do_not_stand_for_all(launched: int, told_of: str) -> None:
     none = np.empty(0, np.int64)
     units = ((897, 3), (36, 12))

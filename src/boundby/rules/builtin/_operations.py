@@ -151,7 +151,7 @@ class MatchedOperations(Struct, frozen=True, eq=False, dict=True):
         if (part := float(self.duration_ns[inside].sum()) / max(self.total_ns, 1)) < MOSTLY_INSIDE:
             title += f"; {percent(part)} of that in this region"
         if (gpus := len(unique(self.context.operations.device[self.rows]))) > 1:
-            title += f"; {gpus} GPUs together"
+            title += f" (sum of {gpus} GPUs)"
         where = line_of_calls(self.context, self.context.calls.of_operation[self.rows], self.duration_ns)
         return Match(region, title, evidence, saving_ns, advice, examples, severity, instances, cost_ns, where=where)
 

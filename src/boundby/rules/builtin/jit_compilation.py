@@ -43,7 +43,7 @@ def _compiled(context: RuleContext, compiled: Compilations) -> Match:
         title=f"{f'{who} compiles' if len(compiled.who) == 1 else f'{who} compile' if who else 'code is compiled'} "
         f"while the program runs, and the GPU waits for it for {duration(compiled.total_ns)}, "
         f"{percent(compiled.total_ns / max(context.window_ns, 1))} of the window"
-        f"{', again and again' if goes_on else ''}",
+        f"{f', {len(length):,} times' if goes_on else ''}",
         evidence={
             "compiling_ns": compiled.total_ns,
             "stretches": len(length),

@@ -252,12 +252,12 @@ def _graph_advice(context: RuleContext, repeating: LaunchSet, *, communicates: b
 
 
 def _sequences(found: Launches, launches: int) -> str:
-    """``25 sequences of 40``; ``3 of 897 and 57 shorter ones``; ``5 sequences of 897, 2 of them in pieces``; ``...,
+    """``25 sequences of 40``; ``3 of 897 and 57 shorter ones``; ``5 sequences of 897, 2 of them interrupted``; ``...,
     and others`` where these are not most of all that are ``launches``."""
     unit, times = found.units[0]
     if found.turns > times:
         others = ", and others" if found.turns * unit < MOST_OF_ALL * launches else ""
-        return f"{count(found.turns)} sequences of {unit:,}, {count(found.turns - times)} of them in pieces{others}"
+        return f"{count(found.turns)} sequences of {unit:,}, {count(found.turns - times)} of them interrupted{others}"
     rest = found.graphs - times
     kinds = "others" if any(length > unit for length, _ in found.units) else "shorter ones"
     more = f" and {count(rest)} {kinds}" if rest else ""

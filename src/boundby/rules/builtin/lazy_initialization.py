@@ -214,12 +214,14 @@ def _title(context: RuleContext, part: _FirstCalls) -> str:
     one = len(part.rows) == 1
     calls = "1 call" if one else f"{count(len(part.rows))} calls"
     if not len(part.pieces):
-        does = "loads code or allocates memory takes" if one else "load code or allocate memory take"
-        return f"{calls} that {does} {duration(part.total_ns)}{summed} ({named})"
+        if one:
+            name = named.partition(" x ")[2].partition(" ")[0]
+            return f"1 {name} loads code or allocates memory for {duration(part.total_ns)}{summed}"
+        return f"{calls} that load code or allocate memory take {duration(part.total_ns)}{summed} ({named})"
     who = f"{' and '.join(part.libraries)} {'starts' if len(part.libraries) == 1 else 'start'}"
     spent = f", {duration(part.calls_ns)} in {calls} ({named})" if len(part.rows) else ""
     return (
-        f"{who if part.libraries else 'a library starts'} and code loads, once, for {duration(part.total_ns)}{summed}: "
+        f"{who if part.libraries else 'a library starts'} and code loads for {duration(part.total_ns)}, once{summed}: "
         f"{duration(part.pieces_ns)} of host time in the libraries{spent}"
     )
 

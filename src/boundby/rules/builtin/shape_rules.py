@@ -102,11 +102,11 @@ def _small_grid(context: RuleContext) -> Iterator[Match]:
         return
     used = _used(alone)
     kernels = counted(len(alone), "long kernel", "long kernels")
+    does = "runs alone and fills" if len(alone) == 1 else "run alone and fill"
     copying_ns = _copying_ns(context, alone.rows)
     beside = f", {duration(copying_ns)} of it beside copies, which stay" if copying_ns >= alone.total_ns // 2 else ""
     yield alone.match(
-        f"{kernels} ({duration(alone.total_ns)}) {'runs' if len(alone) == 1 else 'run'} alone on {percent(used)} of "
-        f"the GPU's multiprocessors{beside}",
+        f"{kernels} ({duration(alone.total_ns)}) {does} {percent(used)} of the GPU's multiprocessors{beside}",
         alone.evidence(**_shapes(alone)),
         (0, alone.saving_by_speed(1.0, _filled(context, used) / _lanes_used(alone))[1]),
         (
