@@ -11,9 +11,12 @@ from benchmarks.simulated.pipelines import MS, Pipeline, gain, write
 from msgspec.structs import replace
 
 from boundby import api
+from boundby.document.job_document import document
 from boundby.jobs.even import stages_of
 from boundby.jobs.merge import broken
+from boundby.render import to_html
 from tests.jobs.made import Job, accused, aligned_job
+from tests.support.traces import trace_path
 
 STAGE, SLOW, LENGTHS = ("stage", (6, 7), "gpu_compute"), ("rank", (5,), "gpu_compute"), ("random", (), "gpu_compute")
 
@@ -56,3 +59,12 @@ def test_ranks_that_meet_and_launch_other_kernels_are_no_peers() -> None:
     assert stages_of(made, aligned) == ((0, 1, 2, 3),)
     assert stages_of([*made[:2], *other], aligned) == ((0, 1), (2, 3))
     assert stages_of([*made[:3], other[1]], aligned) == ((0, 1, 2, 3),)  # one alone has no peers at all
+
+
+def test_the_page_says_that_ranks_of_a_pipeline_pass_on_what_they_waited_for() -> None:
+    folder = trace_path("kineto/job_pipeline_8_ranks")
+    report = api.job([folder], workers=1)
+    page = to_html.page(document(report))
+    assert report.verdict.because.endswith("perfect balance would make the job 15 % shorter")
+    assert "passes that on" in page
+    assert "Delays others" not in page

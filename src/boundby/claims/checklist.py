@@ -76,7 +76,7 @@ def _cpu_utilization(signs: Signs) -> Check:
     """A thread that spins while it waits for the device is busy, but not with anything."""
     name, utilization = "CPU utilization", signs.cpu_utilization
     if utilization is None:
-        return Check(name, "not captured", "nsys captures it with --cpuctxsw=process-tree", None)
+        return Check(name, "not captured", "CPU scheduling is not on record", None)
     if utilization <= BUSY_CPU:
         return Check(name, percent(utilization), "the launching thread also waits or sleeps", None)
     active = signs.part(signs.case.host.active_ns)

@@ -342,13 +342,22 @@ _WHAT_IF = (
 )
 
 
+#: Why nobody is accused by whom the others wait for there.
+_PASSED_ON = (
+    "In a pipeline a rank that comes last has often waited itself, for the stage beside it, and passes that on: who "
+    "holds the job up stands above."
+)
+
+
+def _is_pipeline(job: JobReport) -> bool:
+    return any(rank.stage for rank in job.ranks)
+
+
 def _ranks_part(
     job: JobReport, look: JobLook, lines: Sequence[_Line], every_cause: tuple[str, ...]
 ) -> tuple[Section, ...]:
     chosen, rest = shown(job, look)
-    # In a pipeline a rank that comes last has often waited itself, for the stage beside it.
-    is_pipeline = any(rank.stage for rank in job.ranks)
-    columns = tuple(column for column in _RANKS if not (is_pipeline and column is _OTHERS_WAIT))
+    columns = tuple(column for column in _RANKS if not (_is_pipeline(job) and column is _OTHERS_WAIT))
     title = "Ranks" if len(chosen) == len(lines) else "Ranks that stand out"
     if look.sort != "rank" and len(chosen) < len(lines):
         title = f"{len(chosen)} of {len(lines)} ranks"
@@ -411,7 +420,14 @@ def document(job: JobReport, look: JobLook = STANDING_OUT, links: Sequence[str |
                 id="what-if",
                 short="What if",
             ),
-            *section("Who waits for whom", Only("page", (Table(pairs, job.pairs[:TABLE]),)), id="pairs"),
+            *section(
+                "Who waits for whom",
+                Only(
+                    "page",
+                    (Table(pairs, job.pairs[:TABLE]), Paragraph(_PASSED_ON if _is_pipeline(job) else "", "faint")),
+                ),
+                id="pairs",
+            ),
             *section(
                 "Notes",
                 entries([*(f"Left out: {clean(one)}" for one in job.left_out), *map(clean, job.notes)]),
