@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,11 +15,12 @@ from boundby import api
 from boundby.claims import counted, first_responses
 from boundby.claims.subject import Subject, Told
 from boundby.cli.main import main as cli
-from boundby.document import view
+from boundby.document import sentences, view
 from boundby.document.sentences import window
 from boundby.evidence.waits import Link, WaitChain
 from boundby.model.causes import CAUSES
 from boundby.model.intervals import IntervalSet
+from boundby.render import screen
 from boundby.results.report import DeviceReport, Finding, Report
 from boundby.rules import remedies
 from boundby.rules.builtin import input_rules
@@ -76,6 +78,36 @@ def test_a_librarys_call_comes_before_a_profiler_of_kernels(tmp_path: Path) -> N
     assert first.code.startswith("cublasSgemm(handle,")
     assert first.code.endswith("// in place of matmul_naive")
     assert first.is_search
+
+
+@pytest.mark.parametrize(
+    ("gpu", "first"),
+    [
+        ("NVIDIA GeForce RTX 3090", "gpu_compute.single-precision"),
+        ("NVIDIA A100-SXM4-40GB", "gpu_compute.better-kernels"),
+    ],
+)
+def test_double_precision_is_slow_on_cards_for_games(gpu: str, first: str, tmp_path: Path) -> None:
+    body = [Loop(10, [Launch("relax(double *, int)", 20 * MS)]), Sync()]
+    solver = Program((Process([Thread(body, name="solver")], name="solver"),), command=("./solver",))
+    write_export(Case("read", solver, Machine(), 1).run(), tmp_path / "run.sqlite", "2023")
+    with closing(sqlite3.connect(tmp_path / "run.sqlite")) as database, database:
+        database.execute("UPDATE TARGET_INFO_GPU SET name = ?", (gpu,))
+    responses = api.analyze(tmp_path / "run.sqlite").devices[0].first_responses
+    assert responses[0].id == first
+    assert ("FP64" in responses[0].because) == ("GeForce" in gpu)
+
+
+def test_what_only_moves_time_is_not_sold_as_a_saving(tmp_path: Path) -> None:
+    loads = [Launch(f"kernel_{number}", 100 * US, load_ns=30 * MS) for number in range(4)]
+    report = analyzed(tmp_path, Launch("first", 100 * US), *loads, Loop(20, [Launch("kernel_0", 100 * US)]), Sync())
+    (found,) = [one for one in report.findings if one.rule == "lazy-initialization"]
+    assert found.saving_ns is not None
+    assert found.saving_ns[1] > 0
+    assert not sentences.saves(found)
+    (told,) = [one for one in report.devices[0].first_responses if one.id == "init.warm-up"]
+    assert sentences.saves_of(told, report.devices[0].window_ns).startswith("moves ")
+    assert "saves" not in screen.render(report).partition("First:")[2].partition("Without")[0]
 
 
 def test_a_phase_is_overlapped_where_the_device_works_as_long(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from boundby.evidence.code_lines import line_of_calls
 from boundby.evidence.device_work import SHORT_KERNEL_NS, device_work, kernel_name
 from boundby.evidence.feeders import SATURATED
 from boundby.evidence.host_idleness import is_in_operators
-from boundby.evidence.kernels import is_training, kernel_search, kernel_word, limits, ready_made, shape
+from boundby.evidence.kernels import is_slow_double, is_training, kernel_search, kernel_word, limits, ready_made, shape
 from boundby.evidence.latecomers import is_exchange
 from boundby.evidence.waits import wait_chain
 from boundby.model.causes import BOUND_LABEL, Cause
@@ -26,7 +26,7 @@ from boundby.replay.removals import Faster
 from boundby.results.report import DeviceReport, Finding
 from boundby.rules import remedies
 from boundby.trace.tables import OpKind
-from boundby.trace.vocabulary.kernel_names import ATTENTIONS, MATMULS, KernelKind, kernel_label
+from boundby.trace.vocabulary.kernel_names import ATTENTIONS, MATMULS, KernelKind, is_library_kernel, kernel_label
 
 _ONE_SIDE = frozenset((Cause.SYNC.key, Cause.CPU.key))
 # A kernel made faster by hand: a quarter is often found, twice as fast sometimes.
@@ -60,6 +60,7 @@ class _TopKernel(NamedTuple):
     name: str  # as it is shown
     symbol: str
     share: str
+    is_slow_double: bool
     told: Told
 
 
@@ -86,7 +87,8 @@ def _top_kernel(subject: Subject) -> _TopKernel | None:
     told = subject.speed(alike & own, KERNEL_LEAST, KERNEL_MOST, because, asked)
     where = line_of_calls(context, context.calls.of_operation[chosen], work.duration_ns[chosen])
     symbol = context.trace.names[context.operations.name[chosen[0]]]
-    return _TopKernel(name, symbol, share, told._replace(where=where, is_shown=bool(seen)))
+    told = told._replace(where=where, is_shown=bool(seen))
+    return _TopKernel(name, symbol, share, is_slow_double(context, int(chosen[0])), told)
 
 
 def _changed(subject: Subject, remedy: str, top: _TopKernel, **facts: str) -> Told:
@@ -103,6 +105,13 @@ def _better_kernels(subject: Subject) -> Told | None:
         return found
     told = _changed(subject, "gpu_compute.better-kernels", top)
     return told if len(top.name) <= LONGEST_NAME else told._replace(title="")
+
+
+def _single_precision(subject: Subject) -> Told | None:
+    top = _top_kernel(subject)
+    if top is None or not top.is_slow_double or is_library_kernel(top.symbol):
+        return None
+    return _changed(subject, "gpu_compute.single-precision", top)
 
 
 def _library_kernel(subject: Subject) -> Told | None:
@@ -465,6 +474,7 @@ def _warm_up(subject: Subject) -> Told | None:
 COUNTED: Mapping[str, Callable[[Subject], Told | None]] = {
     "gpu_compute.lower-precision": _lower_precision,
     "gpu_compute.library-kernel": _library_kernel,
+    "gpu_compute.single-precision": _single_precision,
     "gpu_compute.better-kernels": _better_kernels,
     "gpu_compute.bigger-gpu": _bigger_gpu,
     "gpu_compute.inference-engine": _engine,

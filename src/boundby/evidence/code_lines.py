@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 from msgspec.structs import replace
 
-from boundby.evidence.context import Rows, RuleContext
+from boundby.evidence.context import Rows, RuleContext, once
 from boundby.evidence.hotspots import Hotspot, short_symbol
 from boundby.evidence.operators import has_sources, stacks_of_calls
-from boundby.model.arrays import Int64Array
+from boundby.model.arrays import Int64Array, unique
 from boundby.model.door import MOST_WRITTEN_BYTES, read_text
 from boundby.model.expressions import expression
-from boundby.model.scale import CURVE, HALF
+from boundby.model.scale import CURVE, HALF, NEARLY_ALL
 from boundby.results.report import CodeLine
 from boundby.trace.stacks import file_name, is_plumbing
 from boundby.trace.tables import Trace
@@ -55,11 +55,27 @@ def line_of_calls(context: RuleContext, calls: Rows, weight: Int64Array | None =
     asked, often = np.unique(np.searchsorted(until, points), return_counts=True)
     found = Counter[CodeLine]()
     of_call, stacks = stacks_of_calls(context.timeline, calls[asked])
-    lines = [own_line(stack) for stack in stacks]
+    around = _around_all(context)
+    lines = [own_line(stack, around) for stack in stacks]
     for number, times in zip(of_call, often.tolist(), strict=True):
         if (line := lines[number]) is not None:
             found[line] += times
     return _best(context.trace, found)
+
+
+@once
+def _around_all(context: RuleContext) -> CodeLine | None:
+    """The line from which nearly all GPU work is launched, a call of the whole model: it tells none of its parts from
+    another. None where there is none. Ask with ``_around_all(context)``."""
+    launching = np.flatnonzero(context.calls.of_operation >= 0)
+    if not len(launching):
+        return None
+    launching = context.calls.of_operation[launching]
+    asked = unique(launching[np.linspace(0, len(launching) - 1, CURVE).astype(np.intp)])
+    of_call, stacks = stacks_of_calls(context.timeline, asked)
+    lines = [own_line(stack) for stack in stacks]
+    line, times = Counter(lines[number] for number in of_call).most_common(1)[0]
+    return line if times >= NEARLY_ALL * len(asked) else None
 
 
 def line_of_spots(trace: Trace, spots: Iterable[Hotspot]) -> CodeLine | None:
@@ -79,8 +95,9 @@ def line_of_spots(trace: Trace, spots: Iterable[Hotspot]) -> CodeLine | None:
     return None
 
 
-def own_line(stack: Iterable[CodeLine]) -> CodeLine | None:
-    """The innermost line of a stack that the user wrote; where all of it is a library of models or servers, its."""
+def own_line(stack: Iterable[CodeLine], around: CodeLine | None = None) -> CodeLine | None:
+    """The innermost line of a stack that the user wrote; where all of it is a library of models or servers, or the line
+    is ``around`` all there is, the library's."""
     libraries: CodeLine | None = None
     wrappers: CodeLine | None = None
     for line in stack:
@@ -92,7 +109,7 @@ def own_line(stack: Iterable[CodeLine]) -> CodeLine | None:
         elif distance:
             libraries = libraries or line
         else:
-            return line
+            return libraries if libraries is not None and line == around else line
     return libraries or wrappers
 
 

@@ -13,7 +13,7 @@ from boundby.evidence.context import Bool, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work, stream_order
 from boundby.model.arrays import is_any, median, pick, unique
 from boundby.model.expressions import expression
-from boundby.model.scale import HABIT, HALF, LIST, MANY
+from boundby.model.scale import HABIT, HALF, LIST, MANY, QUARTER
 from boundby.model.units import count, counted, duration, percent
 from boundby.replay.device_concurrency import MOST_BLOCKS, WARP
 from boundby.trace.program import ProgramKind
@@ -256,9 +256,16 @@ def profiler(context: RuleContext) -> str:
     return "rocprof-compute" if context.trace.is_of_amd else "ncu"
 
 
+def is_slow_double(context: RuleContext, row: int) -> bool:
+    """Whether a kernel computes in double precision, by its full name, on a GPU that is slow at it."""
+    table = context.operations
+    name, gpu = context.trace.names[table.name[row]], context.trace.gpus[int(table.device[row])].name
+    return bool(_DOUBLE.search(name) and _FEW_DOUBLES.search(gpu))
+
+
 def limits(context: RuleContext, rows: Rows) -> tuple[str, ...]:
     """What launches of one kernel show by their grids, types and durations, the plainest first; empty: nothing."""
-    work, table = device_work(context), context.operations
+    work = device_work(context)
     longest = int(rows[np.argmax(work.duration_ns[rows])])
     blocks, threads = int(work.blocks[longest]), int(work.threads[longest])
     multiprocessors, found = int(work.multiprocessors[longest]), []
@@ -269,9 +276,11 @@ def limits(context: RuleContext, rows: Rows) -> tuple[str, ...]:
             f"its {counted(blocks, 'block uses', 'blocks use')} {percent(blocks / multiprocessors)} of the GPU's "
             f"{multiprocessors} multiprocessors"
         )
-    name, gpu = context.trace.names[table.name[longest]], context.trace.gpus[int(table.device[longest])].name
-    if _DOUBLE.search(name) and _FEW_DOUBLES.search(gpu):
-        found.append(f"its full name holds double: {gpu} computes double precision at 1/32 of its FP32 speed or less")
+    if is_slow_double(context, longest):
+        gpu = context.trace.gpus[int(context.operations.device[longest])].name
+        found.append(f"it computes in FP64 by its full name, which {gpu} does at 1/32 of its FP32 speed or less")
+    if shrinks := _shrinks(context, rows):
+        found.append(shrinks)
     length_ns = np.sort(work.duration_ns[rows].astype(np.int64))[::-1]
     few = int(np.searchsorted(np.cumsum(length_ns), HALF * length_ns.sum())) + 1
     if len(rows) >= MANY_LAUNCHES and few <= LOOKED_AT:
@@ -280,6 +289,23 @@ def limits(context: RuleContext, rows: Rows) -> tuple[str, ...]:
             f"longest, {duration(round(median(length_ns)))} the median"
         )
     return tuple(found)
+
+
+def _shrinks(context: RuleContext, rows: Rows) -> str:
+    """That launches take less and less time in one grid: more and more of their threads find nothing to do."""
+    work = device_work(context)
+    ordered = rows[np.argsort(context.operations.start_ns[rows], kind="stable")]
+    blocks = unique(work.blocks[rows]).tolist()
+    if len(rows) < MANY_LAUNCHES or len(blocks) > 1 or not blocks[0]:
+        return ""
+    parts = np.array_split(work.duration_ns[ordered], round(1 / QUARTER))
+    middles = [round(median(part)) for part in parts]
+    if sorted(middles, reverse=True) != middles or middles[-1] > HALF * middles[0]:
+        return ""
+    return (
+        f"its time falls from {duration(middles[0])} to {duration(middles[-1])} while its grid stays "
+        f"{blocks[0]:,} block{'s' * (blocks[0] > 1)}: launch fewer as the work shrinks"
+    )
 
 
 def shape(context: RuleContext, rows: Rows) -> str:

@@ -199,6 +199,17 @@ TABLE: tuple[Remedy, ...] = (
     ),
     Remedy(
         bound="gpu_compute",
+        id="single-precision",
+        title="Compute $kernel in single precision where that is enough",
+        do={"cpp": "float x = 1.0f;  // in place of double, in all of $kernel: constants and functions, too"},
+        text="Cards for games and workstations compute double precision at 1/32 or 1/64 of the rate of single.",
+        needs="results that stay good enough: a check",
+        caution="the program is sensitive to rounding, or runs on a data-centre GPU",
+        kinds=("cpp", "directives", "julia"),
+        is_search=True,
+    ),
+    Remedy(
+        bound="gpu_compute",
         id="better-kernels",
         title="Find out what limits $kernel",
         rules=("hot-kernel",),

@@ -302,3 +302,10 @@ def test_who_prints_because_it_was_told_to_is_run_without(monkeypatch: pytest.Mo
     assert found.change == "Run it without -v: by its name printResults prints"
     (other,) = of("host-phase", native(*body))
     assert other.change == "Speed up printResults"
+
+
+@pytest.mark.parametrize(("last", "shrinks"), [(200 * US, True), (900 * US, False)])
+def test_a_grid_that_stays_while_the_work_shrinks_is_said_to(last: int, shrinks: bool) -> None:
+    turns = [Launch("eliminate(double *, int)", round(1 * MS + (last - 1 * MS) * turn / 99)) for turn in range(100)]
+    found = of("hot-kernel", on_gpu(native(*turns, Sync()), V100, shapes={"eliminate(double *, int)": (4096, 256)}))
+    assert ["its grid stays 4,096 blocks" in item.title for item in found] == [shrinks]

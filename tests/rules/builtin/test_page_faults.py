@@ -8,10 +8,12 @@ import pytest
 
 from boundby import analyze
 from boundby.api import Analysis
+from boundby.document.sentences import headline
 from boundby.readers import read_trace
 from boundby.replay.predictor import Predictor
 from boundby.results.report import Finding, Report
 from boundby.trace.tables import Paging
+from tests.rules.builtin.case_managed_read_back import read_back
 from tests.support.export import Export
 
 MS = 1_000_000
@@ -113,3 +115,16 @@ def test_events_are_read_in_any_order_and_without_the_tables(tmp_path: Path) -> 
     older = tmp_path / "older"
     older.mkdir()
     assert len(read_trace(managed(older, FAULT, faults=False, schema="2019")).page_events) == 0
+
+
+def test_a_host_that_reads_pages_back_is_bound_by_page_migration() -> None:
+    """By a prefetch it reads what lies there: then it runs its own code."""
+    bounds = {}
+    for cause in (SPECULATIVE, PREFETCH):
+        (device,) = Analysis(read_back(cause)).report.devices
+        bounds[cause] = device.verdict
+    assert bounds[SPECULATIVE].bound == "cpu"
+    assert bounds[SPECULATIVE].waits_for == "pages"
+    assert "while the host reads managed memory by page faults" in bounds[SPECULATIVE].because
+    assert "BOUND BY PAGE MIGRATION" in str(headline(bounds[SPECULATIVE], "GPU 0"))
+    assert bounds[PREFETCH].waits_for == ""
