@@ -200,7 +200,7 @@ def _counted(counters: Counters) -> Json:
 
 
 def _response(one: FirstResponse, name: str, most: Mapping[str, int]) -> Json:
-    told: Json = {"id": one.id, "do": _text(one.title, most), "saves_ms": _saves(one.id, one.saving_ns)}
+    told: Json = {"id": one.id, "do": _text(one.title, most), **_saves(one.id, one.saving_ns)}
     told["because"] = _text(one.because, most)
     if one.code:
         told["code"] = one.code
@@ -215,7 +215,7 @@ def _response(one: FirstResponse, name: str, most: Mapping[str, int]) -> Json:
 def _finding(item: Finding, first: Sequence[FirstResponse], most: Mapping[str, int]) -> Json:
     """A finding; what a response of ``first`` says already is not said again."""
     identity = shorten(clean(item.id or item.rule), TWO_LINES)
-    told: Json = {"id": identity, "severity": item.severity, "saves_ms": _saves(item.remedy, item.saving_ns)}
+    told: Json = {"id": identity, "severity": item.severity, **_saves(item.remedy, item.saving_ns)}
     what = next((f"as {one.id}" for one in first if one.because.startswith(item.title)), item.title)
     return {**told, "what": _text(what, most), "do": _text(item.advice[0] if item.advice else "", most)}
 
@@ -240,8 +240,10 @@ def _text(text: str, most: Mapping[str, int]) -> str:
     return text if len(text) <= most["text"] else f"{text[: most['text'] - 3]}..."
 
 
-def _saves(remedy: str, saving_ns: tuple[int, int] | None) -> list[float] | None:
-    return None if sentences.only_moves(remedy) else _range(saving_ns)
+def _saves(remedy: str, saving_ns: tuple[int, int] | None) -> Json:
+    if sentences.only_moves(remedy):
+        return {"saves_ms": None, "moves_ms": _range(saving_ns)}
+    return {"saves_ms": _range(saving_ns)}
 
 
 def _range(saving_ns: tuple[int, int] | None) -> list[float] | None:
