@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +42,7 @@ from boundby.correlation.correlate import (
     estimate_shift,
     restored,
 )
-from boundby.correlation.logical_threads import find_logical_threads
+from boundby.correlation.logical_threads import LogicalThreads, find_logical_threads
 from boundby.correlation.starting import mostly_captures
 from boundby.model.arrays import (
     Int32Array,
@@ -181,65 +182,12 @@ def select(trace: Trace, devices: tuple[int, ...], processes: tuple[int, ...]) -
 
 def build_timeline(trace: Trace, window: DeviceWindow, *, fold: bool = True, find: bool = False) -> Timeline:
     """Work out the account of every device (or, without GPU work, of every annotated thread) in its window."""
-    if window.kind == "gpu" and trace.main_cycle is not None:
-        trace = trace.during(trace.main_cycle)
-    trace = _close_leaks(trace)
-    if told := [one for one in (not_ended(trace), unmatched(trace)) if one is not None]:
-        trace = replace(trace, warnings=(*trace.warnings, *told))
-    calls = correlate(trace)
-    if (mostly := mostly_captures(trace, calls)) is not None:
-        trace = replace(trace, warnings=(*trace.warnings, mostly))
-    if (whole := restored(trace, calls)) is not trace:
-        trace, calls = whole, correlate(whole)
+    trace, calls = _whole(trace, window)
     trace, shifts = _set_clocks(trace, calls)
-    logical_threads = find_logical_threads(trace, calls)
-    if find and (found := add_found(trace, calls, logical_threads)) is not trace:
-        trace, logical_threads = found, find_logical_threads(found, calls)
-    ownership = build_ownership(trace, logical_threads, fold=fold)
-    graphs = with_graph_ranges(trace, calls, ownership)
-    if graphs.trace is not trace:
-        trace = graphs.trace
-        logical_threads = find_logical_threads(trace, calls)
-        ownership = build_ownership(trace, logical_threads, fold=fold)
-    while (bounded := _without_excess(trace, ownership.regions, fold=fold)) is not None:
-        trace = bounded
-        logical_threads = find_logical_threads(trace, calls)
-        ownership = build_ownership(trace, logical_threads, fold=fold)
-    call_range = _ranges_of_calls(calls, ownership)
-    apart = _cut_apart(trace, calls, ownership, call_range, window, shifts)
-    if apart is not trace:
-        trace = apart
-        logical_threads = find_logical_threads(trace, calls)
-        ownership = build_ownership(trace, logical_threads, fold=fold)
-        call_range = _ranges_of_calls(calls, ownership)
-    host_state = HostState(trace, calls, logical_threads)
-    regions = ownership.regions
-    of_range = regions.of_range.astype(index_type(len(regions)))
-    call_region = pick(of_range, call_range, ROOT)
-    launch_range = _launch_range(calls, call_range, graphs, ownership)
-    context = TraceContext(
-        trace,
-        calls,
-        logical_threads,
-        ownership,
-        host_state,
-        call_range,
-        call_region,
-        launch_range,
-        _launch_region(trace, calls, pick(of_range, launch_range, ROOT), host_state, ownership),
-    )
-    losses = find_losses(trace, calls, ownership.regions.of_range)
-    devices = []
-    for index in unique(trace.operations.device).tolist():
-        operations = operations_of(trace, index)
-        bounds = device_window(window, context, operations, shifts[index].shift_ns, losses.until(index))
-        if bounds is None:
-            continue  # a span in which this device has nothing to account for
-        low, high = bounds
-        busy = operations.busy()
-        account, gaps, withheld = account_device(context, operations, busy, low, high, losses, index)
-        operations.table.keep_busy(busy := _beside(busy, gaps))
-        devices.append(DeviceTimeline(index, low, high, operations, busy, account, gaps, shifts[index], withheld))
+    context = _context(trace, calls, shifts, window, fold=fold, find=find)
+    trace = context.trace
+    losses = find_losses(trace, calls, context.ownership.regions.of_range)
+    devices = tuple(_accounts(context, window, losses, shifts))
     threads: tuple[ThreadAccount, ...] = ()
     if len(trace.operations) and not devices:
         raise empty_window()
@@ -250,7 +198,7 @@ def build_timeline(trace: Trace, window: DeviceWindow, *, fold: bool = True, fin
     counted = _counted(trace, window, start, end, _spans(trace, devices, threads))
     return Timeline(
         **{part: getattr(context, part) for part in context.__struct_fields__},
-        devices=tuple(devices),
+        devices=devices,
         threads=threads,
         projected_start_ns=start,
         projected_end_ns=end,
@@ -258,6 +206,89 @@ def build_timeline(trace: Trace, window: DeviceWindow, *, fold: bool = True, fin
         window=window,
         losses=losses,
     )
+
+
+def _whole(trace: Trace, window: DeviceWindow) -> tuple[Trace, Calls]:
+    """The trace that is accounted for, with what can be restored of it and what is to be said of it, and its calls."""
+    if window.kind == "gpu" and trace.main_cycle is not None:
+        trace = trace.during(trace.main_cycle)
+    trace = _close_leaks(trace)
+    trace = _warned(trace, not_ended(trace), unmatched(trace))
+    calls = correlate(trace)
+    trace = _warned(trace, mostly_captures(trace, calls))
+    whole = restored(trace, calls)
+    return (trace, calls) if whole is trace else (whole, correlate(whole))
+
+
+def _warned(trace: Trace, *warnings: TraceWarning | None) -> Trace:
+    told = [one for one in warnings if one is not None]
+    return replace(trace, warnings=(*trace.warnings, *told)) if told else trace
+
+
+class _Owners(NamedTuple):
+    """A trace, and to whom the time of its threads belongs."""
+
+    trace: Trace
+    logical_threads: LogicalThreads
+    ownership: Ownership
+
+    def of(self, trace: Trace, calls: Calls, *, fold: bool) -> _Owners:
+        """The same of a trace with other ranges."""
+        if trace is self.trace:
+            return self
+        logical_threads = find_logical_threads(trace, calls)
+        return _Owners(trace, logical_threads, build_ownership(trace, logical_threads, fold=fold))
+
+
+def _context(
+    trace: Trace, calls: Calls, shifts: dict[int, ClockShift], window: DeviceWindow, *, fold: bool, find: bool
+) -> TraceContext:
+    """The trace with its ranges as the account takes them, and whose each call and launch is."""
+    logical_threads = find_logical_threads(trace, calls)
+    if find and (found := add_found(trace, calls, logical_threads)) is not trace:
+        trace, logical_threads = found, find_logical_threads(found, calls)
+    owners = _Owners(trace, logical_threads, build_ownership(trace, logical_threads, fold=fold))
+    graphs = with_graph_ranges(trace, calls, owners.ownership)
+    owners = owners.of(graphs.trace, calls, fold=fold)
+    while (bounded := _without_excess(owners.trace, owners.ownership.regions, fold=fold)) is not None:
+        owners = owners.of(bounded, calls, fold=fold)
+    call_range = _ranges_of_calls(calls, owners.ownership)
+    apart = _cut_apart(owners.trace, calls, owners.ownership, call_range, window, shifts)
+    if apart is not owners.trace:
+        owners = owners.of(apart, calls, fold=fold)
+        call_range = _ranges_of_calls(calls, owners.ownership)
+    trace, logical_threads, ownership = owners
+    host_state = HostState(trace, calls, logical_threads)
+    regions = ownership.regions
+    of_range = regions.of_range.astype(index_type(len(regions)))
+    launch_range = _launch_range(calls, call_range, graphs, ownership)
+    return TraceContext(
+        trace,
+        calls,
+        logical_threads,
+        ownership,
+        host_state,
+        call_range,
+        pick(of_range, call_range, ROOT),
+        launch_range,
+        _launch_region(trace, calls, pick(of_range, launch_range, ROOT), host_state, ownership),
+    )
+
+
+def _accounts(
+    context: TraceContext, window: DeviceWindow, losses: Losses, shifts: dict[int, ClockShift]
+) -> Iterator[DeviceTimeline]:
+    """The account of each device, but for those that have nothing to account for in the window."""
+    for index in unique(context.trace.operations.device).tolist():
+        operations = operations_of(context.trace, index)
+        bounds = device_window(window, context, operations, shifts[index].shift_ns, losses.until(index))
+        if bounds is None:
+            continue
+        low, high = bounds
+        busy = operations.busy()
+        account, gaps, withheld = account_device(context, operations, busy, low, high, losses, index)
+        operations.table.keep_busy(busy := _beside(busy, gaps))
+        yield DeviceTimeline(index, low, high, operations, busy, account, gaps, shifts[index], withheld)
 
 
 def _launch_range(calls: Calls, call_range: Int32Array, graphs: GraphRanges, ownership: Ownership) -> Int32Array:

@@ -159,15 +159,17 @@ def _never_began(ran: Ran, options: CaptureOptions) -> InputError | None:
     return None
 
 
+def _nsys_killed(number: int) -> UserError:
+    problem = f"nsys was killed by {signal.Signals(number).name} while it recorded; the program was stopped."
+    why = "The system does that when memory runs out: record less, with --duration or --capture-range."
+    return ToolError(problem, why if number == signal.SIGKILL else _DOCTOR)
+
+
 def why_no_report(ran: Ran, options: CaptureOptions, folder: Path, nsys: Nsys) -> UserError:
     """Why nsys left no report of a run in this folder."""
     said = last_lines(ran.said)
     if ran.nsys_signal is not None and not ran.hung:
-        problem = (
-            f"nsys was killed by {signal.Signals(ran.nsys_signal).name} while it recorded; the program was stopped."
-        )
-        why = "The system does that when memory runs out: record less, with --duration or --capture-range."
-        return ToolError(problem, why if ran.nsys_signal == signal.SIGKILL else _DOCTOR)
+        return _nsys_killed(ran.nsys_signal)
     if ran.hung or not ran.started:
         return ToolError(f"nsys {nsys.release} did not start the program. {said}", _DOCTOR)
     kept = next((path for path in ran.files if path.is_file()), None)

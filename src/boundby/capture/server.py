@@ -58,10 +58,8 @@ class Recorded(NamedTuple):
     traces: tuple[Path, ...]
 
 
-def record_phase(phase: ServedPhase, say: Callable[[str], None], clock: ServerClock = ServerClock()) -> Recorded:  # noqa: B008
-    """Wait until the server works, have it record, and wait for what it writes. Raises InputError for a URL that is
-    none, ToolError where the server does not do what it is asked for."""
-    url = _checked(phase.url)
+def _at_work(url: str, phase: ServedPhase, say: Callable[[str], None], clock: ServerClock) -> Engine:
+    """Wait until a server answers and has requests; which engine it is. Raises ToolError where none answers."""
     if not _answers(url):
         if not phase.is_under_nsys:  # there, it is starting
             raise ToolError(f"No server answers at {url}.", "Is the address right, and has the server started?")
@@ -71,6 +69,14 @@ def record_phase(phase: ServedPhase, say: Callable[[str], None], clock: ServerCl
     if not _is_working(url):
         say(f"{engine} at {url} has no requests: recording begins when it has")
         _wait(lambda: _is_working(url), clock, f"{engine} at {url} had no requests.", "Send it some, and try again.")
+    return engine
+
+
+def record_phase(phase: ServedPhase, say: Callable[[str], None], clock: ServerClock = ServerClock()) -> Recorded:  # noqa: B008
+    """Wait until the server works, have it record, and wait for what it writes. Raises InputError for a URL that is
+    none, ToolError where the server does not do what it is asked for."""
+    url = _checked(phase.url)
+    engine = _at_work(url, phase, say, clock)
     clock.sleep(phase.delay_s)
     before, known = _traces(phase.traces), _number(url, _STEPS)
     if engine == "vLLM" and known is None and phase.duration_s is None:

@@ -84,8 +84,8 @@ def analyze(
     output = None if output == Path("-") else output
     if show:
         output = _page(output, reports)
-    if output is not None and len(reports) > 1 and not output.suffix and not output.exists():
-        output.mkdir(parents=True)  # a new folder for the results of several reports
+    if output is not None and len(reports) > 1:
+        _make_folder(output)
     target = OutputTarget(_format(format_name, output, reports), output, save, reports)
     if output is not None and not output.is_dir() and not view.quiet:
         _tell_format(target.format, output)
@@ -109,6 +109,12 @@ def _page(output: Path | None, reports: Sequence[Path]) -> Path:
     if output.suffix not in (".html", ".htm", ".pftrace", ".perfetto-trace"):
         raise click.UsageError(f"--open shows pages and Perfetto traces, and {output} is neither.")
     return output
+
+
+def _make_folder(output: Path) -> None:
+    """A new folder for the results of several reports, where its name is no file's."""
+    if not output.suffix and not output.exists():
+        output.mkdir(parents=True)
 
 
 def _load_numpy() -> None:

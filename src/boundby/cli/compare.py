@@ -91,15 +91,19 @@ def compare(
     result = None
     if limits.limits:
         result = gates.check(limits.limits, other, comparison, steps=steps or limits.steps)
-    text = _render(kind, comparison, result, view.plain() if output is not None else view.surface())
-    if output is not None:
-        write.write_text(output, text, inputs=inputs)
-        if result is not None and not view.quiet:
-            console.put(gate_table(result, view.surface()))
+    if output is None:
+        console.put(_render(kind, comparison, result, view.surface()), utf8=kind != "terminal")
     else:
-        console.put(text, utf8=kind != "terminal")
+        write.write_text(output, _render(kind, comparison, result, view.plain()), inputs=inputs)
+        _put_gate(result, view)
     places.deliver(result, _render("markdown", comparison, result, view.plain()), inputs)
     return outcome.of_gate(result)
+
+
+def _put_gate(result: GateResult | None, view: View) -> None:
+    """What of limits stands on the terminal where the comparison is in a file."""
+    if result is not None and not view.quiet:
+        console.put(gate_table(result, view.surface()))
 
 
 def _jobs(

@@ -107,6 +107,23 @@ def job(
     return Exit.OK
 
 
+def _report_of(rank: str) -> str:
+    """The name of the report that holds a rank of this name."""
+    return rank.partition(" process ")[0]
+
+
+def _pages_there(found: JobReport, path_of: Mapping[str, Path], folder: Path) -> list[str | None]:
+    """For each rank the page that its report, if that holds no other rank, has already, from this folder."""
+    reports = [_report_of(rank.name) for rank in found.ranks]
+    ranks_of = Counter(reports)
+    links: list[str | None] = []
+    for report in reports:
+        path = path_of.get(report)
+        own = _page_of(path) if path is not None and ranks_of[report] == 1 else None
+        links.append(os.path.relpath(own, folder) if own is not None and own.is_file() else None)
+    return links
+
+
 def add_pages(
     found: JobReport,
     reports: Sequence[Path],
@@ -126,21 +143,17 @@ def add_pages(
 
     folder = page.with_name(f"{page.stem}_ranks")
     path_of = dict(gather.find_reports(reports)[1])
-    links: list[str | None] = []
-    wanted: dict[str, Path] = {}  # by rank's name: the page to make
-    ranks_of = Counter(rank.name.partition(" process ")[0] for rank in found.ranks)
+    links = _pages_there(found, path_of, page.parent)
     chosen = {"named": set(shown.shown(found)[0]), "all": set(range(len(found.ranks))), "none": set[int]()}[pages]
-    for place, rank in enumerate(found.ranks):
-        name = rank.name.partition(" process ")[0]
-        path = path_of.get(name)
-        own = _page_of(path) if path is not None and ranks_of[name] == 1 else None
-        links.append(os.path.relpath(own, page.parent) if own is not None and own.is_file() else None)
-        if links[-1] is None and path is not None and place in chosen:
-            wanted[rank.name] = folder / (f"report_{place}.html" if rank.rank is None else f"rank_{rank.rank}.html")
+    wanted = {  # by rank's name: the page to make
+        rank.name: folder / (f"report_{place}.html" if rank.rank is None else f"rank_{rank.rank}.html")
+        for place, (rank, link) in enumerate(zip(found.ranks, links, strict=True))
+        if link is None and _report_of(rank.name) in path_of and place in chosen
+    }
     if wanted:
         folder.mkdir(exist_ok=True)
     made = gather.each(
-        [(name, path_of[name.partition(" process ")[0]]) for name in wanted],
+        [(name, path_of[_report_of(name)]) for name in wanted],
         with_rule_config(options),
         partial(write_page, targets={name: target.resolve() for name, target in wanted.items()}),
         stage="making pages of",

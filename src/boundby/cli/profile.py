@@ -200,7 +200,7 @@ def profile(
     _check_range(capture_range)
     parse_window(options.window, options.skip_first)
     wanted = CaptureOptions(
-        trace=tuple(part.strip() for part in (trace or "").split(",") if part.strip()),
+        trace=_kinds(trace or ""),
         delay_s=delay,
         duration_s=duration,
         capture_range=capture_range,
@@ -208,22 +208,33 @@ def profile(
         lines=not no_lines,
         metrics=metrics,
     )
-    given = {"--trace": trace, "--delay": delay or None, "--duration": duration, "--capture-range": capture_range}
-    given |= {"--nsys-args": nsys_args or None, "--nsys": str(nsys) if nsys else None, "--window": options.window}
-    given |= {"--skip-first": options.skip_first, "--min-share": options.min_share}
+    again: dict[str, object] = {"--trace": trace, "--delay": delay or None, "--duration": duration}
+    again |= {"--capture-range": capture_range}
+    again |= {"--nsys-args": nsys_args or None, "--nsys": nsys, "--window": options.window}
+    again |= {"--skip-first": options.skip_first, "--min-share": options.min_share}
     options = with_rule_config(options)
     if profiler == "torch":
         return _run_with_torch(
             program, output, _rhythm(torch_steps, torch_record), options, format_name, view, force=force
         )
     if launched_ranks.is_launcher(program) and not in_job:
-        words = [f"{name}={value}" for name, value in given.items() if value is not None]
-        words += ["--torch-ops"] * torch_ops + ["--no-lines"] * no_lines + ["--metrics"] * metrics + ["--force"] * force
+        flags = {"--torch-ops": torch_ops, "--no-lines": no_lines, "--metrics": metrics, "--force": force}
+        words = [f"{name}={value}" for name, value in again.items() if value is not None]
+        words += [flag for flag, is_given in flags.items() if is_given]
         return _run_job(Request(program, wanted, output, force, nsys), words, options, format_name, view)
     request = Request(program, wanted, output, force, nsys, torch_ops)
     rank = _as_rank(request, in_job=in_job)
     if rank is None:
         return _run(request, options, format_name, view, is_server=server is not None)
+    return _run_rank(rank, options, view, in_job=in_job)
+
+
+def _kinds(trace: str) -> tuple[str, ...]:
+    """What to trace, of words separated by commas."""
+    return tuple(part.strip() for part in trace.split(",") if part.strip())
+
+
+def _run_rank(rank: Request, options: AnalysisOptions, view: View, *, in_job: bool) -> int:
     if in_job or (rank.place and rank.place.rank):  # one rank's word on what is recorded is enough
         view = replace(view, quiet=True)
     return _run(rank, options, "none", view)

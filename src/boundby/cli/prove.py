@@ -14,7 +14,9 @@ from boundby.cli.shared_options import FILE, PLAIN, json_option, output_option, 
 from boundby.model.errors import OutputError
 
 if TYPE_CHECKING:
+    from boundby.experiment.live import ProgramRun, Wanted
     from boundby.results.proof import Removal
+    from boundby.results.report import Report
 
 PLACES = ("begin", "between", "end")
 
@@ -82,37 +84,54 @@ def prove(
     from boundby.results import saved, write
 
     file = output if output is not None and output != Path("-") else None
-    kind = "json" if as_json else "terminal" if file is None else _format_of(file)
+    kind = "json" if as_json else _format_of(file)
     if file is not None:
         write.check(file)
     trials.check(remedies)
     verdict = None if report is None else analyze(report)
     blocked = tuple(remedy for remedy in remedies if remedy == CACHED)
     wanted = live.Wanted(program, steps, place, step_name, blocked, run_on)
-    removals: list[Removal] = []
-    with view.progress() as progress:
-        report_progress = progress or (lambda _what, _fraction: None)
-        ran = live.run(wanted, say=view.say, progress=report_progress)
-        for remedy in remedies if ran.is_complete else ():
-            if remedy in trials.WHOLE:
-                removals += trials.try_whole(wanted, remedy, verdict, view.say, report_progress)
+    ran, removals = _run(wanted, remedies, verdict, view)
     proof = None
     if ran.plan is not None:
         proof = judgement.judge(shlex.join(program), ran.plan, ran.blocks, verdict, removals, ran.problem)
     if proof is None:
-        if ran.exit_code:
-            view.say(f"the program ended with {outcome.ending(ran.exit_code)} before anything was measured")
-            return ran.exit_code
-        raise ran.why_nothing
+        return _nothing(ran, view)
     surface = view.surface() if file is None else view.plain()
     text = saved.render(proof) if kind == "json" else drawn(document(proof), kind, surface)
     console.deliver(text, output, view, utf8=kind != "terminal")
     return ran.exit_code
 
 
-def _format_of(path: Path) -> str:
+def _run(
+    wanted: Wanted, remedies: tuple[str, ...], verdict: Report | None, view: View
+) -> tuple[ProgramRun, list[Removal]]:
+    """The experiment, and after a whole one what other runs of the program show of remedies."""
+    from boundby.experiment import live, trials
+
+    removals: list[Removal] = []
+    with view.progress() as progress:
+        report_progress = progress or (lambda _what, _fraction: None)
+        ran = live.run(wanted, say=view.say, progress=report_progress)
+        for remedy in [one for one in remedies if one in trials.WHOLE] if ran.is_complete else ():
+            removals += trials.try_whole(wanted, remedy, verdict, view.say, report_progress)
+    return ran, removals
+
+
+def _nothing(ran: ProgramRun, view: View) -> int:
+    """The exit code of a program that failed before anything was measured. Raises why nothing was, of any other."""
+    if not ran.exit_code:
+        raise ran.why_nothing
+    view.say(f"the program ended with {outcome.ending(ran.exit_code)} before anything was measured")
+    return ran.exit_code
+
+
+def _format_of(path: Path | None) -> str:
+    """What a file of this name holds; None: the terminal. Raises OutputError."""
     from boundby.render.formats import BY_SUFFIX
 
+    if path is None:
+        return "terminal"
     kind = BY_SUFFIX.get(path.suffix.lower())
     if kind not in ("html", "markdown", "json", "terminal"):
         raise OutputError(

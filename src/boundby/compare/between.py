@@ -373,11 +373,16 @@ def _of_regions(regions: Sequence[RegionChange]) -> Iterator[Prediction]:
         one, other = change.before, change.after
         if one is None or other is None or not change.path or not one.instances or one.verdict.saving_ns is None:
             continue
-        for claim in of_verdict(one.verdict, one.path):
-            if claim.change == one.verdict.bound and claim.basis == "replay":
-                promise = min(claim.most_ns / one.instances, one.each_ns)
-                made = _prediction(one, other, SCENARIO_OF_CAUSE[claim.change], one.each_ns, promise)
-                yield from [made] if made and not made.also else []
+        for change_of_bound, promise_ns in _replayed(one):
+            made = _prediction(one, other, SCENARIO_OF_CAUSE[change_of_bound], one.each_ns, promise_ns)
+            yield from [made] if made and not made.also else []
+
+
+def _replayed(region: Account) -> Iterator[tuple[str, float]]:
+    """The change that takes a region's bound away, and what an instance would save at most, where a replay says so."""
+    for claim in of_verdict(region.verdict, region.path):
+        if claim.change == region.verdict.bound and claim.basis == "replay":
+            yield claim.change, min(claim.most_ns / region.instances, region.each_ns)
 
 
 def _prediction(one: Account, other: Account, scenario: str, baseline: float, promise: float) -> Prediction | None:

@@ -117,9 +117,8 @@ def no_gpu_work(trace: Trace, end: ProgramEnd | None, launches_lost: int) -> NoG
         return _not_recorded(because, refusal.remedy, _named(trace, refusal.command))
     if (shown := _shown(trace, seen)) is not None:
         return shown
-    if len(trace.api) or has_started or (seen.has_library and trace.gpus):
-        return _unused(trace)
-    return NoGpuWork("host_only", "")
+    has_cuda = bool(len(trace.api)) or has_started or (seen.has_library and bool(trace.gpus))
+    return _unused(trace) if has_cuda else NoGpuWork("host_only", "")
 
 
 def _shown(trace: Trace, seen: _Clues) -> NoGpuWork | None:

@@ -14,6 +14,7 @@ from boundby.experiment.paces import (
     HOST,
     INPUT,
     Block,
+    Difference,
     Paces,
     compare,
     middle_mean,
@@ -68,23 +69,12 @@ def judge(
         return None
     found = plan.found
     tried = {part for one in delayed for part in one.condition.delayed}
-    parts = tuple(part for part in found.parts if part in tried)
-    busy = {part: _busy(part, paces, found, report) for part in parts}
-    reach = LARGE * paces.step_ns
-    measured = [
-        cycles.DelayedPace(
-            one.delay_ns, one.longer_ns, one.error_ns, one.freedom, one.core_wait_ns, one.beside_core_wait_ns
-        )
-        for one in delayed
-    ]
-    asleep = None if found.device else statistics.median([block.asleep_ns for block in paces.base])
-    on_one_thread = found.feed is None or found.feed.kind == "main"
-    whole = [part for part in parts if on_one_thread and busy[part] is not None]
-    fitted = cycles.fit(paces.step_ns, paces.error_ns, measured, busy, reach, paces.core_wait_ns, asleep, whole)
+    busy = {part: _busy(part, paces, found, report) for part in found.parts if part in tried}
+    parts = tuple(busy)
+    fitted = _fit(delayed, paces, found, busy)
     bound, confidence = _answer(fitted.likely)
     beyond, _ = _answer(fitted.beyond)
-    doubts = tuple(_doubts(plan, paces, fitted, blocks, problem))
-    if (_is_shaky(paces) or fitted.misfit > 1.0 or _may_hide(paces, found)) and confidence == "high":
+    if confidence == "high" and _is_open_to_doubt(paces, fitted, found):
         confidence = "medium"
     trace, agreement, because = _by_trace(report, bound, confidence, fitted, found)
     return Proof(
@@ -104,8 +94,25 @@ def judge(
         agreement=agreement,
         agreement_because=because,
         removals=(*_removals(paces, report if found.feed else None), *removals),
-        doubts=doubts,
+        doubts=tuple(_doubts(plan, paces, fitted, blocks, problem)),
     )
+
+
+def _fit(
+    delayed: Sequence[Difference], paces: Paces, found: FoundParts, busy: Mapping[str, float | None]
+) -> cycles.Fit:
+    """What each part is worth, by the paces that its delays gave. ``busy``: each part's own time, where it is known."""
+    measured = [
+        cycles.DelayedPace(
+            one.delay_ns, one.longer_ns, one.error_ns, one.freedom, one.core_wait_ns, one.beside_core_wait_ns
+        )
+        for one in delayed
+    ]
+    asleep = None if found.device else statistics.median([block.asleep_ns for block in paces.base])
+    on_one_thread = found.feed is None or found.feed.kind == "main"
+    whole = [part for part, busy_ns in busy.items() if on_one_thread and busy_ns is not None]
+    reach = LARGE * paces.step_ns
+    return cycles.fit(paces.step_ns, paces.error_ns, measured, busy, reach, paces.core_wait_ns, asleep, whole)
 
 
 def told_source(source: str) -> str:
@@ -344,6 +351,10 @@ def _stands(parts: tuple[str, ...], found: FoundParts) -> tuple[str, ...]:
     """With a loader in the steps' own process, its work looks like the host's."""
     is_inside = found.feed is not None and found.feed.kind != "workers"
     return (*parts, INPUT) if HOST in parts and is_inside else parts
+
+
+def _is_open_to_doubt(paces: Paces, fitted: cycles.Fit, found: FoundParts) -> bool:
+    return _is_shaky(paces) or fitted.misfit > 1.0 or _may_hide(paces, found)
 
 
 def _may_hide(paces: Paces, found: FoundParts) -> bool:

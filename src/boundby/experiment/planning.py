@@ -117,6 +117,16 @@ class BlockPlan(Struct, frozen=True):
         }
 
 
+def _feed_of(told: Mapping[str, Any], source: str) -> PlannedFeed | None:
+    """The loader of the steps that this source marks; None: there is none."""
+    feed = told["feed"]
+    if not feed:
+        return None
+    if feed["kind"] == "workers":
+        return PlannedFeed("workers", feed["workers"], feed["prefetch"])
+    return PlannedFeed("thread" if told["feed_is_apart"].get(source) else "main", feed["workers"], feed["prefetch"])
+
+
 def look(told: Mapping[str, Any], *, named: str | None = None, ended: bool = False) -> FoundParts | None:
     """What the program shows so far; None: too little to tell. ``named``: the range that is the step."""
     times = {source: ticks for source, ticks in told["times"].items() if len(ticks) > 2}
@@ -130,18 +140,11 @@ def look(told: Mapping[str, Any], *, named: str | None = None, ended: bool = Fal
         return None
     if len(spans) < sampling.MIN_STEADY:
         return None
-    feed = told["feed"]
-    kind = None
-    if feed:
-        apart = bool(told["feed_is_apart"].get(source))
-        kind = PlannedFeed(
-            "workers" if feed["kind"] == "workers" else "thread" if apart else "main", feed["workers"], feed["prefetch"]
-        )
     first = settled if settled is not None else len(spans) // 2
     return FoundParts(
         source,
         round(float(np.median(spans[first:]))),
-        kind,
+        _feed_of(told, source),
         told["device"],
         tuple(told["places"]),
         int(told["ranks"]),

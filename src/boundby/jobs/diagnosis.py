@@ -341,6 +341,11 @@ def diagnose(summaries: Sequence[RankSummary], aligned: Aligned) -> tuple[Diagno
     return _Search(job).diagnosis(), job
 
 
+def _known(culprits: Sequence[Culprit]) -> frozenset[tuple[int, str]]:
+    """Ranks that are accused already, and as what."""
+    return frozenset((rank, each.kind) for each in culprits for rank in each.ranks)
+
+
 def _without_chance(culprits: list[Culprit], chance: list[Chance]) -> tuple[list[Culprit], list[Chance]]:
     """Where ranks take turns in something, that it befell one more often is chance, too."""
     turns = []
@@ -460,34 +465,11 @@ class _Search:
 
     def diagnosis(self) -> Diagnosis:
         job = self.job
-        culprits: list[Culprit] = []
-        extras: list[Culprit] = []
-        chance: list[Chance] = []
-        for _ in range(_MOST_ROUNDS):  # what is mended may have hidden something else, and the rest is then the whole
-            left_ns = self._length()
-            if left_ns <= 0:  # nothing is left that anybody could hold up
-                break
-            self.least_ns = LEAST_SHARE * left_ns
-            known = frozenset((one, each.kind) for each in culprits for one in each.ranks)
-            added = self._extras()
-            found = [*self._ranks(known), *self._stages(), *self._links()]
-            if not found and not added:
-                found = self._together(known)
-            culprits, extras = culprits + found, extras + added
-            if found or added:
-                continue
-            if len(chance) == _MOST_CHANCES or job.steps == 1:  # in one step nobody takes turns
-                break
-            turns, hidden = self._turns(known, left_ns)
-            culprits += hidden
-            if turns is None:
-                break
-            chance.append(turns)
+        culprits, extras, chance = self._accused()
         if job.steps > 1:
             chance = self._micro_batches(chance)
         if self.evened.any():  # that may have hidden a rank or a stage
-            known = frozenset((one, each.kind) for each in culprits for one in each.ranks)
-            culprits += [*self._ranks(known), *self._stages()]
+            culprits += [*self._ranks(_known(culprits)), *self._stages()]
             turns = self._random()
             if turns is not None and turns.saving_ns >= LEAST_RANDOM_SHARE * self._length():
                 chance.append(turns)
@@ -504,6 +486,34 @@ class _Search:
             job.stages,
             job.steps,
         )
+
+    def _accused(self) -> tuple[list[Culprit], list[Culprit], list[Chance]]:
+        """Culprits, extras, and what ranks take turns at, round by round: each looks at what those before left."""
+        job = self.job
+        culprits: list[Culprit] = []
+        extras: list[Culprit] = []
+        chance: list[Chance] = []
+        for _ in range(_MOST_ROUNDS):  # what is mended may have hidden something else, and the rest is then the whole
+            left_ns = self._length()
+            if left_ns <= 0:  # nothing is left that anybody could hold up
+                break
+            self.least_ns = LEAST_SHARE * left_ns
+            known = _known(culprits)
+            added = self._extras()
+            found = [*self._ranks(known), *self._stages(), *self._links()]
+            if not found and not added:
+                found = self._together(known)
+            culprits, extras = culprits + found, extras + added
+            if found or added:
+                continue
+            if len(chance) == _MOST_CHANCES or job.steps == 1:  # in one step nobody takes turns
+                break
+            turns, hidden = self._turns(known, left_ns)
+            culprits += hidden
+            if turns is None:
+                break
+            chance.append(turns)
+        return culprits, extras, chance
 
     def _length(self, factor: Float | None = None) -> float:
         """The job's length without what has been removed so far, or with these factors."""
@@ -577,10 +587,14 @@ class _Search:
         if not ranks or not links:
             return []
 
-        def lengths(*chosen: Sequence[tuple[int, int]]) -> list[float]:
+        def without_these(chosen: Sequence[tuple[int, int]]) -> tuple[Float, Float]:
+            """Factors and transfers without a set of them."""
+            slow = {rank: ranks[rank][1] for rank, _ in chosen if rank >= 0}
+            return self._with(slow), self._faster({group: links[group] for rank, group in chosen if rank < 0})
+
+        def lengths(*sets: Sequence[tuple[int, int]]) -> list[float]:
             """The job's length without each of these sets."""
-            factors = [self._with({rank: ranks[rank][1] for rank, _ in one if rank >= 0}) for one in chosen]
-            transfers = [self._faster({group: links[group] for rank, group in one if rank < 0}) for one in chosen]
+            factors, transfers = zip(*map(without_these, sets), strict=True)
             found: list[float] = self.job.lengths(factors, transfers).tolist()
             return found
 
@@ -599,10 +613,7 @@ class _Search:
                 found.append(self._told(kind, (rank,), (self.time[rank] * (1 - removed))[None], saving))
             else:
                 found.append(self._link(group, links[group], saving))
-        self.factor, self.transfer = (
-            self._with({rank: ranks[rank][1] for rank, _ in kept if rank >= 0}),
-            self._faster({group: links[group] for rank, group in kept if rank < 0}),
-        )
+        self.factor, self.transfer = without_these(kept)
         return found
 
     def _extras(self) -> list[Culprit]:

@@ -75,9 +75,19 @@ def _are_one_machines(same: Sequence[Culprit], job: Job) -> bool:
 
 
 def folded(culprits: Sequence[Culprit], job: Job) -> list[Culprit]:
-    """``culprits`` with all ranks of one machine as that machine, where none is far slower than the others or in one
-    region alone (that is its work's doing, not the machine's), and ranks that are slow alike, and of which the job
+    """``culprits`` with all ranks of one machine as that machine, and ranks that are slow alike, and of which the job
     gains only by all together (each has the same share of that), as one."""
+    alike: dict[tuple[object, ...], list[Culprit]] = {}
+    for one in _by_machine(culprits, job):
+        is_rank = one.kind in ("rank", "exceptions")
+        key = (one.kind, one.cause, one.region, one.saving_ns) if is_rank else (one.kind, one.ranks, one.cause)
+        alike.setdefault(key, []).append(one)
+    return [_as_one(same) for same in alike.values()]
+
+
+def _by_machine(culprits: Sequence[Culprit], job: Job) -> list[Culprit]:
+    """Machines all of whose ranks are slow, where none is far slower than the others or in one region alone (that is
+    its work's doing, not the machine's); then the other culprits."""
     left, found, hosts = list(culprits), [], [one.host for one in job.summaries]
     for host in sorted({*hosts} - {""}) if len(set(hosts)) > 1 else ():
         of_host = {rank for rank, name in enumerate(hosts) if name == host}
@@ -86,12 +96,7 @@ def folded(culprits: Sequence[Culprit], job: Job) -> list[Culprit]:
             if 1 < len(of_host) == len(same) and _are_one_machines(same, job):
                 found.append(replace(_as_one(same), kind="machine"))
                 left = [one for one in left if one not in same]
-    alike: dict[tuple[object, ...], list[Culprit]] = {}
-    for one in [*found, *left]:
-        is_rank = one.kind in ("rank", "exceptions")
-        key = (one.kind, one.cause, one.region, one.saving_ns) if is_rank else (one.kind, one.ranks, one.cause)
-        alike.setdefault(key, []).append(one)
-    return [_as_one(same) for same in alike.values()]
+    return [*found, *left]
 
 
 def _as_one(same: Sequence[Culprit]) -> Culprit:

@@ -67,12 +67,12 @@ def summarise(trace: Trace, name: str) -> list[RankSummary]:
         except SelectionError:  # nothing to account for
             continue
         summary = _summary(timeline, label)
-        if summary is None and len(part.messages):
-            lost.append(f"{label} passes messages, but none of its time can be accounted for.")
         if summary is not None:
             passing = unique(trace.process_of_thread[unique(part.messages.thread)]).tolist()
             stuck = ended.get(passing[0]) if len(passing) == 1 else None
             found.append(replace(summary, unfinished=stuck, program=program))
+        elif len(part.messages):
+            lost.append(f"{label} passes messages, but none of its time can be accounted for.")
     if not found:
         raise InputError(
             f"{name} holds no rank: no GPU work, and no annotated host thread.", "Capture with CUDA or NVTX."

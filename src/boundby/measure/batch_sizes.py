@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -76,16 +76,7 @@ def throughput(
     Raises:
         TargetError: ``fn`` fails at the first size. MeasureError: there is nothing to make sizes from.
     """
-    if start < 1 or (max_batch is not None and max_batch < start):
-        raise MeasureError(
-            "Batch sizes begin at 1, and end where they begin or above.", "Such as start=1, max_batch=64."
-        )
-    if make_inputs is None and values.batch_size(inputs) is None:
-        raise MeasureError(
-            "No input has a first dimension that could be the batch.",
-            "Give inputs that begin with one, or make_inputs, a function from a size to inputs.",
-        )
-    make = make_inputs or functools.partial(values.resized, inputs)
+    make = _maker(inputs, make_inputs, start, max_batch)
     found = devices.choose(
         device, inputs, values.modules_of(fn), values.tensors_of(fn), make(start) if not inputs else ()
     )
@@ -97,6 +88,22 @@ def throughput(
     search = _BatchSearch(fn, make, options, found, limit, plateau, max_batch or MAX_BATCH, round(budget_s * 1e9))
     with nvtx_range(f"throughput {options.name}"):
         return search.run(start)
+
+
+def _maker(
+    inputs: Sequence[Any], make_inputs: Callable[[int], Any] | None, start: int, max_batch: int | None
+) -> Callable[[int], Any]:
+    """What makes the inputs of a batch of a given size. Raises MeasureError where nothing does."""
+    if start < 1 or (max_batch is not None and max_batch < start):
+        raise MeasureError(
+            "Batch sizes begin at 1, and end where they begin or above.", "Such as start=1, max_batch=64."
+        )
+    if make_inputs is None and values.batch_size(inputs) is None:
+        raise MeasureError(
+            "No input has a first dimension that could be the batch.",
+            "Give inputs that begin with one, or make_inputs, a function from a size to inputs.",
+        )
+    return make_inputs or functools.partial(values.resized, inputs)
 
 
 class _BatchSearch(Struct, dict=True):

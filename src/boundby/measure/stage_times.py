@@ -234,6 +234,13 @@ def _of_stage(name: str, entries: Sequence[_Resolved], offsets: Sequence[int]) -
     return _times(name, [entry for entry, _ in own], tuple(ns for _, ns in own))
 
 
+def _length_ns(entries: Sequence[_Resolved], *, is_warm: bool) -> int:
+    """From the begin of the first to the last end, on the host or its device."""
+    end = max(max(entry.host[1], entry.device[1] if entry.device else 0) for entry in entries)
+    first = entries[0]  # after warm-up the device may still work on that when the host goes on
+    return end - (max(first.host[0], first.device[0]) if is_warm and first.device else first.host[0])
+
+
 def _result(entries: Sequence[_Resolved], device: Device, *, synchronised: bool, warmup: bool) -> StagesResult:
     starts = [place for place, entry in enumerate(entries) if entry.depth == 0 and entry.name == entries[0].name]
     left_out = _warm_passes(entries, starts) if warmup else 0
@@ -242,16 +249,13 @@ def _result(entries: Sequence[_Resolved], device: Device, *, synchronised: bool,
     pass_begin = [entries[starts[number] - starts[left_out]].host[0] for number in pass_of.tolist()]
     offsets = [entry.host[0] - begin for entry, begin in zip(entries, pass_begin, strict=True)]
     names = list(dict.fromkeys(entry.name for entry in entries))
-    end = max(max(entry.host[1], entry.device[1] if entry.device else 0) for entry in entries)
     top = [entry for entry in entries if entry.depth == 0]
-    first = entries[0]  # after warm-up the device may still work on that when the host goes on
-    begin = max(first.host[0], first.device[0]) if left_out and first.device else first.host[0]
     return StagesResult(
         device=device.name,
         device_name=device.label,
         clock=METHOD_MEANING[EVENT if device.is_asynchronous else WALL],
         stages=tuple(_of_stage(name, entries, offsets) for name in names),
-        end_to_end_ns=end - begin,
+        end_to_end_ns=_length_ns(entries, is_warm=left_out > 0),
         passes=sum(entry.name == names[0] for entry in entries),
         synchronised=synchronised and device.is_asynchronous,
         synchronised_estimate_ns=synchronised_estimate(top) if device.is_asynchronous and not synchronised else None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from boundby.document import pattern_cards, report_document, sentences, view
 from boundby.document.blocks import letters, region_name, segments
@@ -75,19 +75,23 @@ def _devices(devices: Sequence[ShownAccount]) -> str:
     return "\n\n".join((*heads, table(columns, "lllrrr", rows)))
 
 
+def _first(told: sentences.First) -> Iterator[str]:
+    """What to do first: its code, why, and where."""
+    if told.code:
+        yield from ("**First:**", "", "```text", *(line.replace("```", "") for line in told.code), "```", "")
+    if told.because:
+        yield from (escape(told.because) if told.code else f"**First:** {escape(told.because)}", "")
+    if told.where:
+        yield from (f"at {command(told.where)}", "")
+
+
 def _account(account: ShownAccount, *, folded: bool = False) -> str:
     lines = [f"### {escape(str(account.headline))}", ""]
     if account.lead is not None:
         lines += [_lead(account.lead), ""]
     else:
         lines += [" ".join(map(escape, account.reasons)), ""]
-    told = account.first
-    if told.code:
-        lines += ["**First:**", "", "```text", *(line.replace("```", "") for line in told.code), "```", ""]
-    if told.because:
-        lines += [escape(told.because) if told.code else f"**First:** {escape(told.because)}", ""]
-    if told.where:
-        lines += [f"at {command(told.where)}", ""]
+    lines += _first(account.first)
     if other := account.first_of_other:
         lines += [f"**And:** {escape(other)}", ""]
     if account.lead is None:

@@ -113,11 +113,18 @@ def program_of(trace: Trace) -> KnownProgram:
         return KnownProgram(ProgramKind.JULIA)
     if not library or not is_python:
         library, is_python = _of_binaries(_binaries(trace), library, is_python=is_python, is_named=any(processes))
-    if is_python and library in ("torch", *_SERVERS):
-        return KnownProgram(ProgramKind.TORCH, library)
-    if not library and (_any(_DIRECTIVES, kernels) or _any(_DIRECTIVE_DOMAINS, trace.domains)):
-        return KnownProgram(ProgramKind.DIRECTIVES, "openmp" if _any(_OPENMP, [*kernels, *trace.domains]) else "")
-    return KnownProgram(ProgramKind.PYTHON if is_python else ProgramKind.CPP, library)
+    if not library and (told := _directives(kernels, trace.domains)) is not None:
+        return told
+    if not is_python:
+        return KnownProgram(ProgramKind.CPP, library)
+    return KnownProgram(ProgramKind.TORCH if library in ("torch", *_SERVERS) else ProgramKind.PYTHON, library)
+
+
+def _directives(kernels: Sequence[str], domains: Sequence[str]) -> KnownProgram | None:
+    """What a compiler made of directives; None: kernels and domains are not called so."""
+    if not _any(_DIRECTIVES, kernels) and not _any(_DIRECTIVE_DOMAINS, domains):
+        return None
+    return KnownProgram(ProgramKind.DIRECTIVES, "openmp" if _any(_OPENMP, [*kernels, *domains]) else "")
 
 
 def _of_binaries(binaries: Sequence[str], library: str, *, is_python: bool, is_named: bool) -> tuple[str, bool]:

@@ -76,6 +76,33 @@ class _Shape(NamedTuple):
     rowid_column: int
 
 
+class _Rows:
+    """The rows that were read so far, with what is asked of the leaves that come next."""
+
+    def __init__(self, ask: Leaves, columns: list[Int64Array]) -> None:
+        self.ask, self.columns = ask, columns
+        self.deferred = 0  # how many reached onto other pages
+
+    @property
+    def count(self) -> int:
+        return int(self.ask.state[At.ROWS])
+
+    def grow(self, known: int, part: float, more: int) -> None:
+        """Room for all rows, where those ``known`` are this part of them, and for some more."""
+        capacity = int((1 + SLIGHT) * known / part) + more  # what is not written to is not taken
+        self.columns = _grown(self.columns, capacity, known, self.ask.is_even)
+        self.ask = replace(self.ask, values=_addresses(self.columns), capacity=capacity)
+
+    def read(self) -> bool:
+        """Read on until there is no leaf or no room; False where a leaf is not plain."""
+        found = self.ask.read()
+        if found is Found.NOT_PLAIN:
+            return False
+        self.ask, self.columns = _with_room(found, self.ask, self.columns)
+        self.deferred += int(self.ask.state[At.DEFERRED])
+        return True
+
+
 class PageReader:
     """The pages of one open database."""
 
@@ -118,50 +145,59 @@ class PageReader:
     ) -> list[Int64Array] | None:
         """The columns wanted, and that of ``only``; None: ask SQLite. ``texts``: the only column wanted holds texts; it
         takes the distinct ones. Columns of one value throughout are not written out, where all rows are wanted."""
-        shape = self._shape(table)
         read = [*wanted, *([only[0]] if only and only[0] not in wanted else ())]
-        places = None if shape is None else self._places(shape, read, has_texts=texts is not None)
-        leaves = None if shape is None else self._leaves(shape.root)
-        if shape is None or places is None or leaves is None:
+        plain = self._plain(table, read, has_texts=texts is not None)
+        if plain is None:
             return None
-        at_once, most_rows = max(1, PIECE_BYTES // self._page_size), self._page_size // 2
+        shape, places, leaves = plain
+        at_once = max(1, PIECE_BYTES // self._page_size)
         buffer = np.empty(at_once * self._page_size, np.int8)
         columns = _room_for(MOST_ROWS_OF_PAGE, len(places))
         may_be_alike = np.array([column.lower() not in _INSTANTS for column in read]) & (texts is None)
         alike = may_be_alike & (np.array(places) != shape.rowid_column) & (only is None)
         ask = self._question(shape, places, columns, alike, buffer, has_texts=texts is not None)
-        state = ask.state
-        many = 0
+        rows = _Rows(ask, columns)
         for first in range(0, len(leaves), at_once):
             some = leaves[first : first + at_once]
-            if not self._load(some, buffer):
+            if not self._load(some, buffer) or not self._take(rows, table, read, only, first, len(some), len(leaves)):
                 return None
-            state[At.NEXT_PAGE] = 0
-            while state[At.NEXT_PAGE] < len(some):
-                begin = int(state[At.ROWS])
-                if ask.capacity - begin < most_rows:
-                    part = (first + int(state[At.NEXT_PAGE])) / len(leaves)
-                    capacity = int((1 + SLIGHT) * begin / part) + 2 * most_rows  # what is not written to is not taken
-                    columns = _grown(columns, capacity, begin, alike)
-                    ask = replace(ask, values=_addresses(columns), capacity=capacity)
-                if ask.count != len(some):  # as for the last ones
-                    ask = replace(ask, count=len(some))
-                found = ask.read()
-                if found is Found.NOT_PLAIN:
-                    return None
-                ask, columns = _with_room(found, ask, columns)
-                many += int(state[At.DEFERRED])
-                patched = None if many > CROWD else self._patch(table, read, ask, columns)
-                if patched is None:
-                    return None
-                ask = patched
-                state[At.DEFERRED] = 0
-                if only is not None:
-                    new = [column[begin : state[At.ROWS]] for column in columns]
-                    state[At.ROWS] = begin + _keep(only, new, new[read.index(only[0])])
         if texts is not None:
-            texts += _texts_of(ask)
-        return _spread_out(columns, alike, may_be_alike, ask.first.tolist(), int(state[At.ROWS]))
+            texts += _texts_of(rows.ask)
+        return _spread_out(rows.columns, alike, may_be_alike, rows.ask.first.tolist(), rows.count)
+
+    def _plain(
+        self, table: str, read: Sequence[str], *, has_texts: bool
+    ) -> tuple[_Shape, list[int], Int64Array] | None:
+        """The shape of a table, where these columns stand in it, and its leaves; None: ask SQLite."""
+        shape = self._shape(table)
+        if shape is None:
+            return None
+        places, leaves = self._places(shape, read, has_texts=has_texts), self._leaves(shape.root)
+        return None if places is None or leaves is None else (shape, places, leaves)
+
+    def _take(
+        self, rows: _Rows, table: str, read: Sequence[str], only: Only | None, first: int, some: int, leaves: int
+    ) -> bool:
+        """Read the ``some`` leaves in the buffer, the first of which is ``first`` of all; False: ask SQLite."""
+        state, most_rows = rows.ask.state, self._page_size // 2
+        state[At.NEXT_PAGE] = 0
+        while state[At.NEXT_PAGE] < some:
+            begin = rows.count
+            if rows.ask.capacity - begin < most_rows:
+                rows.grow(begin, (first + int(state[At.NEXT_PAGE])) / leaves, 2 * most_rows)
+            if rows.ask.count != some:  # as for the last ones
+                rows.ask = replace(rows.ask, count=some)
+            if not rows.read():
+                return False
+            patched = None if rows.deferred > CROWD else self._patch(table, read, rows.ask, rows.columns)
+            if patched is None:
+                return False
+            rows.ask = patched
+            state[At.DEFERRED] = 0
+            if only is not None:
+                new = [column[begin : state[At.ROWS]] for column in rows.columns]
+                state[At.ROWS] = begin + _keep(only, new, new[read.index(only[0])])
+        return True
 
     def _places(self, shape: _Shape, read: Sequence[str], *, has_texts: bool) -> list[int] | None:
         """Where these columns stand in the table, the first one perhaps of texts; None: ask SQLite."""

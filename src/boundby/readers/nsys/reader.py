@@ -31,7 +31,7 @@ from boundby.readers.nsys.register import unread
 from boundby.readers.sanitize import sanitize
 from boundby.trace.facts import Captured, TraceWarning
 from boundby.trace.stacks import LazyBacktraces
-from boundby.trace.tables import MemoryPoints, MetricSamples, OpKind, Trace
+from boundby.trace.tables import LaunchShapes, MemoryPoints, MetricSamples, OpKind, Trace
 
 #: Python, NumPy and boundby itself.
 FIXED_BYTES = NOISE_BYTES
@@ -143,15 +143,7 @@ def read(path: Path, *, name: str | None, source: str, progress: Progress, room:
         # A folder of columns is read whole.
         cut = None if room is None or isinstance(database, ColumnFolder) else cut_to_fit(database, room)
         since_ns = None if cut is None else cut[0]
-        raw: dict[str, Raw] = {}
-        early_ns = None if since_ns is None else since_ns - _CLOCKS_APART_NS
-        raw[_OPERATIONS], shapes = gpu_tables.read_operations(database, early_ns)
-        for what in host_tables.EVENTS:
-            if what in _STAGES:
-                progress(*_STAGES[what])
-            raw[what] = host_tables.read_events(database, what, since_ns)
-        if since_ns is not None:
-            raw[_OPERATIONS] = _launched_since(raw, since_ns)
+        raw, shapes = _events(database, since_ns, progress)
         about = metadata.read_metadata(database)
         told = about.warnings if cut is None else (cut[1], *about.warnings)
         broken = sanitize(shown, raw, export_again(shown))
@@ -192,6 +184,20 @@ def read(path: Path, *, name: str | None, source: str, progress: Progress, room:
             page_faults=gpu_tables.read_page_faults(database),
             backtraces=LazyBacktraces(partial(callchains.read_later, path, shown, identities)),
         )
+
+
+def _events(database: Database, since_ns: int | None, progress: Progress) -> tuple[dict[str, Raw], LaunchShapes]:
+    """All tables of events, those that begin then or later, and the launch shapes of their kernels."""
+    raw: dict[str, Raw] = {}
+    early_ns = None if since_ns is None else since_ns - _CLOCKS_APART_NS
+    raw[_OPERATIONS], shapes = gpu_tables.read_operations(database, early_ns)
+    for what in host_tables.EVENTS:
+        if what in _STAGES:
+            progress(*_STAGES[what])
+        raw[what] = host_tables.read_events(database, what, since_ns)
+    if since_ns is not None:
+        raw[_OPERATIONS] = _launched_since(raw, since_ns)
+    return raw, shapes
 
 
 def _launched_since(raw: dict[str, Raw], since_ns: int) -> Raw:

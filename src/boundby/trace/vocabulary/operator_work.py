@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -232,19 +232,28 @@ def _tensors_of(call: _Call) -> list[tuple[int, int | None]]:
     ]
 
 
+def _takes_lists(name: str) -> bool:
+    """Whether tensors come in lists, of which a trace does not tell all sizes."""
+    return name == "aten::cat" or _FOREACH.match(name) is not None
+
+
+def _writes_into_one(name: str, tensors: Sequence[object]) -> bool:
+    """Whether the result goes into one of the tensors that are read."""
+    return name.endswith("_") and len(tensors) > 1
+
+
 def _light_work(name: str, call: _Call) -> tuple[int, int] | None:
     """Operations and bytes of what moves data once."""
     tensors = _tensors_of(call)
     has_unknown = any(size is None for _, size in tensors)
-    if not tensors or (has_unknown and not (_FOREACH.match(name) or name == "aten::cat")):
+    if not tensors or (has_unknown and not _takes_lists(name)):
         return None
     if name in ("aten::fill_", "aten::zero_"):
         return 0, tensors[0][0] * (tensors[0][1] or 0)
     largest, each = max(tensors, key=lambda one: one[0])
     moved = sum(count * (size or 4) for count, size in tensors)
     if _ELEMENTWISE.match(name):
-        is_in_place = name.endswith("_") and len(tensors) > 1
-        return largest, moved if is_in_place else moved + largest * (each or 0)
+        return largest, moved if _writes_into_one(name, tensors) else moved + largest * (each or 0)
     kinds = (
         (_COPIES, (0, moved)),  # of a copy the first is written, the second read
         (_FOREACH, (largest, moved)),
