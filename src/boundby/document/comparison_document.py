@@ -205,27 +205,38 @@ def _is_part(comparison: Comparison) -> bool:
 def headline(device: DeviceChange, comparison: Comparison) -> str:
     """``The program is 19.2 times as fast: 1.43 s instead of 27.4 s (-95 %).``"""
     one, other = device.before, device.after
-    if one is None:
-        return f"{clean(other.name) if other else ''} worked only in the later run."
-    if other is None:
-        return f"{clean(one.name)} worked only in the earlier run."
-    per = f" per {clean(comparison.steps[-1])}" if device.is_per_step and comparison.steps else ""
-    times = f"{units.duration(other.each_ns)} instead of {units.duration(one.each_ns)}{per} ({change(device.change)})"
-    if units.duration(one.each_ns) == units.duration(other.each_ns):
-        times = f"{units.duration(other.each_ns)}{per}"
+    if one is None or other is None:
+        only = one or other
+        return f"{clean(only.name) if only else ''} worked only in the {'later' if one is None else 'earlier'} run."
     if device.why_not is not None:
         return f"Whether {clean(other.name)} is faster is not known: {clean(device.why_not)}.{_steps_told(comparison)}"
     if not comparison.is_one_program:
-        old, new = units.duration(one.each_ns), units.duration(other.each_ns)
-        told = f"{old} on {clean(one.name)}, then {new}{'' if one.name == other.name else f' on {clean(other.name)}'}"
-        span = " From first to last GPU work:" if whole_run(comparison) else ""
-        return f"The two reports are of different programs{'.' if span else ':'}{span} {told}."
-    subject = "The program" if len(comparison.devices) == 1 else f"On {clean(other.name)} the program"
-    if not device.is_per_step and whole_run(comparison):
-        subject = f"From first to last GPU work {subject[0].lower()}{subject[1:]}"
+        return _of_two_programs(one, other, comparison)
+    speed = _speed(device.change)
     if 0 < abs(device.change or 0) < ONE_RUN and not _is_significant(comparison):
-        return f"{subject} takes as long as before, as far as one run of each tells: {times}."
-    return f"{subject} {_speed(device.change)}: {times}."
+        speed = "takes as long as before, as far as one run of each tells"
+    return f"{_subject(other, device, comparison)} {speed}: {_times(one, other, device, comparison)}."
+
+
+def _subject(other: Account, device: DeviceChange, comparison: Comparison) -> str:
+    subject = "The program" if len(comparison.devices) == 1 else f"On {clean(other.name)} the program"
+    if device.is_per_step or not whole_run(comparison):
+        return subject
+    return f"From first to last GPU work {subject[0].lower()}{subject[1:]}"
+
+
+def _times(one: Account, other: Account, device: DeviceChange, comparison: Comparison) -> str:
+    """``1.29 ms instead of 1.64 ms per step * (-21 %)``."""
+    per = f" per {clean(comparison.steps[-1])}" if device.is_per_step and comparison.steps else ""
+    old, new = units.duration(one.each_ns), units.duration(other.each_ns)
+    return f"{new}{per}" if old == new else f"{new} instead of {old}{per} ({change(device.change)})"
+
+
+def _of_two_programs(one: Account, other: Account, comparison: Comparison) -> str:
+    times = f"{units.duration(one.each_ns)} on {clean(one.name)}, then {units.duration(other.each_ns)}"
+    times += "" if one.name == other.name else f" on {clean(other.name)}"
+    span = ". From first to last GPU work" if whole_run(comparison) else ""
+    return f"The two reports are of different programs{span}: {times}."
 
 
 def _is_significant(comparison: Comparison) -> bool:

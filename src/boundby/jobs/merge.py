@@ -103,9 +103,7 @@ def merge(summaries: Sequence[RankSummary], path: str, unused: Sequence[Gathered
     _demand_meetings(kept, aligned, path)
     of_program, kept = kept, in_rounds(kept, aligned.matched)
     diagnosis, job = diagnose(kept, aligned)
-    diagnosis = replace(diagnosis, culprits=tuple(folded(diagnosis.culprits, job)))
-    if any(_is_stuck(one) for one in kept):  # how long a job would take that never came to its end, nothing tells
-        diagnosis = replace(diagnosis, culprits=(), extras=(), chance=(), what_if=())
+    diagnosis = _of_a_job_that_ended(replace(diagnosis, culprits=tuple(folded(diagnosis.culprits, job))), kept)
     waits = _waits(kept, aligned)
     ranks = _ranks(kept, aligned, diagnosis, job, waits)
     world = max((one.world_size for one in kept if one.world_size <= MOST_MEMBERS), default=UNKNOWN)
@@ -412,6 +410,14 @@ def _ranks(
 
 def _is_stuck(summary: RankSummary) -> bool:
     return summary.unfinished is not None and summary.unfinished.is_inside
+
+
+def _of_a_job_that_ended(diagnosis: Diagnosis, summaries: Sequence[RankSummary]) -> Diagnosis:
+    """Without ranking and predictions where a rank never came out of a call: how long the job would take nothing
+    tells."""
+    if not any(map(_is_stuck, summaries)):
+        return diagnosis
+    return replace(diagnosis, culprits=(), extras=(), chance=(), what_if=())
 
 
 def _never_left(summary: RankSummary, exposed_ns: Int64Array, alone: BoolArray) -> int:

@@ -76,7 +76,10 @@ def _uneven(
         return title, _OTHER_WORK
     few = f"they take {duration_range(int(steady.min()), int(steady.max()))}"
     tenths = f"one in ten takes over {duration(high)}, one in ten under {duration(low)}"
-    title = f"instances differ: {tenths if len(steady) >= MANY else few} (median {duration(middle)})"
+    on_host = (
+        " on the host" if np.mean(steady == item.host_ns[item.warm_up :]) > HALF else ""
+    )  # else its work is longer
+    title = f"instances differ: {tenths if len(steady) >= MANY else few}{on_host} (median {duration(middle)})"
     return title, _different(context, item)
 
 
