@@ -8,10 +8,10 @@ from boundby.measure.comparisons import compare
 from boundby.measure.results import (
     METHOD_MEANING,
     BatchPoint,
-    Comparison,
     Devices,
     DeviceState,
     Latency,
+    LatencyComparison,
     MeasuredOn,
     Methods,
     MethodsBySize,
@@ -118,7 +118,7 @@ def methods_by_size() -> MethodsBySize:
     return MethodsBySize((at(1), at(64)))
 
 
-def comparison() -> Comparison:
+def comparison() -> LatencyComparison:
     return compare(latency(), latency(name="bench.py:faster", scale=0.8))
 
 

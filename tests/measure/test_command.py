@@ -14,7 +14,7 @@ import pytest
 
 from boundby.cli.main import main
 from boundby.cli.measure import measure
-from boundby.measure import Comparison, Latency, Throughput, load
+from boundby.measure import Latency, LatencyComparison, Throughput, load
 from boundby.model import statistics
 
 BENCH = """
@@ -173,7 +173,7 @@ def test_two_targets_are_measured_in_turns(run: Run) -> None:
     code, out, _ = run("compare", "bench.py:factory", "bench.py:slower", "-o", "c.json", "-q")
     assert code == 0
     result = load("c.json")
-    assert isinstance(result, Comparison)
+    assert isinstance(result, LatencyComparison)
     assert result.interleaved_rounds == statistics.FEWEST
     assert "measured in 6 turns" in " ".join(out.split())
 

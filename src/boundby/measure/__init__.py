@@ -21,12 +21,12 @@ from boundby.measure.crossover import devices
 from boundby.measure.latencies import latency, methods, methods_by_size, waits
 from boundby.measure.results import (
     BatchPoint,
-    Comparison,
     DeviceError,
     Devices,
     DeviceState,
     Interval,
     Latency,
+    LatencyComparison,
     MeasureError,
     Methods,
     MethodsBySize,
@@ -49,12 +49,12 @@ from boundby.measure.target import Options
 
 __all__ = [
     "BatchPoint",
-    "Comparison",
     "DeviceError",
     "DeviceState",
     "Devices",
     "Interval",
     "Latency",
+    "LatencyComparison",
     "MeasureError",
     "Methods",
     "MethodsBySize",

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from boundby.measure.results import (
-    Comparison,
     Devices,
     Latency,
+    LatencyComparison,
     MeasureError,
     Methods,
     MethodsBySize,
@@ -67,7 +67,7 @@ def figure_of(result: Result) -> Any:
         StagesComparison: _stages_comparison,
         Throughput: _throughput,
         Devices: _devices,
-        Comparison: _comparison,
+        LatencyComparison: _comparison,
         SizesComparison: _sizes_comparison,
     }[type(result)]
     figure = _matplotlib().Figure(figsize=(9, 4.2), layout="constrained")
@@ -300,7 +300,7 @@ def _devices(figure: Any, found: Devices) -> None:
     _plain(axes, found.name, "size", f"time per call ({unit})")
 
 
-def _comparison(figure: Any, comparison: Comparison) -> None:
+def _comparison(figure: Any, comparison: LatencyComparison) -> None:
     axes = figure.subplots()
     a, b = comparison.a, comparison.b
     scale, unit = _scale(a.p99_ns, b.p99_ns)

@@ -12,10 +12,10 @@ from boundby.measure.latencies import LatencyRun
 from boundby.measure.results import (
     SWEEPS,
     Compared,
-    Comparison,
     Devices,
     DeviceState,
     Latency,
+    LatencyComparison,
     MeasuredOn,
     MeasureError,
     Methods,
@@ -51,7 +51,7 @@ Measurable = tuple[Callable[..., object], tuple[Any, ...], Options]
 @overload
 def compare(a: StagesResult, b: StagesResult, *, confidence: float = ...) -> StagesComparison: ...
 @overload
-def compare(a: Latency | Methods, b: Latency | Methods, *, confidence: float = ...) -> Comparison: ...
+def compare(a: Latency | Methods, b: Latency | Methods, *, confidence: float = ...) -> LatencyComparison: ...
 @overload
 def compare(a: Sweep, b: Sweep, *, confidence: float = ...) -> SizesComparison: ...
 @overload
@@ -146,7 +146,9 @@ def _ratio(
     return ratio, low, high, p_value, None if p_value is None else p_value < 1 - confidence and not low <= 1 <= high
 
 
-def compare_in_turns(a: Measurable, b: Measurable, *, confidence: float = 0.95, rounds: int = ROUNDS) -> Comparison:
+def compare_in_turns(
+    a: Measurable, b: Measurable, *, confidence: float = 0.95, rounds: int = ROUNDS
+) -> LatencyComparison:
     """Measure two functions in turns, A B A B ..., and compare them. Each is (function, inputs, options).
 
     Each gets its first call and warm-up, then an equal part of its samples and its budget in every round.
@@ -172,9 +174,9 @@ def _latency(result: Result) -> Latency | None:
     return result if isinstance(result, Latency) else None
 
 
-def _compared(a: Latency, b: Latency, confidence: float, rounds: int) -> Comparison:
+def _compared(a: Latency, b: Latency, confidence: float, rounds: int) -> LatencyComparison:
     ratio, low, high, p_value, significant = _ratio(a.samples_ns, b.samples_ns, confidence)
-    comparison = Comparison(
+    comparison = LatencyComparison(
         a=a,
         b=b,
         ratio=ratio,
@@ -188,7 +190,7 @@ def _compared(a: Latency, b: Latency, confidence: float, rounds: int) -> Compari
     return replace(comparison, mistakes=tuple(_mistakes(comparison)))
 
 
-def _mistakes(comparison: Comparison) -> Iterator[Mistake]:
+def _mistakes(comparison: LatencyComparison) -> Iterator[Mistake]:
     a, b = comparison.a, comparison.b
     if comparison.significant is None:
         yield Mistake(

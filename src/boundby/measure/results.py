@@ -419,7 +419,7 @@ class Devices(_Kept, Struct, frozen=True):
         return {(point.size, what): time for point in self.points for what, time in point.times.items()}
 
 
-class Comparison(_Kept, Struct, frozen=True):
+class LatencyComparison(_Kept, Struct, frozen=True):
     """Two latencies against each other. ``ratio`` is B's median by A's: 0.8 means that B takes 20 % less."""
 
     kind: ClassVar[str] = "comparison"
@@ -503,8 +503,8 @@ class SizesComparison(_Kept, Struct, frozen=True):
     mistakes: tuple[Mistake, ...] = ()
 
 
-Compared = Comparison | StagesComparison | SizesComparison
-KINDS = (Latency, Methods, *SWEEPS, StagesResult, Comparison, StagesComparison, SizesComparison)
+Compared = LatencyComparison | StagesComparison | SizesComparison
+KINDS = (Latency, Methods, *SWEEPS, StagesResult, LatencyComparison, StagesComparison, SizesComparison)
 Result = Latency | Methods | Sweep | StagesResult | Compared
 
 

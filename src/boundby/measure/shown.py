@@ -15,10 +15,10 @@ from rich.text import Text
 from boundby.measure.results import (
     NAIVE,
     BatchPoint,
-    Comparison,
     Devices,
     DeviceState,
     Latency,
+    LatencyComparison,
     Methods,
     MethodsBySize,
     Mistake,
@@ -480,7 +480,7 @@ def _from_size(found: Devices, where: float | None) -> str:
     return f"from size {where:,.0f} on"
 
 
-def _comparison(comparison: Comparison) -> Iterator[Line]:
+def _comparison(comparison: LatencyComparison) -> Iterator[Line]:
     a, b = comparison.a, comparison.b
     yield _head("B against A", _verdict(comparison))
     how = (
@@ -569,7 +569,7 @@ def _pays_from(one: SweepSummary) -> str:
     return "at no size measured" if one.break_even is None else f"from size {one.break_even:,.0f} on"
 
 
-def _verdict(comparison: Comparison) -> str:
+def _verdict(comparison: LatencyComparison) -> str:
     change = comparison.ratio - 1
     if comparison.significant is None:
         return "too few samples to tell whether they differ"
@@ -586,7 +586,7 @@ _SHOWN: dict[type, Callable[[Any], Iterator[Line]]] = {
     StagesResult: _stages,
     Throughput: _throughput,
     Devices: _devices,
-    Comparison: _comparison,
+    LatencyComparison: _comparison,
     SizesComparison: _sizes_comparison,
 }
 

@@ -409,7 +409,7 @@ def _init_ns(graph: Graph, scope: Scope, pieces_ns: Int64Array) -> Int64Array:
     return _calls_ns(graph, scope.of_nodes(graph.is_init), len(pieces_ns)) + pieces_ns[:, Cause.INIT]
 
 
-class Removal(NamedTuple):
+class CauseRemoval(NamedTuple):
     """How one cause is removed, and how much of it there is to remove in each region, in nanoseconds, of which the
     third (see `_pieces_ns`) is known."""
 
@@ -418,21 +418,21 @@ class Removal(NamedTuple):
 
 
 #: By key of every cause in `boundby.model.causes.REMOVABLE`.
-REMOVALS: dict[str, Removal] = {
-    "sync": Removal(_without_sync, _waits),
-    "cuda_api": Removal(_without_launching, _launching_ns),
-    "cpu": Removal(_without_cpu, _in_pieces(Cause.CPU)),
-    "host_blocked": Removal(_without_sleep, _in_pieces(Cause.HOST_BLOCKED)),
-    "init": Removal(_without_init, _init_ns),
-    "gpu_compute": Removal(
+REMOVALS: dict[str, CauseRemoval] = {
+    "sync": CauseRemoval(_without_sync, _waits),
+    "cuda_api": CauseRemoval(_without_launching, _launching_ns),
+    "cpu": CauseRemoval(_without_cpu, _in_pieces(Cause.CPU)),
+    "host_blocked": CauseRemoval(_without_sleep, _in_pieces(Cause.HOST_BLOCKED)),
+    "init": CauseRemoval(_without_init, _init_ns),
+    "gpu_compute": CauseRemoval(
         _without_compute,
         lambda graph, scope, held: _operations_ns(graph, scope.of_operations(graph.computes), len(held)),
     ),
-    "gpu_comm": Removal(
+    "gpu_comm": CauseRemoval(
         _without_comm,
         lambda graph, scope, held: _operations_ns(graph, scope.of_operations(graph.is_communication), len(held)),
     ),
-    "gpu_copy": Removal(
+    "gpu_copy": CauseRemoval(
         _without_copies,
         lambda graph, scope, held: _operations_ns(graph, scope.of_operations(graph.copies), len(held)),
     ),
