@@ -130,6 +130,18 @@ def test_the_account_alone_predicts_nothing() -> None:
     assert sentences.next_best(compute, 1_000_000_000, {}) == ""
 
 
+def test_what_saves_more_than_its_own_time_says_so() -> None:
+    cpu = replace(reports.verdict("cpu", 300), runner_up="gpu_copy", runner_up_saving_ns=200_000_000)
+    left = {
+        "cpu": WhatIf("infinite_cpu", 700_000_000, 1_000_000_000),
+        "gpu_copy": WhatIf("infinite_copy", 800_000_000, 1_000_000_000),
+    }
+    told = sentences.next_best(cpu, 1_000_000_000, left, {"gpu_copy": 20_000_000})
+    assert told == "Removing copies instead would save 20 % (2 % in the bar; the rest follows from it)."
+    told = sentences.next_best(cpu, 1_000_000_000, left, {"gpu_copy": 190_000_000})
+    assert told == "Removing copies instead would save 20 %."
+
+
 def test_nothing_is_to_be_saved_where_the_pace_comes_from_outside() -> None:
     base = reports.sample()
     paced = replace(base.devices[0], first_responses=(FirstResponse(EXTERNAL_PACE, "No change makes it faster"),))

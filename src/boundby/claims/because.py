@@ -85,6 +85,8 @@ def _host_limit(case: BoundCase, decision: Decision) -> str:
         return ""
     alone = case.replay.alone.get(decision.bound)  # whose window is told below: no more is left then
     left = 1 - limit if alone is None else min(1 - limit, alone.predicted_ns / case.window_ns)
+    if alone is not None and left < 1 - limit and limit >= IDLE_WORTH:
+        return ""  # what is told below
     rest = percent(left) if left > LEAST_TOLD else "less than 1 %"
     if case.replayed is None:  # the account alone does not show what waits for what
         if limit < IDLE_WORTH:

@@ -341,11 +341,12 @@ def saving(saving_ns: tuple[int, int] | None, window_ns: int) -> str:
     return f"{units.duration_range(low, high)}, {share}"
 
 
-def next_best(verdict: Verdict, window_ns: int, left: Left | None = None) -> str:
+def next_best(verdict: Verdict, window_ns: int, left: Left | None = None, time: Mapping[str, int] | None = None) -> str:
     """What removing the cause that saves most beside the bound would save alone, from the program as it ran (``left``:
     of a device); empty where there is none (a mixed verdict has named it). Where the host waits for the device that may
     be more than the bound's saving, since either one gone ends the wait; the runner-up is then told of the program that
-    no longer waits, as the verdict ranks it, as uncertain as it is alone."""
+    no longer waits, as the verdict ranks it, as uncertain as it is alone. ``time``: the account, which may hold less of
+    it than that saves."""
     left, main = left or {}, _main(verdict)
     if not window_ns or verdict.runner_up not in NOUN or verdict.bound == "mixed" or verdict.decided_by == "account":
         return ""
@@ -362,7 +363,12 @@ def next_best(verdict: Verdict, window_ns: int, left: Left | None = None) -> str
     what, saved = NOUN[other], saves.told(window_ns)
     if is_after:
         return f"After the syncs are gone, removing {what} would save another {saved}."
-    return f"Removing {what} instead would save {saved}."
+    own_ns = (time or {}).get(other)
+    more = saves.most_ns if saves.least_ns < WORTH_NAMING * window_ns else saves.least_ns
+    if own_ns is None or more - own_ns <= WIDE * window_ns:
+        return f"Removing {what} instead would save {saved}."
+    share = units.percent(own_ns / window_ns)
+    return f"Removing {what} instead would save {saved} ({share} in the bar; the rest follows from it)."
 
 
 def change(saving_ns: int, window_ns: int) -> str:

@@ -130,8 +130,8 @@ class ShownAccount(Struct, frozen=True):
         if self.lead is not None:
             return ()
         return _filled(
-            sentences.confidence(self.verdict, self.left),
-            "" if self.is_paced else sentences.next_best(self.verdict, self.whole_ns, self.left),
+            sentences.confidence(self.verdict, self.left if self.most else None),
+            "" if self.is_paced else sentences.next_best(self.verdict, self.whole_ns, self.left, self.time),
             self.note,
         )
 
@@ -463,7 +463,7 @@ def _row(region: RegionReport, outer: Row | None) -> Row:
     """The domain is named where it is another than around it."""
     start, around = (len(outer.region.path), outer.region.domain) if outer else (0, "")
     # PyTorch's engine wraps each backward operator in a range of its own: what tells them apart comes first.
-    label = "/".join(part_name(part).replace(_ENGINE, "engine: ") for part in region.path[start:])
+    label = "/".join(part_name(part).replace(_ENGINE, "backward: ") for part in region.path[start:])
     if _domain(region.domain) != _domain(around):
         label = f"{label} (found)" if region.found else f"{label} [{_domain(region.domain)}]"
     return Row(region, outer.depth + 1 if outer else 0, label, region.share, region.time)

@@ -552,10 +552,10 @@ def examples(context: RuleContext, rows: Rows, does: str) -> tuple[Example, ...]
 
 
 def times(place: Place) -> str:
-    """``53.2 ms in one stretch`` or ``120 ms in 100 stretches of 1.20 ms``."""
+    """``53.2 ms in one stretch`` or ``120 ms (100 times 1.20 ms)``."""
     if place.times <= 1:
         return f"{duration(place.total_ns)} in one stretch"
-    return f"{duration(place.total_ns)} in {place.times:,} stretches of {duration(place.total_ns // place.times)}"
+    return f"{duration(place.total_ns)} ({place.times:,} times {duration(place.total_ns // place.times)})"
 
 
 # Operators that compute: others only make views, allocate or dispatch, and take microseconds wherever they run.

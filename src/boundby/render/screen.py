@@ -74,7 +74,7 @@ def render(
     below = [_findings(report, face, options, MOST_LINES - least), tops, last]
     taken = _height([*above, *below]) + regions.least + 1
     if not options.top:  # names with least time give way
-        below[1] = tops[: max(len(tops) - max(taken - MOST_LINES - 1, 0), 1 + A_FEW_LINES)]
+        below[1] = tops[: max(len(tops) - max(taken - MOST_LINES - 1, 0), 1 + 1)]
     room = min(max(MOST_LINES - _height([*above, *below]), regions.least), MOST_ROWS + 2)
     cards = [] if report.analysis.region_glob is None else _cards(report, face)
     return face.text([*above, regions.lines(room), *cards, *below])
@@ -117,7 +117,8 @@ def _accounts(report: Report, face: Face) -> list[list[Text]]:
     else:
         shown = members if report.devices else members[: parts.MAX_THREADS]
         summary = parts.summary(shown, face)[: MOST_ENDED if shown[0].lead else 4]
-        first, *rest = summary + _first(shown[0], face), parts.side_by_side(shown[:8], face)
+        why = shown[0].because.replace(":", f" ({shown[0].name}):", 1) if shown[0].lead is None else ""
+        first, *rest = summary + face.within(why, 2) + _first(shown[0], face), parts.side_by_side(shown[:8], face)
     # An error that may have been caught is less than what the GPU is bound by; an end is more.
     is_less = report.trace.program is not None and report.trace.program.ended == UNCLEAR and report.devices
     return [first, ended, *rest] if is_less else [ended, first, *rest]
@@ -201,7 +202,8 @@ class _Regions(Struct, frozen=True):
         told = [f"{units.plural(left, 'more region')}: --full, or --top N."] if left else []
         if any(cell.plain.endswith("?") for cell in (parts.bound(row, face) for row in rows)):
             told.append("? after a bound: uncertain.")
-        told = [" ".join((*told, view.not_by_size(rows))), view.uneven(rows)]
+        folded = "*: any number." if any(" *" in row.label or "_*" in row.label for row in rows) else ""
+        told = [" ".join(filter(None, (*told, folded, view.not_by_size(rows)))), view.uneven(rows)]
         return [*lines, *(line for text in told for line in face.wrapped(text.strip(), style=DIM)), *self.notes]
 
 

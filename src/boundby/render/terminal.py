@@ -36,6 +36,7 @@ WORTH_A_LINE = SMALL  # of the window: what a reason must save to be worth a lin
 FINDING_INDENT = 3
 SEVERITY_STYLE = {"high": "bold red", "medium": "bold yellow", "note": "dim"}
 TIME, MEAN = "TIME BY CAUSE", "MEAN TIME"  # heads; a bar is no timeline
+UNKNOWN = "not known"
 HOST_TIMES = "A time in parentheses is the host's: the account holds none of that region."
 _BUSY = {cause.key for cause in BUSY_CAUSES}
 
@@ -319,7 +320,9 @@ def heads_of_findings(title: str, width: int, face: Face) -> Text:
 
 def head_of_finding(rank: int, finding: Finding, width: int, above: Mapping[str, FirstResponse], face: Face) -> Text:
     """Its number, how much it matters, and what it saves."""
-    return face.line(f"{rank:>2} ", pad(severity(finding, face), 10), f"{saves(finding, above):>{width}}  ")
+    number = saves(finding, above)
+    is_told = finding.saving_ns is None and number not in ("", UNKNOWN)  # how much it matters depends on that number
+    return face.line(f"{rank:>2} ", pad("" if is_told else severity(finding, face), 10), f"{number:>{width}}  ")
 
 
 def saves(finding: Finding, above: Mapping[str, FirstResponse]) -> str:
@@ -328,7 +331,7 @@ def saves(finding: Finding, above: Mapping[str, FirstResponse]) -> str:
     if finding.saving_ns is not None or finding.severity == sentences.NOTE:
         return sentences.saves(finding)
     if told is None:
-        return "not known"
+        return UNKNOWN
     return "" if told.saving_ns is None else sentences.saves_range(told.saving_ns)
 
 
