@@ -40,6 +40,7 @@ def _trace(kernel: str = "step(float *)", process: str = "", thread: str = "", c
         ("loop_add_fusion_1", "python3.11", "", "python3.11 train.py", ProgramKind.PYTHON),
         ("cupy_multiply__float32_float32", "python", "", None, ProgramKind.PYTHON),
         ("stencil(double *)", "./heat", "heat", "heat 8000", ProgramKind.CPP),
+        ("DataLoaderKernel(float const*, int)", "./heat", "heat", "heat 8000", ProgramKind.CPP),
         ("stencil(double *)", "nsys-launcher", "python", "python run.py", ProgramKind.PYTHON),
         ("nvkernel_solve_F1L210_2", "./heat", "heat", "heat 8000", ProgramKind.DIRECTIVES),
         ("update_84_gpu", "accP2P", "MPI Rank 0", None, ProgramKind.DIRECTIVES),

@@ -98,19 +98,26 @@ def line_of_spots(trace: Trace, spots: Iterable[Hotspot]) -> CodeLine | None:
 def own_line(stack: Iterable[CodeLine], around: CodeLine | None = None) -> CodeLine | None:
     """The innermost line of a stack that the user wrote; where all of it is a library of models or servers, or the line
     is ``around`` all there is, the library's."""
-    libraries: CodeLine | None = None
-    wrappers: CodeLine | None = None
+    own, library, wrapper = _innermost(stack)
+    return (None if own == around else own) or library or own or wrapper
+
+
+def _innermost(stack: Iterable[CodeLine]) -> tuple[CodeLine | None, CodeLine | None, CodeLine | None]:
+    """The user's own line, and of what lies inside it the innermost of a library of models or servers, and the
+    innermost wrapper that has a line."""
+    library: CodeLine | None = None
+    wrapper: CodeLine | None = None
     for line in stack:
         distance = _distance(line)
         if distance > 1:
             continue
         if _WRAPPER.match(short_symbol(line.function)) and not line.source:
-            wrappers = wrappers or (line if line.line and not distance else None)
+            wrapper = wrapper or (line if line.line and not distance else None)
         elif distance:
-            libraries = libraries or line
+            library = library or line
         else:
-            return libraries if libraries is not None and line == around else line
-    return libraries or wrappers
+            return line, library, wrapper
+    return None, library, wrapper
 
 
 def _distance(line: CodeLine) -> int:

@@ -309,3 +309,12 @@ def test_a_grid_that_stays_while_the_work_shrinks_is_said_to(last: int, shrinks:
     turns = [Launch("eliminate(double *, int)", round(1 * MS + (last - 1 * MS) * turn / 99)) for turn in range(100)]
     found = of("hot-kernel", on_gpu(native(*turns, Sync()), V100, shapes={"eliminate(double *, int)": (4096, 256)}))
     assert ["its grid stays 4,096 blocks" in item.title for item in found] == [shrinks]
+
+
+@pytest.mark.parametrize(("kernels", "fuses"), [((MUL, MUL), False), ((MUL, ADD), True)])
+def test_one_kernel_launched_again_and_again_is_not_to_be_fused(kernels: tuple[str, str], fuses: bool) -> None:
+    turns = [Launch(kernels[turn % 7 % 2], 3 * US) for turn in range(2000)]
+    cut = [part for turn in turns for part in (turn, Call(1 * US, "cudaMalloc"))]
+    (found,) = of("launch-overhead", as_torch(Source(program(*cut, Sync()))))
+    assert any("fuses" in line for line in found.advice) == fuses
+    assert found.code.startswith("step = torch.compile(step)" if fuses else "x = torch.stack(items)")

@@ -82,7 +82,7 @@ def match(
     )
 
 
-def hottest(spots: Sequence[Hotspot]) -> str:
+def mostly_in(spots: Sequence[Hotspot]) -> str:
     """The function that most samples of a place fall into; empty where none holds half of them."""
     return spots[0].place if spots and spots[0].share >= MOST_OF_IT else ""
 
@@ -101,7 +101,7 @@ def verbose(context: RuleContext, spots: Sequence[Hotspot]) -> dict[str, str]:
     """Of a function that prints by its name: the ``option`` by which the program was told to, and how it runs
     ``quiet``; empty of others."""
     command = context.trace.how_it_runs
-    found = _TALKS.search(command) if hottest(spots) and _PRINTS.search(spots[0].short_symbol) else None
+    found = _TALKS.search(command) if mostly_in(spots) and _PRINTS.search(spots[0].short_symbol) else None
     return {} if found is None else {"option": found[0], "quiet": " ".join(_TALKS.sub("", command, count=1).split())}
 
 

@@ -18,10 +18,10 @@ from boundby.rules.builtin._telling import (
     files_opened,
     fold,
     gpu_works_ns,
-    hottest,
     is_early,
     known,
     match,
+    mostly_in,
     rest_after,
     share_of_window,
     spread,
@@ -71,7 +71,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     phases = places(context, pieces.of_kind(Idleness.PHASE))
     for place, _ in fold(context, phases, lambda place: _kind(_phase(context, place))):
         phase, asleep = _phase(context, place), pieces.asleep(place.rows)
-        function = phase.spots[0].short_symbol if hottest(phase.spots) else ""
+        function = phase.spots[0].short_symbol if mostly_in(phase.spots) else ""
         slept = slept_on(context, asleep) if len(asleep) else {}
         told = {"slept_on_ns": slept, "processes_started": list(phase.started), "files_opened": phase.files}
         does, remedy = _does(context, phase), _remedy(context, place, phase)
@@ -111,7 +111,7 @@ def _where(phase: _Phase, slept: Mapping[str, int]) -> str:
     if slept and phase.is_asleep:
         return f" (in {next(iter(slept))})"
     if phase.spots:
-        return f" in {phase.spots[0].short_symbol}" if hottest(phase.spots) else spread(phase.spots)
+        return f" in {phase.spots[0].short_symbol}" if mostly_in(phase.spots) else spread(phase.spots)
     return f" and opens {count(phase.files)} files" if phase.files else ""
 
 
@@ -130,7 +130,7 @@ def _of_code(context: RuleContext, place: Place, spots: Sequence[Hotspot]) -> st
     """The same of code that computes."""
     if not spots or spots[0].symbol == PYTHON_CODE or gpu_works_ns(context) >= HALF * place.total_ns:
         return "cpu.overlap"  # else the GPU works for too little of it to hide it
-    if not hottest(spots):
+    if not mostly_in(spots):
         return "cpu.cheaper-code"
     return "cpu.print-less" if verbose(context, spots) else "cpu.vectorise"
 

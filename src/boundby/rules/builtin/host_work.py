@@ -27,11 +27,11 @@ from boundby.rules.builtin._telling import (
     files_opened,
     fold,
     gpu_works_ns,
-    hottest,
     is_annotated,
     is_early,
     known,
     match,
+    mostly_in,
     preempted_ns,
     rest_after,
     spread,
@@ -108,7 +108,7 @@ def _matches(context: RuleContext, rows: Rows, *, in_warm_up: bool) -> Iterator[
     """What warm-up regions hold (by their names) is a note: the program does it once, and knows so."""
     does = _does(context)
     by_name = "in regions named as set-up or warm-up, " if in_warm_up else ""
-    for place, hot in fold(context, places(context, rows), lambda place: hottest(hot_functions(context, place.rows))):
+    for place, hot in fold(context, places(context, rows), lambda place: mostly_in(hot_functions(context, place.rows))):
         spots = hot_functions(context, place.rows)
         inside = "" if spots or in_warm_up else _operators(context, place)
         waiting_ns = 0 if in_warm_up else preempted_ns(context, place)

@@ -12,6 +12,7 @@ from boundby.evidence.chunks import chunks, saving_by_size, times_larger
 from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.device_work import SHORT_KERNEL_NS
 from boundby.evidence.launches import LEAST_LAUNCHES, Launches, Part
+from boundby.model.arrays import unique
 from boundby.model.causes import BUSY_CAUSES, Cause
 from boundby.model.scale import A_FEW_LINES, HALF, MOST, NEARLY_ALL, QUARTER
 from boundby.model.units import count, duration, percent, size
@@ -30,10 +31,15 @@ _NO_ORDER = (
 )
 
 
+_FUSES = "torch.compile(function) fuses small operations, so that there are fewer to launch"
+_STACKED = "x = torch.stack(items)  # then one kernel for all of them, in place of one for each"
+
+
 def _short_kernels(context: RuleContext) -> Iterator[Match]:
     short = in_no_order(context)
     if short is None or short.are_small or short.median_ns > SHORT_KERNEL_NS:
         return
+    is_one = len(unique(context.operations.name[short.kernels.rows])) == 1  # no neighbours: nothing to fuse
     pace = "" if short.between_ns is None else f", one every {duration(short.between_ns)}"
     yield short.match(
         f"{count(len(short))} kernels of {duration(short.median_ns)} (median) are launched one by one{pace}",
@@ -52,7 +58,7 @@ def _short_kernels(context: RuleContext) -> Iterator[Match]:
                 vllm=("vLLM compiles the model, and so launches less, unless it is started with --enforce-eager",),
                 sglang=("SGLang compiles the model, and so launches less, with --enable-torch-compile",),
                 torch=(
-                    "torch.compile(function) fuses small operations, so that there are fewer to launch",
+                    *(() if is_one else (_FUSES,)),
                     "Work on whole tensors instead of Python loops over rows, samples or parameters",
                 ),
                 python=(
@@ -63,9 +69,9 @@ def _short_kernels(context: RuleContext) -> Iterator[Match]:
                     "Join neighbouring loops into one parallel region, and collapse nested loops into one launch",
                 ),
             ),
-            _CUT if short.of.interrupted >= HALF else _NO_ORDER,
+            *context.program.pick((_CUT if short.of.interrupted >= HALF else _NO_ORDER,), directives=()),
         ),
-    )
+    ).advising(code=context.program.pick("", torch=_STACKED if is_one else ""))
 
 
 LAUNCH_OVERHEAD = Rule(
