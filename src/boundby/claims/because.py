@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from boundby.claims.bound import FIXED, IDLE_WORTH, LEAST_SHARE, BoundCase, Decision, host_together_ns, is_covered
+from boundby.claims.bound import (
+    FIXED,
+    IDLE_WORTH,
+    LEAST_SHARE,
+    BoundCase,
+    Decision,
+    host_together_ns,
+    is_covered,
+    more_alone,
+)
 from boundby.model.causes import BUSY_CAUSES, NOUN, SHORT_LABEL, Cause
 from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, MANY, NOTABLE
 from boundby.model.units import duration, percent
@@ -179,9 +188,15 @@ def _init(case: BoundCase, _: Decision) -> str:
 
 
 def _mixed(case: BoundCase, decision: Decision) -> str:
-    named = [Cause[key.upper()] for key in decision.mixed_of or ()]
-    shares = [f"{SHORT_LABEL[cause.key]} takes {percent(case.share(cause))}" for cause in named]
-    return f"{' and '.join(shares)} of the time; the GPU is busy {_busy_share(case)} of it"
+    first, second = decision.mixed_of or ("unknown", "unknown")
+    saved = {one.cause: one.saving_ns for one in decision.savings}
+    if more_alone(case, first) == second:
+        either = f"removing {NOUN[second]} would save more as it runs now, {NOUN[first]} once the host no longer waits"
+    else:
+        shares = " and ".join(percent(saved.get(key, 0) / case.window_ns) for key in (first, second))
+        then = " once the host no longer waits" if case.replayed is not None and case.time[Cause.SYNC] else ""
+        either = f"removing {NOUN[first]} or {NOUN[second]} would save about as much{then} ({shares})"
+    return f"{either}; the GPU is busy {_busy_share(case)} of the time"
 
 
 def _unknown(case: BoundCase, _: Decision) -> str:

@@ -219,9 +219,21 @@ def _decide_idle(case: BoundCase, savings: tuple[Saving, ...]) -> Decision:
     best, second = savings[0], savings[1] if len(savings) > 1 else None
     if second and second.saving_ns >= LEAST_SAVING * window and _are_alike(case, best, second):
         return Decision("mixed", savings, (best.cause, second.cause))
+    other = more_alone(case, best.cause)
+    if any(one.cause == other and one.saving_ns >= LEAST_SAVING * window for one in savings):
+        return Decision("mixed", savings, (best.cause, str(other)))
     if case.following is not None:
         return Decision(best.cause, savings, bound_next=_worth_naming(_ranked(case.following), window))
     return Decision(best.cause, savings, bound_next=_next(case.time, best.cause, case.host.active_ns))
+
+
+def more_alone(case: BoundCase, bound: str) -> str | None:
+    """What else, beside waits, saves more from the program as it ran; savings are of one that no longer waits."""
+    alone = {key: one.predicted_ns for key, one in sorted(case.replay.alone.items()) if key != Cause.SYNC.key}
+    if bound not in alone:
+        return None
+    best = min(alone, key=lambda key: alone[key])
+    return best if alone[bound] - alone[best] > LEAST_SAVING * case.window_ns else None
 
 
 def _without_saving(case: BoundCase) -> str:

@@ -17,6 +17,7 @@ from boundby.claims.bound import (
     Decision,
     host_together_ns,
     is_covered,
+    more_alone,
     shown_most_ns,
 )
 from boundby.claims.doubt import saving_range
@@ -238,6 +239,9 @@ def _doubts_of_bound(case: BoundCase, decision: Decision, *, is_saturated: bool)
     elif is_saturated and case.replayed is not None and (decision.host_limit_fraction or 0) < IDLE_WORTH:
         sentence = f"removing {NOUN[decision.bound]} alone would save little"
         yield uncertainty("unlike-account", steps=1, sentence=sentence)
+    elif is_saturated and (rival := _held_up_rival(case, decision)) is not None:
+        sentence = f"what other ranks would still hold up is open: removing {NOUN[rival]} may save more"
+        yield uncertainty("outside", steps=1, where=(rival,), sentence=sentence)
     elif decision.mixed_of is None and not is_saturated:
         yield from _doubts_of_one(case, decision)
 
@@ -249,9 +253,17 @@ def _doubts_of_one(case: BoundCase, decision: Decision) -> Iterator[Uncertainty]
         yield uncertainty("unlike-account", steps=2, sentence=sentence)
     if host_together_ns(case, decision) is not None:
         yield uncertainty("together", steps=1)
-    if (other := _more_alone(case, decision)) is not None:
+    if (other := more_alone(case, decision.bound)) is not None:
         sentence = f"removing {NOUN[other]} alone would save more, as long as the host waits as it does now"
         yield uncertainty("waits-stay", steps=1, sentence=sentence)
+
+
+def _held_up_rival(case: BoundCase, decision: Decision) -> str | None:
+    """What may save more than the bound of a busy device, where others hold up from outside what the bound takes."""
+    told, rivals = saving_range(case, decision), [one for one in decision.savings if one.cause != decision.bound]
+    if told is None or not rivals or not case.replay.held_ns(decision.bound):
+        return None
+    return rivals[0].cause if told[0] < rivals[0].saving_ns else None
 
 
 def _may_save_nothing(case: BoundCase, decision: Decision) -> bool:
@@ -333,15 +345,6 @@ def _unsaved(case: BoundCase, decision: Decision) -> Cause | None:
     saved_ns = max(case.replayed.get(most.key, 0), 0 if alone is None else case.window_ns - alone.predicted_ns)
     best_ns = max((saving.saving_ns for saving in decision.savings), default=0)
     return most if case.time[most] > best_ns and saved_ns < MOST_OF_IT * case.time[most] else None
-
-
-def _more_alone(case: BoundCase, decision: Decision) -> str | None:
-    """What else, beside waits, saves more from the program as it ran; the verdict is of one that no longer waits."""
-    alone = {key: one.predicted_ns for key, one in sorted(case.replay.alone.items()) if key != Cause.SYNC.key}
-    if decision.bound not in alone:
-        return None
-    best = min(alone, key=lambda key: alone[key])
-    return best if alone[decision.bound] - alone[best] > LEAST_SAVING * case.window_ns else None
 
 
 def _doubts_of_host(case: BoundCase) -> Iterator[Uncertainty]:

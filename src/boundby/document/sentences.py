@@ -91,7 +91,7 @@ def headline(verdict: Verdict, subject: str, *, plural: bool = False, begin_with
         return Headline(f"{subject} {'have' if plural else 'has'} ", "NO DOMINANT CAUSE", ".", "unknown")
     if verdict.bound == "mixed" and verdict.mixed_of:
         first, second = (SHORT_LABEL.get(cause, cause) for cause in verdict.mixed_of)
-        return Headline(f"{subject} {verb} ", "MIXED", f": {first} and {second}, nearly alike.", "mixed")
+        return Headline(f"{subject} {verb} ", "MIXED", f": {first} and {second}.", "mixed")
     words = WAITING.get(verdict.waits_for) or BOUND_LABEL.get(verdict.bound, verdict.bound)
     end = f"; start with {NOUN[begin_with]}." if begin_with in NOUN else "."
     return Headline(f"{subject} {verb} ", words.upper(), end, verdict.bound)
