@@ -193,9 +193,9 @@ def _mixed(case: BoundCase, decision: Decision) -> str:
     if more_alone(case, first) == second:
         either = f"removing {NOUN[second]} would save more as it runs now, {NOUN[first]} once the host no longer waits"
     else:
-        shares = " and ".join(percent(saved.get(key, 0) / case.window_ns) for key in (first, second))
-        then = " once the host no longer waits" if case.replayed is not None and case.time[Cause.SYNC] else ""
-        either = f"removing {NOUN[first]} or {NOUN[second]} would save about as much{then} ({shares})"
+        then = "once the host no longer waits, " if case.replayed is not None and case.time[Cause.SYNC] else ""
+        share, other = (percent(saved.get(key, 0) / case.window_ns) for key in (first, second))
+        either = f"{then}removing {NOUN[first]} would save {share}, {NOUN[second]} {other}"
     return f"{either}; the GPU is busy {_busy_share(case)} of the time"
 
 
