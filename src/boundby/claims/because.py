@@ -15,7 +15,7 @@ from boundby.claims.bound import (
     more_alone,
 )
 from boundby.model.causes import BUSY_CAUSES, NOUN, SHORT_LABEL, Cause
-from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, MANY, NOTABLE
+from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, MANY, NOTABLE, SMALL
 from boundby.model.units import duration, percent
 from boundby.trace.vocabulary.os import MESSAGES
 
@@ -94,7 +94,7 @@ def _host_limit(case: BoundCase, decision: Decision) -> str:
         return ""
     alone = case.replay.alone.get(decision.bound)  # whose window is told below: no more is left then
     left = 1 - limit if alone is None else min(1 - limit, alone.predicted_ns / case.window_ns)
-    if alone is not None and left < 1 - limit and limit >= IDLE_WORTH:
+    if alone is not None and alone.predicted_ns <= (1 - limit + SMALL) * case.window_ns and limit >= IDLE_WORTH:
         return ""  # what is told below
     rest = percent(left) if left > LEAST_TOLD else "less than 1 %"
     if case.replayed is None:  # the account alone does not show what waits for what

@@ -364,8 +364,9 @@ def next_best(verdict: Verdict, window_ns: int, left: Left | None = None, time: 
     if is_after:
         return f"After the syncs are gone, removing {what} would save another {saved}."
     own_ns = (time or {}).get(other)
-    more = saves.most_ns if saves.least_ns < WORTH_NAMING * window_ns else saves.least_ns
-    if own_ns is None or more - own_ns <= WIDE * window_ns:
+    is_open = own_ns is not None and WORTH_NAMING * window_ns <= saves.least_ns < own_ns  # whether it saves more at all
+    more_ns = saves.told_ns if is_open else saves.most_ns
+    if own_ns is None or more_ns - own_ns <= WIDE * window_ns:
         return f"Removing {what} instead would save {saved}."
     share = units.percent(own_ns / window_ns)
     return f"Removing {what} instead would save {saved} ({share} in the bar; the rest follows from it)."

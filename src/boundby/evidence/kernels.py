@@ -14,7 +14,7 @@ from boundby.evidence.device_work import device_work, stream_order
 from boundby.model.arrays import is_any, median, pick, unique
 from boundby.model.expressions import expression
 from boundby.model.scale import HABIT, HALF, LIST, MANY, QUARTER
-from boundby.model.units import count, counted, duration, percent
+from boundby.model.units import count, counted, duration, percent, plural
 from boundby.replay.device_concurrency import MOST_BLOCKS, WARP
 from boundby.trace.program import ProgramKind
 from boundby.trace.tables import GpuFacts
@@ -317,4 +317,4 @@ def shape(context: RuleContext, rows: Rows) -> str:
     if not work.blocks[longest]:
         return launches
     blocks, threads = int(work.blocks[longest]), int(work.threads[longest])
-    return f"{launches}, {counted(blocks, 'block', 'blocks')} of {counted(threads, 'thread', 'threads')}"
+    return f"{launches}, {counted(blocks, 'block', 'blocks')} of {plural(threads, 'thread')}"

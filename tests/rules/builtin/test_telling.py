@@ -212,7 +212,7 @@ def test_sequences_of_one_kind_do_not_stand_for_all(launched: int, told_of: str)
     none = np.empty(0, np.int64)
     units = ((897, 3), (36, 12))
     made = Launches(none, none, none.astype(np.int8), none, 15, units, 5, 0.0, none.astype(np.int8))
-    assert _sequences(made, launched) == f"5 sequences of 897, 2 of them {told_of}"
+    assert _sequences(made, launched) == f"5 times the same 897, 2 of them {told_of}"
 
 
 def _feeds(workers: int, *, pins: bool = False, name: str = "python3", cores: int | None = None) -> Source:

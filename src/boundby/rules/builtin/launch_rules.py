@@ -226,8 +226,8 @@ def _graphs(context: RuleContext) -> Iterator[Match]:
     high = max(min(high + sooner_ns, idle_ns), low)  # kernels stay as long as they are
     communicates = _communicates(context, repeating.region)
     yield repeating.match(
-        f"{count(len(repeating))} launches repeat, in {_sequences(found, len(repeating))}: one CUDA graph launch could "
-        "take the place of each",
+        f"{count(len(repeating))} launches repeat ({_sequences(found, len(repeating))}): one CUDA graph launch could "
+        "take the place of each sequence",
         {
             "graph_launches": found.graphs,
             "launches_per_graph": round(of_graph, 1),
@@ -258,16 +258,16 @@ def _graph_advice(context: RuleContext, repeating: LaunchSet, *, communicates: b
 
 
 def _sequences(found: Launches, launches: int) -> str:
-    """``25 sequences of 40``; ``3 of 897 and 57 shorter ones``; ``5 sequences of 897, 2 of them interrupted``; ``...,
-    and others`` where these are not most of all that are ``launches``."""
+    """``25 times the same 40``; ``3 times the same 897, and 57 shorter sequences``; ``5 times the same 897, 2 of them
+    interrupted``; ``..., and others`` where these are not most of all that are ``launches``."""
     unit, times = found.units[0]
     if found.turns > times:
         others = ", and others" if found.turns * unit < MOST_OF_ALL * launches else ""
-        return f"{count(found.turns)} sequences of {unit:,}, {count(found.turns - times)} of them interrupted{others}"
+        return f"{count(found.turns)} times the same {unit:,}, {count(found.turns - times)} of them interrupted{others}"
     rest = found.graphs - times
-    kinds = "others" if any(length > unit for length, _ in found.units) else "shorter ones"
-    more = f" and {count(rest)} {kinds}" if rest else ""
-    return f"{count(times)} sequence{'s' if times != 1 else ''} of {unit:,}{more}"
+    kinds = "other" if any(length > unit for length, _ in found.units) else "shorter"
+    more = f", and {count(rest)} {kinds} sequence{'s' if rest != 1 else ''}" if rest else ""
+    return f"{f'{count(times)} times the same' if times != 1 else 'one sequence of'} {unit:,}{more}"
 
 
 CUDA_GRAPHS = Rule(
