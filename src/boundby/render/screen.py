@@ -118,7 +118,10 @@ def _accounts(report: Report, face: Face) -> list[list[Text]]:
         shown = members if report.devices else members[: parts.MAX_THREADS]
         summary = parts.summary(shown, face)[: MOST_ENDED if shown[0].lead else 4]
         why = shown[0].because.replace(":", f" ({shown[0].name}):", 1) if shown[0].lead is None else ""
-        first, *rest = summary + face.within(why, 2) + _first(shown[0], face), parts.side_by_side(shown[:8], face)
+        first, *rest = (
+            summary + face.within(why, _room(2, face)) + _first(shown[0], face),
+            parts.side_by_side(shown[:8], face),
+        )
     # An error that may have been caught is less than what the GPU is bound by; an end is more.
     is_less = report.trace.program is not None and report.trace.program.ended == UNCLEAR and report.devices
     return [first, ended, *rest] if is_less else [ended, first, *rest]

@@ -250,12 +250,12 @@ def region_columns(names: int, rows: Sequence[Row], face: Face, account: int) ->
     cells of the bar, at least."""
     widest = natural("BOUND BY", (bound(row, face) for row in rows))
     columns = (
-        FaceColumn("COUNT", 6, lambda row, _: row.instances, right=True, goes=4),
+        FaceColumn("COUNT", 6, lambda row, _: row.instances, right=True, goes=5),
         FaceColumn(MEAN, 9, lambda row, _: row.each, right=True, goes=2),
         FaceColumn("SHARE", 5, lambda row, _: units.percent(row.share), right=True, goes=1),
         FaceColumn(TIME, account, lambda row, width: face.bar(segments(row.time), width), goes=3),
         FaceColumn("BOUND BY", widest, lambda row, _: bound(row, face)),
-        FaceColumn("CAN SAVE", 8, lambda row, _: row.saves, right=True, goes=5),
+        FaceColumn("CAN SAVE", 8, lambda row, _: row.saves, right=True, goes=4),
     )[: _told(rows, 4)]
     return fitting(columns, face.width, max(min(names, 20), MIN_NAME))
 
