@@ -102,7 +102,7 @@ def _host_limit(case: BoundCase, decision: Decision) -> str:
             return "; the host works just as long meanwhile, and the trace cannot tell which of the two sets the pace"
         return f"; the host works {rest} of the time meanwhile"
     if limit < IDLE_WORTH:
-        why = "other work hides it" if is_covered(case, decision) else "what is left takes as long"
+        why = "other work hides it" if is_covered(case, decision.bound) else "what is left takes as long"
         return f"; removing {NOUN[decision.bound]} alone saves little: {why}"
     whole = "this part" if case.is_part else "the program"
     if left <= LEAST_TOLD:
@@ -190,7 +190,9 @@ def _init(case: BoundCase, _: Decision) -> str:
 def _mixed(case: BoundCase, decision: Decision) -> str:
     first, second = decision.mixed_of or ("unknown", "unknown")
     saved = {one.cause: one.saving_ns for one in decision.savings}
-    if more_alone(case, first) == second:
+    if decision.host_limit_fraction is not None:
+        either = f"{NOUN[first]} and {NOUN[second]} run side by side, so that removing one alone would save little"
+    elif more_alone(case, first) == second:
         either = f"removing {NOUN[second]} would save more as it runs now, {NOUN[first]} once the host no longer waits"
     else:
         then = "once the host no longer waits, " if case.replayed is not None and case.time[Cause.SYNC] else ""

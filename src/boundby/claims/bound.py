@@ -337,9 +337,9 @@ def host_together_ns(case: BoundCase, decision: Decision) -> int | None:
     return together if together - decision.savings[0].saving_ns > MIXED_WITHIN * case.window_ns else None
 
 
-def is_covered(case: BoundCase, decision: Decision) -> bool:
+def is_covered(case: BoundCase, bound: str) -> bool:
     """Whether other work of the device runs for nearly all of the time of what is named: without it that is left."""
-    return case.beside_ns >= NEARLY_ALL * case.time[Cause[decision.bound.upper()]]
+    return bound in BUSY_KEYS and case.beside_ns >= NEARLY_ALL * case.time[Cause[bound.upper()]]
 
 
 def is_saturated(time: Mapping[Cause, int], replayed: Mapping[str, int] | None = None) -> bool:
@@ -351,7 +351,7 @@ def is_saturated(time: Mapping[Cause, int], replayed: Mapping[str, int] | None =
 
 def _decide_saturated(case: BoundCase, savings: tuple[Saving, ...]) -> Decision:
     """Only the device's own work competes: what saves most, or the busiest class of those that save as much, give or
-    take what is not told apart."""
+    take what is not told apart. Where no class alone saves much, since another covers it, both are named."""
     own = tuple(saving for saving in savings if saving.cause in BUSY_KEYS)
     is_worth = bool(own) and own[0].saving_ns >= IDLE_WORTH * case.window_ns
     alike = [one.cause for one in own if own[0].saving_ns - one.saving_ns < MIXED_WITHIN * case.window_ns]
@@ -359,6 +359,9 @@ def _decide_saturated(case: BoundCase, savings: tuple[Saving, ...]) -> Decision:
     limit = sum(saving.saving_ns for saving in own) / case.window_ns
     rest = savings if case.following is None else _ranked(case.following)
     others = tuple(saving for saving in rest if saving.cause != bound)
+    beside = [saving.cause for saving in own if saving.cause != bound and case.time[Cause[saving.cause.upper()]]]
+    if not case.is_part and case.replayed and beside and limit < IDLE_WORTH and is_covered(case, bound):
+        return Decision("mixed", savings, (bound, beside[0]), host_limit_fraction=limit)
     return Decision(bound, savings, None, _worth_naming(others, case.window_ns), min(limit, 1.0))
 
 

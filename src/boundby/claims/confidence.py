@@ -236,13 +236,15 @@ def _doubts_of_bound(case: BoundCase, decision: Decision, *, is_saturated: bool)
         yield uncertainty("no-verdict", steps=2)
     elif decision.bound == "unknown":
         yield uncertainty("no-cause", steps=1)
+    elif decision.mixed_of is not None:
+        return
     elif is_saturated and case.replayed is not None and (decision.host_limit_fraction or 0) < IDLE_WORTH:
         sentence = f"removing {NOUN[decision.bound]} alone would save little"
         yield uncertainty("unlike-account", steps=1, sentence=sentence)
     elif is_saturated and (rival := _held_up_rival(case, decision)) is not None:
         sentence = f"what other ranks would still hold up is open: removing {NOUN[rival]} may save more"
         yield uncertainty("outside", steps=1, where=(rival,), sentence=sentence)
-    elif decision.mixed_of is None and not is_saturated:
+    elif not is_saturated:
         yield from _doubts_of_one(case, decision)
 
 
@@ -306,7 +308,7 @@ def _doubts_of_replay(case: BoundCase, decision: Decision) -> Iterator[Uncertain
         case.missing.calls_fraction >= SOME_CALLS_LOST or case.missing.unsure_ns >= SOME_CALLS_LOST * case.window_ns
     )
     # Nor which sets the pace, where the host's own work, or other work of the device, takes as long.
-    is_open = is_lost if limit is None else limit < IDLE_WORTH or is_covered(case, decision)
+    is_open = is_lost if limit is None else limit < IDLE_WORTH or is_covered(case, decision.bound)
     # Work that is launched waits for the device, or for its own launch to arrive, and for nothing that the host does.
     waiting_ns = 0 if limit is not None else case.time[Cause.DEVICE_WAIT]
     yield _open("unreplayed", _OF_LAUNCHED, 0, waiting_ns, sentence, 2 if is_open else 1)
