@@ -54,6 +54,12 @@ def test_what_stands_on_top_is_not_said_again_but_named() -> None:
     assert "FINDINGS (1) beside First" in screen.render(_with_response(base))
 
 
+def test_what_only_moves_time_says_so() -> None:
+    base = reports.sample()
+    moved = [replace(item, remedy="init.warm-up") for item in base.findings if item.severity != "note"]
+    assert " moves 1.30 s  " in screen.render(replace(base, findings=tuple(moved)))
+
+
 def test_the_command_for_more_looks_at_the_same() -> None:
     base = reports.sample()
     asked = replace(base.analysis, window="1:2", device_ids=(0,))
