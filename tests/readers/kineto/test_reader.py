@@ -183,6 +183,18 @@ def test_a_kernel_of_triton_names_its_source(tmp_path: Path) -> None:
     assert hot.evidence["estimated_occupancy_fraction"] == 0.24
 
 
+def test_a_grid_in_work_items_is_told_in_blocks(tmp_path: Path) -> None:
+    made = Kineto()
+    calls = "hipExtModuleLaunchKernel", "hipHccModuleLaunchKernel", "hipModuleLaunchKernel", "hipExtLaunchKernel"
+    for number, call in enumerate(calls, 1):
+        made.launch(10 * number, number, call)
+        made.kernel(100 * number, 90, number, f"k{number}", grid=[350_000, 8, 1], block=[256, 4, 1])
+    trace = read_trace(made.write(tmp_path / "hip.json"))
+
+    found = trace.shapes.blocks[trace.operations.shape].tolist()
+    assert found == [1_368 * 2, 1_368 * 2, 350_000 * 8, 350_000 * 8]  # 350,000 / 256 = 1367.2
+
+
 def test_strides_tell_which_convolutions_get_nchw(tmp_path: Path) -> None:
     made = Kineto()
     image = {"Input Dims": [[8, 64, 56, 56]], "Input type": ["float"]}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ from boundby.model.arrays import MISSING, BoolArray, Int32Array, Int64Array, fac
 from boundby.model.expressions import expression
 from boundby.model.scale import MOST_MEMBERS
 from boundby.readers.kineto import about
-from boundby.readers.kineto.columns import COPY, KERNEL, Columns
+from boundby.readers.kineto.columns import CALL, COPY, KERNEL, Columns
 from boundby.readers.sanitize import MOST_SHAPE, Raw
 from boundby.trace.facts import GpuInfo, ProcessGroup
 from boundby.trace.tables import (
@@ -43,6 +42,8 @@ _MEMORY_KINDS = {
 }
 _NO_RANKS: tuple[int, ...] = ()
 _MOST_SUM = float(1 << 62)
+# HIP's other launches take blocks: hip_ext.h names these calls' sizes globalWorkSize.
+_IN_WORK_ITEMS = frozenset(("hipExtModuleLaunchKernel", "hipHccModuleLaunchKernel"))
 
 
 class KinetoGpus(NamedTuple):
@@ -164,30 +165,43 @@ def _copy(name: str) -> tuple[int, int, int]:
 def _shapes(columns: Columns, rows: Int64Array, is_kernel: BoolArray) -> tuple[LaunchShapes, Int32Array]:
     """The distinct launch shapes, and the row of each operation's (-1: no kernel, or not told)."""
 
-    def product(text: str) -> int:
-        sizes = [float(size) for size in about.integers(text) if 0 < size < MOST_SHAPE]
-        return int(min(math.prod(sizes), _MOST_SUM)) if sizes else 0
+    def sizes(key: str) -> Int64Array:
+        return np.array(columns.each(columns.text(key, rows), _sizes, (0, 0, 0)), np.int64).reshape(-1, 3)
 
-    blocks, threads = (np.array(columns.each(columns.text(key, rows), product, 0), np.int64) for key in _GRID_AND_BLOCK)
+    grid, block = sizes("grid"), sizes("block")
+    in_items = _launched_in_work_items(columns, rows)
+    grid[in_items] = -(-grid // np.maximum(block, 1))[in_items]
+    blocks, threads = (_product(each) for each in (grid, block))
     registers, shared = (
         columns.within(key, rows, 0, MOST_SHAPE, 0) for key in ("registers per thread", "shared memory")
     )
     occupancy = columns.within("est. achieved occupancy %", rows, 0, 101, -1)
-    grid = np.array(columns.each(columns.text("grid", rows), _grid, (0, 0)), np.int64).reshape(-1, 2).T
     told = is_kernel & (blocks > 0) & (threads > 0)
     shape = np.full(len(rows), -1, np.int32)
-    every = blocks, threads, registers, shared, occupancy, *grid
+    plane = np.where((grid[:, :2] > 0).all(axis=1), grid[:, :2].T, 0)  # where either is not told, neither is
+    every = blocks, threads, registers, shared, occupancy, *plane
     distinct, shape[told] = factorize(*(column[told] for column in every))
     return LaunchShapes(*(np.ascontiguousarray(column) for column in distinct.T)), shape
 
 
-def _grid(text: str) -> tuple[int, int]:
-    """The first two sizes of a grid; 0: not told."""
-    x, y, *_ = (*about.integers(text), 0, 0)
-    return (x, y) if 0 < x < MOST_SHAPE and 0 < y < MOST_SHAPE else (0, 0)
+def _sizes(text: str) -> tuple[int, int, int]:
+    """The three sizes of a grid or block; 0: not told."""
+    x, y, z = (size if 0 < size < MOST_SHAPE else 0 for size in (*about.integers(text), 0, 0, 0)[:3])
+    return x, y, z
 
 
-_GRID_AND_BLOCK = ("grid", "block")
+def _product(sizes: Int64Array) -> Int64Array:
+    """How many a grid or block of these sizes has, of shape (n, 3); 0: no size is told."""
+    many = np.minimum(np.maximum(sizes, 1).prod(axis=1, dtype=np.float64), _MOST_SUM).astype(np.int64)
+    return np.where((sizes > 0).any(axis=1), many, 0)
+
+
+def _launched_in_work_items(columns: Columns, rows: Int64Array) -> BoolArray:
+    """The operations whose call was given the grid in work-items, as OpenCL does, and not in blocks."""
+    calls = np.flatnonzero(columns.kind == CALL)
+    named = np.array(columns.each(columns.events.name[calls], _IN_WORK_ITEMS.__contains__, otherwise=False), bool)
+    launched = columns.number("correlation", calls[named])
+    return np.isin(columns.number("correlation", rows), launched[launched != MISSING])
 
 
 def _collectives(columns: Columns, rows: Int64Array) -> tuple[CollectiveTable, tuple[ProcessGroup, ...], Int32Array]:
