@@ -12,6 +12,7 @@ import pytest
 from boundby import api
 from boundby.api import Analysis
 from boundby.cli.what_if import what_if
+from boundby.model.units import duration
 from boundby.options import AnalysisOptions
 from boundby.replay import Answer, answer
 from boundby.replay.predictor import MODEL_ERROR
@@ -60,11 +61,11 @@ def holds(analysis: Analysis) -> int:
         assert words[2] == analysis.trace.path
         for name in ("window", "skip_first", "devices", "processes", "region"):
             assert getattr(options, name) == getattr(analysis.options, name), told.command
-        assert told.saving_ns is not None
         assert device is not None
         found = answer(analysis.predictor, scenario, tells_next=False)
         (one,) = [one for one in found if one.device == device]
-        assert_gives(one, told)
+        if told.saving_ns is not None:
+            assert_gives(one, told)
         number += 1
     return number
 
@@ -123,8 +124,9 @@ def test_a_command_names_the_kernel_it_is_about_and_keeps_the_options(kernel: st
     (device,) = analysis.report.devices
     (told,) = [one for one in device.first_responses if one.id == "gpu_compute.better-kernels"]
     assert ("what-if" in told.command) == ("+" not in kernel)
-    assert told.saving_ns is not None
-    assert told.saving_ns[1] == pytest.approx(6 * 2 * MS, rel=0.06)  # half of this kernel, no other's
+    assert told.saving_ns is None  # how much faster it can be nobody knows
+    assert f"takes {duration(6 * 4 * MS)}" in told.because  # this kernel, no other
+    assert "each 10 % off it saves 2." in told.because
 
 
 def test_each_gpu_is_told_of_its_own_kernels(tmp_path: Path) -> None:
@@ -138,7 +140,7 @@ def test_each_gpu_is_told_of_its_own_kernels(tmp_path: Path) -> None:
     holds(analysis)
     told = [one for device in analysis.report.devices for one in device.first_responses if "better-kernels" in one.id]
     assert ["100 % of kernel time" in one.because for one in told] == [True, False]
-    assert [one.saving_ns and one.saving_ns[1] < 10 * MS for one in told] == [True, False]
+    assert all("each 10 % off it saves " in one.because for one in told)
 
 
 def test_a_program_without_a_gpu_is_not_told_to_work_beside_one() -> None:

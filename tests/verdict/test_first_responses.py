@@ -86,8 +86,8 @@ def test_each_pattern_has_a_card_with_numbers(name: str, tmp_path: Path) -> None
     assert [card.pattern for card in device.cards] == list(device.verdict.mixed_of or (device.verdict.bound,))
     assert all(card.signs for card in device.cards)
     first = device.first_responses[0]
-    assert first.saving_ns is not None
-    assert 0 <= first.saving_ns[0] <= first.saving_ns[1] <= device.window_ns
+    assert first.saving_ns is not None or "each 10 % off it saves" in first.because
+    assert first.saving_ns is None or 0 <= first.saving_ns[0] <= first.saving_ns[1] <= device.window_ns
     assert all(one.saving_ns or one.because for one in device.first_responses)
     assert len({one.id for one in device.first_responses}) == len(device.first_responses)
 

@@ -78,6 +78,10 @@ def test_a_librarys_call_comes_before_a_profiler_of_kernels(tmp_path: Path) -> N
     assert first.code.startswith("cublasSgemm(handle,")
     assert first.code.endswith("// in place of matmul_naive")
     assert first.is_search
+    assert first.saving_ns is None
+    assert "each 10 % off it saves " in first.because
+    (hot,) = [one for one in api.analyze(tmp_path / "run.sqlite").findings if one.rule == "hot-kernel"]
+    assert (hot.remedy, hot.saving_ns) == (first.id, None)
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def _response(subject: Subject, row: Remedy, told: Told) -> FirstResponse:
     return FirstResponse(
         id=row.key,
         title=told.title or row.words(subject.facts),
-        saving_ns=told.saving_ns,
+        saving_ns=None if told.is_guess else told.saving_ns,
         because=told.because,
         action=told.action,
         needs=row.needs,

@@ -41,6 +41,7 @@ class Told(NamedTuple):
     code: str = ""
     where: CodeLine | None = None
     rule: str = ""  # that found it
+    is_guess: bool = False  # the saving: it ranks, and is not told
     is_shown: bool = True  # the trace shows what is wrong; False: somebody has to look for it
     other: str = ""  # the cause, where it is another than the verdict's
     causes: frozenset[str] | None = None  # of which it takes time; empty: of any; None: its rule's, else its pattern's

@@ -92,6 +92,13 @@ def common_facts(trace: Trace, *, is_python: bool) -> dict[str, str]:
 _PINNED_TORCH = 'DataLoader(dataset, pin_memory=True)\nbatch = batch.to("cuda", non_blocking=True)'
 _PINNED_CPP = "cudaMallocHost(&host, bytes);\ncudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream);"
 _PINNED_CUPY = "host = cupyx.zeros_pinned(shape, dtype)\ndevice.set(host, stream=stream)"
+_PINNED = {
+    "torch": _PINNED_TORCH,
+    "cupy": _PINNED_CUPY,
+    "directives": "nvc++ -gpu=pinned ...  # mapped arrays are then allocated in pinned memory",
+    "julia": "CUDA.pin(array)",
+    "any": _PINNED_CPP,
+}
 _GRAPH_CPP = (
     "cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal); step(stream); cudaStreamEndCapture(stream, &graph);\n"
     "cudaGraphInstantiate(&exec, graph, 0);\n"
@@ -749,16 +756,18 @@ TABLE: tuple[Remedy, ...] = (
         id="pinned",
         title="Copy from pinned memory",
         rules=("pageable-copy",),
-        do={
-            "torch": _PINNED_TORCH,
-            "cupy": _PINNED_CUPY,
-            "directives": "nvc++ -gpu=pinned ...  # mapped arrays are then allocated in pinned memory",
-            "julia": "CUDA.pin(array)",
-            "any": _PINNED_CPP,
-        },
+        do=_PINNED,
         text="Pinned memory is copied two to five times as fast as pageable memory, and the host need not wait.",
         needs="pinned memory, which cannot be swapped",
         caution="the buffer is used once: pinning itself takes time",
+    ),
+    Remedy(
+        bound="gpu_copy",
+        id="pinned-for-reuse",
+        title="Copy from pinned memory, if buffers are used again",
+        do=_PINNED,
+        is_search=True,
+        is_never_first=True,
     ),
     Remedy(
         bound="gpu_copy",

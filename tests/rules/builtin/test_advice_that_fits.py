@@ -318,3 +318,16 @@ def test_one_kernel_launched_again_and_again_is_not_to_be_fused(kernels: tuple[s
     (found,) = of("launch-overhead", as_torch(Source(program(*cut, Sync()))))
     assert any("fuses" in line for line in found.advice) == fuses
     assert found.code.startswith("step = torch.compile(step)" if fuses else "x = torch.stack(items)")
+
+
+@pytest.mark.parametrize("is_loop", [False, True])
+def test_pinning_is_promised_nothing_where_no_buffer_is_seen_to_be_used_again(is_loop: bool) -> None:
+    """Copies of one size in a row are of other buffers; with a kernel between them they may be of the same one."""
+    upload, kernel = Copy(64 << 20, memory="pageable"), Launch("mine", 20 * MS)
+    back = Copy(64 << 20, memory="pageable", direction="DtoH")
+    body = [Loop(4, [kernel, upload, upload])] if is_loop else [kernel, *[upload] * 4, kernel]
+    (found,) = of("pageable-copy", native(Launch("first", 10 * US), *body, back, Sync()))
+    assert found.saving_ns is not None
+    assert (found.saving_ns[0] == 0) is not is_loop
+    assert ("takes about as long as one copy" in found.title) is not is_loop
+    assert found.remedy == ("gpu_copy.pinned" if is_loop else "gpu_copy.pinned-for-reuse")

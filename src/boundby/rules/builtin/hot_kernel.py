@@ -26,7 +26,7 @@ from boundby.model.units import counted, duration, percent
 from boundby.rules.builtin._operations import KernelSet
 from boundby.rules.builtin._shapes import small_block_rows, small_grid_rows
 from boundby.rules.rule import Match, Rule
-from boundby.trace.vocabulary.kernel_names import MATMULS, KernelKind, is_library_kernel
+from boundby.trace.vocabulary.kernel_names import MATMULS, KernelKind, StandardWork, is_library_kernel
 
 # Kernels of libraries and compilers are tuned already; layout conversions have a rule of their own.
 _TUNED = (
@@ -122,24 +122,29 @@ def _match(hot: KernelSet, label: str, share: float, saved_ns: int | None, named
     shape = int(context.operations.shape[longest])
     if shape >= 0 and (percents := int(context.trace.shapes.occupancy_percent[shape])) >= 0:
         evidence["estimated_occupancy_fraction"] = percents / 100
+    ready = ready_made(context, context.trace.names[context.operations.name[longest]])
     return hot.match(
         f"{label}{f', {versions} versions together, takes' if versions > 1 else ' takes'} {percent(share)} of kernel "
         f"time, in {counted(len(hot), 'launch', 'launches')} of {duration(middle_ns)}{grid}{seen}",
         evidence,
         None,  # how far it is from its limit cannot be seen in a timeline
         (
-            *_library_advice(context, longest),
+            *_library_advice(ready),
             *_profile_advice(context, longest, label),
             *_scale(context, saved_ns),
             *_occupancy_advice(context, label, occupancy),
         ),
         severity="medium" if told else "low",
-    ).advising(kernel=label, search=kernel_search(context, label))
+    ).advising(
+        "gpu_compute.library-kernel" if ready is not None else "",
+        kernel=label,
+        search=kernel_search(context, label),
+        **(ready._asdict() if ready is not None else {}),
+    )
 
 
-def _library_advice(context: RuleContext, row: int) -> tuple[str, ...]:
+def _library_advice(ready: StandardWork | None) -> tuple[str, ...]:
     """What a library has ready, by the name of a kernel of the program's own."""
-    ready = ready_made(context, context.trace.names[context.operations.name[row]])
     if ready is None:
         return ()
     return (

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.evidence.context import Int, RuleContext
+from boundby.evidence.device_work import device_work
 from boundby.evidence.transfers import (
     LARGE_BYTES,
     Transfer,
@@ -27,8 +28,7 @@ from boundby.rules.rule import Match, Rule, Threshold
 # So often a copy of one size may be the same data each time.
 _OFTEN = HABIT
 _PINNING_COSTS = (
-    "It saves time only where the buffer is allocated pinned from the start, or used again: to pin memory that exists "
-    "takes about as long as one copy of it, and each buffer may be copied only once here"
+    "It pays only where the buffer is pinned from the start, or used again: each may be copied only once here"
 )
 _UPLOADS: dict[str, tuple[str, ...]] = {
     "torch": (
@@ -127,22 +127,31 @@ def _pinning(copies: CopySet) -> Match | None:
     to_device, (common, times) = copies.to_device, copies.common_size
     way = f"{'from' if to_device == len(copies) else 'to' if to_device == 0 else 'from or to'} pageable memory"
     again = f"{count(times)} of them are {size(common)} each: if their content does not change, upload it once"
-    table = context.operations
-    alike = np.unique(np.stack((table.bytes[copies.rows], table.direction[copies.rows])), axis=1, return_counts=True)[1]
-    is_once = int(alike.max()) < _OFTEN
-    return copies.match(
+    is_once = _rounds(copies) < _OFTEN
+    pinned = context.program.pick(_PINNED["cpp"], **_PINNED)
+    match = copies.match(
         f"{counted(len(copies), f'copy {way} moves', f'copies {way} move')} {size(copies.byte_count)} in "
-        f"{copies.took}, at {bandwidth(rate * 1e9)}{_ends(copies)}",
+        f"{copies.took}, at {bandwidth(rate * 1e9)}{_ends(copies)}"
+        f"{'; to pin memory takes about as long as one copy of it' if is_once else ''}",
         copies.evidence(is_upload=False, expected_from=source, assumed_speed_up=[least, round(most, 2)]),
         # Not by speed: a call that stages pageable memory is as long as its copy, and shortens with it.
         copies.saving_without(Cause.GPU_COPY, 0.0 if is_once else 1 - 1 / least, 1 - 1 / most),
         (
-            *((_PINNING_COSTS,) if is_once else ()),
-            *context.program.pick(_PINNED["cpp"], **_PINNED),
+            *((f"{pinned[0]}. {_PINNING_COSTS}", *pinned[1:]) if is_once else pinned),
             *((again,) if not is_once and times <= to_device else ()),
         ),
         cost_ns=copies.total_ns,
     )
+    return match.advising("gpu_copy.pinned-for-reuse") if is_once else match
+
+
+def _rounds(copies: CopySet) -> int:
+    """How often the same size goes the same way with a kernel in between, at most: in a row they are other buffers."""
+    table, rows = copies.context.operations, copies.rows
+    kernels = np.sort(table.start_ns[device_work(copies.context).is_kernel])
+    groups = np.stack((table.bytes[rows], table.direction[rows], np.searchsorted(kernels, table.start_ns[rows])))
+    alike = np.unique(groups, axis=1)[:2]
+    return int(np.unique(alike, axis=1, return_counts=True)[1].max())
 
 
 def _ends(copies: CopySet) -> str:
