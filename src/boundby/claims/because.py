@@ -12,7 +12,6 @@ from boundby.claims.bound import (
     Decision,
     host_together_ns,
     is_covered,
-    more_alone,
 )
 from boundby.model.causes import BUSY_CAUSES, NOUN, SHORT_LABEL, Cause
 from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, MANY, NOTABLE, SMALL
@@ -188,17 +187,20 @@ def _init(case: BoundCase, _: Decision) -> str:
 
 
 def _mixed(case: BoundCase, decision: Decision) -> str:
-    first, second = decision.mixed_of or ("unknown", "unknown")
-    saved = {one.cause: one.saving_ns for one in decision.savings}
+    named, busy = decision.mixed_of or (), f"the GPU is busy {_busy_share(case)} of the time"
     if decision.host_limit_fraction is not None:
-        either = f"{NOUN[first]} and {NOUN[second]} run side by side, so that removing one alone would save little"
-    elif more_alone(case, first) == second:
-        either = f"removing {NOUN[second]} would save more as it runs now, {NOUN[first]} once the host no longer waits"
-    else:
-        then = "once the host no longer waits, " if case.replayed is not None and case.time[Cause.SYNC] else ""
-        share, other = (percent(saved.get(key, 0) / case.window_ns) for key in (first, second))
-        either = f"{then}removing {NOUN[first]} would save {share}, {NOUN[second]} {other}"
-    return f"{either}; the GPU is busy {_busy_share(case)} of the time"
+        first, second = (NOUN[key] for key in named)
+        return f"{first} and {second} run side by side, so that removing one alone would save little; {busy}"
+    saved = {one.cause: one.saving_ns for one in decision.savings}
+    return f"{' and '.join(_of_either(case, key, saved.get(key, 0)) for key in named)}; {busy}"
+
+
+def _of_either(case: BoundCase, key: str, saving_ns: int) -> str:
+    """What one of two causes takes; of waits that cost the host its lead, which shows elsewhere, what they cost."""
+    own_ns = case.time[Cause[key.upper()]]
+    if own_ns < LEAD_LOST * saving_ns:
+        return f"removing {NOUN[key]} would save {percent(saving_ns / case.window_ns)}"
+    return f"{SHORT_LABEL[key]} takes {percent(own_ns / case.window_ns)}"
 
 
 def _unknown(case: BoundCase, _: Decision) -> str:

@@ -448,6 +448,13 @@ def confidence(verdict: Verdict, left: Left | None = None) -> str:
     return f"Confidence in the verdict: {verdict.confidence}{f' ({reasons})' if reasons else ''}{number}."
 
 
+def shared(report: Report, device: DeviceReport) -> str:
+    """``Another process used GPU 0 in turns, for 4.34 s of its time.``; empty where none is known to have."""
+    taken = [item.evidence.get("interrupted_ns") for item in report.findings if item.evidence.get("gpu") == device.id]
+    lost_ns = max((ns for ns in taken if isinstance(ns, int)), default=0)
+    return f"Another process used {gpu(device)} in turns, for {units.duration(lost_ns)} of its time." if lost_ns else ""
+
+
 def phases(device: DeviceReport) -> str:
     """``The bound changes 1.40 s into the window (12.400 s on the trace's clock): sync bound before, compute bound
     after.``; empty where it does not."""

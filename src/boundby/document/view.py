@@ -180,7 +180,11 @@ def accounts(report: Report) -> tuple[ShownAccount, ...]:
             not_busy=sentences.not_busy(device),
             # One way to part the window is enough.
             note=" ".join(
-                _filled(sentences.elsewhere(report, device), "" if device.steady else sentences.phases(device))
+                _filled(
+                    sentences.shared(report, device),
+                    sentences.elsewhere(report, device),
+                    "" if device.steady else sentences.phases(device),
+                )
             ),
             device=device,
             checklist=device.checklist,

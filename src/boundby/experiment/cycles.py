@@ -20,12 +20,12 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from boundby.model.scale import HALF, MARGIN, NEGLIGIBLE, NOTABLE, PLENTY, SLIGHT
+from boundby.model.scale import HALF, MARGIN, NEGLIGIBLE, NOTABLE, SLIGHT
 from boundby.model.statistics import CONFIDENCE
 
 Float = NDArray[np.float64]
 
-PARTICLES = PLENTY
+PARTICLES = 1_200
 #: Steps of the sampler end when the effective number of particles has fallen to this share.
 _KEPT = HALF
 _MOVES = 4

@@ -274,17 +274,19 @@ def _columns(names: int, rows: Sequence[Row], face: Face) -> tuple[int, list[Fac
 
 def _findings(report: Report, face: Face, options: ScreenOptions, room: int) -> list[Text]:
     """The best ones, as many of the first as ``room`` lines hold; what stands on top already is not said again."""
+    above = view.told_above(report)
+    first = above.get("First")
     worth = [item for item in report.findings if item.severity != sentences.NOTE]
+    worth.sort(key=lambda item: first is None or not sentences.is_told_by(first, item))  # what stands on top, on top
     shown = worth[: options.top or MOST_FINDINGS]
     if not shown:
         return face.wrapped(sentences.nothing_found(report)) + _notes(report, face)
-    above = view.told_above(report)
     width = natural("SAVES", (parts.saves(item, above) for item in shown))
     told = [_finding(rank, item, width, above, face) for rank, item in enumerate(shown, 1)]
     while len(told) > 1 and not options.top and 1 + sum(map(len, told)) > room:
         told.pop()
     number = f"{len(told)} of {len(worth)}" if len(told) < len(worth) else f"{len(worth)}"
-    is_beside = "First" in above and not any(sentences.is_told_by(above["First"], item) for item in shown[: len(told)])
+    is_beside = first is not None and not sentences.is_told_by(first, shown[0])
     title = f"FINDINGS ({number}){' beside First' if is_beside else ''}"
     return [parts.heads_of_findings(title, width, face), *(line for lines in told for line in lines)]
 

@@ -753,7 +753,9 @@ class Predictor:
             # Only delays in which the device idles count.
             idle_ns = np.minimum(graph.costs.unexplained_delay_ns[rows], gap_before(device, graph.links.start_ns[rows]))
             if (delayed := int(idle_ns.sum()) / max(length_ns, 1)) > UNEXPLAINED_SHARE:
-                return f"for {percent(delayed)} of the time launched work waits, and the trace does not show for what"
+                return (
+                    f"for {percent(delayed)} of the time some launched work waits, and the trace does not show for what"
+                )
         return None
 
     @property

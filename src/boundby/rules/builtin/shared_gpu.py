@@ -26,10 +26,11 @@ def _check(context: RuleContext) -> Iterator[Match]:
         gaps = len(item.rows) - item.in_kernels
         yield Match(
             region=ROOT,
-            title=f"GPU {gpus[device].id} was shared: {count(item.in_kernels)} kernels of {item.kinds} kinds take "
-            f"longer than others of the same grid, and {count(gaps)} that were launched long before start late, by "
-            f"{lengths} each: {duration(item.total_ns)} in all",
+            title=f"another process had GPU {gpus[device].id} for {duration(item.total_ns)}: "
+            f"{count(item.in_kernels)} kernels of {item.kinds} kinds take longer than others of the same grid, and "
+            f"{count(gaps)} that were launched long before start late, by {lengths} each",
             evidence={
+                "gpu": gpus[device].id,
                 "interruptions": len(item.rows),
                 "in_kernels": item.in_kernels,
                 "before_kernels": gaps,
