@@ -767,7 +767,6 @@ TABLE: tuple[Remedy, ...] = (
         title="Copy from pinned memory, if buffers are used again",
         do=_PINNED,
         is_search=True,
-        is_never_first=True,
     ),
     Remedy(
         bound="gpu_copy",
@@ -863,6 +862,7 @@ TABLE: tuple[Remedy, ...] = (
         caution="the data are in their smallest form already",
         scenario="copies=2",
         because="copies of half the bytes take half as long",
+        is_never_first=True,
     ),
     Remedy(
         bound="gpu_copy",
