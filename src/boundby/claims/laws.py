@@ -21,7 +21,8 @@ from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.results.report import DeviceReport, Finding, RegionReport, Verdict, WhatIf
 
 _REMOVABLE = tuple(cause.key for cause in REMOVABLE)
-_UNTOLD = {"hidden", *(cause.key for cause in BUSY_CAUSES)}
+_BUSY = frozenset(cause.key for cause in BUSY_CAUSES)
+_UNTOLD = {"hidden", *_BUSY}
 
 Path = tuple[str, ...]
 
@@ -190,7 +191,9 @@ class Wholes(Struct, frozen=True):
 
 def wholes(devices: Sequence[DeviceReport], what_if: Iterable[WhatIf], regions: Iterable[RegionReport]) -> Wholes:
     """By the replay where there is one, as the program ran and once nothing waits; else by the account."""
-    predicted = {(claim.device, claim.change): claim.saving for claim in of_what_if(what_if)}
+    claims = of_what_if(what_if)
+    predicted = {(claim.device, claim.change): claim.saving for claim in claims}
+    predicted_ns = {(claim.device, claim.change): claim.most_ns for claim in claims}
     by_device: dict[int, dict[str, ClaimedSaving]] = {}
     for device in devices:
         then_ns = {claim.change: claim.most_ns for claim in of_verdict(device.verdict)}
@@ -200,7 +203,10 @@ def wholes(devices: Sequence[DeviceReport], what_if: Iterable[WhatIf], regions: 
             if saving is None:
                 found[cause] = _of_account(device, cause)
             else:
-                found[cause] = ClaimedSaving(saving.low_ns, max(saving.high_ns, then_ns.get(cause, 0)))
+                told_ns = max(predicted_ns[device.id, SCENARIO_OF_CAUSE[cause]], then_ns.get(cause, 0))
+                # What is open of a cause of the host is idle time: the device's work stays.
+                open_ns = saving.high_ns if cause in _BUSY else min(saving.high_ns, max(told_ns, device.idle_ns))
+                found[cause] = ClaimedSaving(min(saving.low_ns, open_ns), max(open_ns, then_ns.get(cause, 0)))
         found["device_wait"] = ClaimedSaving(0, device.time.get("device_wait", 0))
     explained_ns = {device.id: device.window_ns - device.time.get("unattributed", 0) for device in devices}
     is_replayed = any(device.verdict.decided_by == "replay" for device in devices)
