@@ -359,10 +359,17 @@ def _decide_saturated(case: BoundCase, savings: tuple[Saving, ...]) -> Decision:
     limit = sum(saving.saving_ns for saving in own) / case.window_ns
     rest = savings if case.following is None else _ranked(case.following)
     others = tuple(saving for saving in rest if saving.cause != bound)
-    beside = [saving.cause for saving in own if saving.cause != bound and case.time[Cause[saving.cause.upper()]]]
-    if not case.is_part and case.replayed and beside and limit < IDLE_WORTH and is_covered(case, bound):
-        return Decision("mixed", savings, (bound, beside[0]), host_limit_fraction=limit)
+    if limit < IDLE_WORTH and (beside := _beside(case, bound, own)) is not None:
+        return Decision("mixed", savings, (bound, beside), host_limit_fraction=limit)
     return Decision(bound, savings, None, _worth_naming(others, case.window_ns), min(limit, 1.0))
+
+
+def _beside(case: BoundCase, bound: str, own: Sequence[Saving]) -> str | None:
+    """The other work of a device that covers what it is bound by; None: none does, or no replay tells."""
+    if case.is_part or not case.replayed or not is_covered(case, bound):
+        return None
+    others = (one.cause for one in own if one.cause != bound)
+    return next((key for key in others if case.time[Cause[key.upper()]]), None)
 
 
 def _decide_host(case: BoundCase) -> Decision:

@@ -19,7 +19,7 @@ from boundby.evidence.latecomers import is_exchange
 from boundby.evidence.waits import wait_chain
 from boundby.model.causes import BOUND_LABEL, Cause
 from boundby.model.gpus import Gpu, all_gpus, find_gpu
-from boundby.model.scale import COLUMN, HALF, QUARTER, SMALL
+from boundby.model.scale import COLUMN, HALF, NOTABLE, QUARTER, SMALL
 from boundby.model.units import count, duration, duration_range, is_nothing_beside, percent, place, size
 from boundby.replay.predictor import ReplayStep
 from boundby.replay.removals import Faster
@@ -32,7 +32,7 @@ _ONE_SIDE = frozenset((Cause.SYNC.key, Cause.CPU.key))
 # A kernel made faster by hand: a quarter is often found, twice as fast sometimes. It ranks, and is not told.
 KERNEL_LEAST = 1 + QUARTER
 KERNEL_MOST = 2.0
-A_TENTH_OFF = 1 / 0.9  # times as fast
+A_TENTH_OFF = 1 / (1 - NOTABLE)  # times as fast
 # A third more work in each saves a quarter of the launches, twice as much half of them.
 BATCH_LEAST, BATCH_MOST = QUARTER, HALF
 WORTH_BUYING = 1 + QUARTER  # times the peaks of the GPU in use
