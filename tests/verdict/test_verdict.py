@@ -100,6 +100,10 @@ def test_where_two_rankings_name_two_causes_both_are_named() -> None:
     verdict = judge(changed(case, predicted=predicted(1000 * MS, alone)))
     assert (verdict.bound, verdict.mixed_of) == ("mixed", ("gpu_compute", "gpu_copy"))
     assert verdict.because.startswith("compute takes 43 % and copy takes 40 %")
+    assert verdict.runner_up == "gpu_copy"
+    between = {**replayed, "cpu": 300 * MS}  # saves more than the other cause that the verdict names
+    other = judge(changed(case, replayed=between, predicted=predicted(1000 * MS, alone)))
+    assert (other.mixed_of, other.runner_up) == (("gpu_compute", "gpu_copy"), "gpu_copy")
 
 
 def test_of_two_alike_what_is_left_open_lowers_the_confidence() -> None:

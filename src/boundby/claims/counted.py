@@ -84,7 +84,9 @@ def _top_kernel(subject: Subject) -> _TopKernel | None:
     tenth = context.saving_by_speed(alike & own, A_TENTH_OFF, A_TENTH_OFF)
     if tenth is not None and tenth[1]:
         saved = f"up to {duration(tenth[1])}" if is_nothing_beside(*tenth) else duration_range(*tenth)
-        share += f" (each 10 % off it saves {saved}, {percent(tenth[1] / subject.window_ns)} of the window)"
+        share += (
+            f" (each {percent(NOTABLE)} off it saves {saved}, {percent(tenth[1] / subject.window_ns)} of the window)"
+        )
     took = duration(int(work.duration_ns[chosen].sum()))
     because = f"{name} takes {took}, {share}, in {shape(context, chosen)}{seen}"
     # A plus would join two scenarios; and a scenario makes it faster on other GPUs, too.

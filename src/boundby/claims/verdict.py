@@ -72,8 +72,10 @@ def _told(case: BoundCase, decision: Decision) -> tuple[Saving, ...]:
 
 
 def _second(case: BoundCase, decision: Decision, named: str) -> Saving | None:
-    """The best of what else would save time, where the verdict names a cause."""
+    """The best of what else would save time, where the verdict names a cause; of two that it names, the other."""
     if case.is_thread or decision.bound in ("hidden", "unknown"):
         return None
+    if decision.mixed_of is not None:
+        return next((saving for saving in decision.savings if saving.cause == decision.mixed_of[1]), None)
     others = (saving for saving in decision.savings if saving.saving_ns > 0 and saving.cause != named)
     return next(others, None)
