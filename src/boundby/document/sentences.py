@@ -449,10 +449,10 @@ def confidence(verdict: Verdict, left: Left | None = None) -> str:
 
 
 def shared(report: Report, device: DeviceReport) -> str:
-    """``Another process used GPU 0 in turns, for 4.34 s of its time.``; empty where none is known to have."""
+    """``Another process or context had GPU 0 in turns, for 4.34 s.``; empty where none is known to have."""
     taken = [item.evidence.get("interrupted_ns") for item in report.findings if item.evidence.get("gpu") == device.id]
     lost_ns = max((ns for ns in taken if isinstance(ns, int)), default=0)
-    return f"Another process used {gpu(device)} in turns, for {units.duration(lost_ns)} of its time." if lost_ns else ""
+    return f"Another process or context had {gpu(device)} in turns, for {units.duration(lost_ns)}." if lost_ns else ""
 
 
 def phases(device: DeviceReport) -> str:

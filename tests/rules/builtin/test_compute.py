@@ -41,7 +41,7 @@ def test_products_are_told_by_their_instruction() -> None:
 
 def test_a_shared_gpu_is_told_by_its_slices() -> None:
     (found,) = of(shared(), "shared-gpu")
-    assert "another process had GPU 0 for" in found.title
+    assert "another process or context had GPU 0 for" in found.title
     assert found.evidence["common_lengths_ns"]
     assert found.saving_ns is not None
     assert found.saving_ns[0] == 0

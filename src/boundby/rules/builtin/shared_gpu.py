@@ -26,7 +26,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
         gaps = len(item.rows) - item.in_kernels
         yield Match(
             region=ROOT,
-            title=f"another process had GPU {gpus[device].id} for {duration(item.total_ns)}: "
+            title=f"another process or context had GPU {gpus[device].id} for {duration(item.total_ns)}: "
             f"{count(item.in_kernels)} kernels of {item.kinds} kinds take longer than others of the same grid, and "
             f"{count(gaps)} that were launched long before start late, by {lengths} each",
             evidence={
