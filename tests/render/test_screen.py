@@ -72,7 +72,7 @@ def test_columns_that_tell_nothing_are_left_out() -> None:
     none = replace(base.regions[0].verdict, bound="unknown", why_not="records are missing", saving_ns=None)
     text = screen.render(replace(base, regions=tuple(replace(region, verdict=none) for region in base.regions)))
     assert "BOUND BY  " not in text
-    assert "CAN SAVE" not in text
+    assert "SAVES UP TO" not in text
 
 
 def test_more_rows_where_they_are_asked_for() -> None:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from boundby.document.blocks import FOLD_BELOW, clean, file_name
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, CAUSE_INFO, HOST_MEANING, MEANING, NOUN, SHORT_LABEL
-from boundby.model.scale import A_FEW_LINES, HARDLY, NEARLY_ALL, NEGLIGIBLE, RANKING, SMALL
+from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, NEARLY_ALL, NEGLIGIBLE, RANKING, SMALL
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, scenario_label
 from boundby.results.report import (
     NO_GPU_WORK,
@@ -51,8 +51,8 @@ WORTH_NAMING = HARDLY  # of the window: below it a saving would read "0 %"
 FINELY_BELOW = NEGLIGIBLE
 # Of what happens once, and of the window: a smaller part of it is not named.
 WORTH_A_NAME, MOST_PARTS = SMALL, A_FEW_LINES
-# And of what comes on top of the bound's saving.
-WORTH_ADDING = NEGLIGIBLE
+# And of what comes on top of the bound's saving; and of the bound's saving, what may be chosen instead.
+WORTH_ADDING, A_CHOICE = NEGLIGIBLE, HALF
 
 
 #: What the headline says of a host that is blocked, where the trace shows for what.
@@ -61,6 +61,8 @@ WAITING = {
     "ranks": "waiting for other ranks",
     "pages": "bound by page migration",
 }
+#: What its time is, behind the cause's name in the legend of the bar.
+MOSTLY = {"input": "mostly for input", "ranks": "mostly for other ranks", "pages": "mostly page faults"}
 
 
 class Headline(Struct, frozen=True):
@@ -343,10 +345,10 @@ def saving(saving_ns: tuple[int, int] | None, window_ns: int) -> str:
 
 def next_best(verdict: Verdict, window_ns: int, left: Left | None = None, time: Mapping[str, int] | None = None) -> str:
     """What removing the cause that saves most beside the bound would save alone, from the program as it ran (``left``:
-    of a device); empty where there is none (a mixed verdict has named it). Where the host waits for the device that may
-    be more than the bound's saving, since either one gone ends the wait; the runner-up is then told of the program that
-    no longer waits, as the verdict ranks it, as uncertain as it is alone. ``time``: the account, which may hold less of
-    it than that saves."""
+    of a device); empty where it is less than half of what the bound saves, and so no choice (a mixed verdict has named
+    it). Where the host waits for the device that may be more than the bound's saving, since either one gone ends the
+    wait; the runner-up is then told of the program that no longer waits, as the verdict ranks it, as uncertain as it is
+    alone. ``time``: the account, which may hold less of it than that saves."""
     left, main = left or {}, _main(verdict)
     if not window_ns or verdict.runner_up not in NOUN or verdict.bound == "mixed" or verdict.decided_by == "account":
         return ""
@@ -354,11 +356,12 @@ def next_best(verdict: Verdict, window_ns: int, left: Left | None = None, time: 
     then_ns = verdict.runner_up_saving_ns or 0
     other = max(alone, key=lambda cause: alone[cause].told_ns, default=verdict.runner_up)
     saves = alone.get(other) or MiddleHalf(then_ns, then_ns, then_ns)
-    is_after = verdict.bound == "sync" or saves.told_ns > (most_saved(verdict, window_ns, left) or 0)
+    bound_ns = most_saved(verdict, window_ns, left) or 0
+    is_after = verdict.bound == "sync" or saves.told_ns > bound_ns
     if is_after:
         other = verdict.runner_up
         saves = alone.get(other, MiddleHalf(then_ns, then_ns, then_ns)).moved(then_ns, window_ns)
-    if saves.told_ns <= (WORTH_ADDING if is_after else WORTH_NAMING) * window_ns:
+    if saves.told_ns <= (WORTH_ADDING * window_ns if is_after else A_CHOICE * bound_ns):
         return ""
     what, saved = NOUN[other], saves.told(window_ns)
     if is_after:
@@ -369,7 +372,7 @@ def next_best(verdict: Verdict, window_ns: int, left: Left | None = None, time: 
     if own_ns is None or more_ns - own_ns <= WIDE * window_ns:
         return f"Removing {what} instead would save {saved}."
     share = units.percent(own_ns / window_ns)
-    return f"Removing {what} instead would save {saved} ({share} in the bar; the rest follows from it)."
+    return f"Removing {what} instead would save {saved}: {share} in the bar, and time of what then starts earlier."
 
 
 def change(saving_ns: int, window_ns: int) -> str:
@@ -600,15 +603,16 @@ def window(report: Report) -> str:
 
 
 def elsewhere(report: Report, device: DeviceReport) -> str:
-    """``The analysed part is 0.4 % of the run: look first at the 38.3 s after it.``; empty where it is more than a
-    small part, or chosen by the user."""
+    """``The analysed part is 0.4 % of the run. If the whole run matters, begin with the 38.3 s after it.``; empty where
+    it is more than a small part, or chosen by the user."""
     around = {"before": device.startup_ns, "after": device.shutdown_ns}
     run_ns = device.window_ns + sum(around.values())
     if report.analysis.window != "gpu" or report.trace.source == PYTORCH or device.window_ns > SMALL * run_ns:
         return ""
     where = max(around, key=lambda one: around[one])
     share = _finely(device.window_ns / run_ns)
-    return f"The analysed part is {share} of the run: look first at the {units.duration(around[where])} {where} it."
+    told = f"If the whole run matters, begin with the {units.duration(around[where])} {where} it."
+    return f"The analysed part is {share} of the run. {told}"
 
 
 def _finely(share: float) -> str:

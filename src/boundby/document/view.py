@@ -42,6 +42,7 @@ class ShownAccount(Struct, frozen=True):
     utilization: float | None = None  # of a device
     not_busy: str = ""  # what the rest of a device's window is called
     note: str = ""
+    outside: str = ""  # how little of the run a device's window is
     checklist: tuple[Check, ...] = ()
     cards: tuple[Card, ...] = ()
     responses: tuple[FirstResponse, ...] = ()
@@ -100,11 +101,12 @@ class ShownAccount(Struct, frozen=True):
 
     @property
     def exposed(self) -> str:
-        """``without the syncs the GPU would idle 37 % less``: where waits cost more than the account's sync time."""
+        """``caused by syncs in all: 37 %``: the idle time that ends with them, where it is more than the account's sync
+        time."""
         waits_ns = self.exposed_by_waits_ns or 0
         if not self.whole_ns or waits_ns - self.time.get("sync", 0) < NOTABLE_EXPOSED * self.whole_ns:
             return ""
-        return f"without the syncs the GPU would idle {units.percent(waits_ns / self.whole_ns)} less"
+        return f"caused by syncs in all: {units.percent(waits_ns / self.whole_ns)}"
 
     @property
     def told(self) -> tuple[str, ...]:
@@ -113,8 +115,8 @@ class ShownAccount(Struct, frozen=True):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """What repeats, and why: what stands above the first response."""
-        return _filled(self.steady(), self.because)
+        """What repeats, how little of the run that is, and why: what stands above the first response."""
+        return _filled(self.steady(), self.outside, self.because)
 
     @property
     def measured(self) -> tuple[str, ...]:
@@ -139,6 +141,11 @@ class ShownAccount(Struct, frozen=True):
     def parts(self) -> tuple[Segment, ...]:
         """Of its bar, small ones folded."""
         return segments(self.time, fold_below=FOLD_BELOW)
+
+    def named(self, part: Segment) -> str:
+        """What a part of its bar is called: ``blocked (mostly for input)``."""
+        mostly = sentences.MOSTLY.get(self.verdict.waits_for) if part.cause == self.verdict.bound else None
+        return f"{part.label} ({mostly})" if mostly else part.label
 
     @property
     def bound(self) -> str:
@@ -182,10 +189,10 @@ def accounts(report: Report) -> tuple[ShownAccount, ...]:
             note=" ".join(
                 _filled(
                     sentences.shared(report, device),
-                    sentences.elsewhere(report, device),
                     "" if device.steady else sentences.phases(device),
                 )
             ),
+            outside=sentences.elsewhere(report, device),
             device=device,
             checklist=device.checklist,
             cards=device.cards,

@@ -71,7 +71,7 @@ def _devices(devices: Sequence[ShownAccount]) -> str:
         )
         for device in devices
     ]
-    columns = ("GPU", "bound by", "time by cause", "busy", "window", "can save")
+    columns = ("GPU", "bound by", "time by cause", "busy", "window", "saves up to")
     return "\n\n".join((*heads, table(columns, "lllrrr", rows)))
 
 
@@ -103,7 +103,7 @@ def _account(account: ShownAccount, *, folded: bool = False) -> str:
     lines += ["```text", letters(account.parts, LABEL, at_least_one=True), "```", ""]
     rows = [
         (
-            f"`{part.letter}`\N{NO-BREAK SPACE}{part.label}",
+            f"`{part.letter}`\N{NO-BREAK SPACE}{account.named(part)}",
             units.percent(part.fraction),
             units.duration(part.ns),
             account.meanings.get(part.cause, ""),
@@ -130,7 +130,7 @@ def _regions(report: Report, min_share: float | None) -> str:
     ]
     if not rows:
         return ""
-    text = table(("region", "count", "mean time", "share", "time by cause", "bound by", "can save"), "lrrrllr", rows)
+    text = table(("region", "count", "mean time", "share", "time by cause", "bound by", "saves up to"), "lrrrllr", rows)
     parts = ["#### Regions", _folded(f"{len(rows)} regions", text) if len(rows) > OPEN_ROWS else text]
     why = [f"- {code(region_name(row.region.path))}: {escape(row.because)}" for row in selection.rows if row.because]
     if why:  # a column of sentences would leave the others no room

@@ -36,7 +36,6 @@ from boundby.render.face import (
     pad,
 )
 from boundby.results.report import Finding, FirstResponse, RegionReport, Report
-from boundby.trace.vocabulary.last_words import UNCLEAR
 
 _CLAIM = expression(r"(?:[^:;(]|\([^)]*\))+(?=[:;] )")  # what a sentence says before it proves it
 MOST_LINES = TABLE  # of 100 columns: a terminal of usual height
@@ -122,15 +121,15 @@ def _accounts(report: Report, face: Face) -> list[list[Text]]:
             summary + face.within(why, _room(2, face)) + _first(shown[0], face),
             parts.side_by_side(shown[:8], face),
         )
-    # An error that may have been caught is less than what the GPU is bound by; an end is more.
-    is_less = report.trace.program is not None and report.trace.program.ended == UNCLEAR and report.devices
-    return [first, ended, *rest] if is_less else [ended, first, *rest]
+    return [ended, first, *rest]
 
 
 def _in_full(account: ShownAccount, face: Face) -> list[Text]:
     lines = parts.headline(account.headline, face)
     if steady := account.steady(face.width):
         lines += face.within(steady, 1)
+    if account.outside:
+        lines += face.within(account.outside, _room(2, face))
     if account.lead is not None:
         lines += parts.told_of(account.lead, face)[:MOST_ENDED]
     elif account.because:

@@ -141,7 +141,7 @@ def _in_full(account: ShownAccount, face: Face) -> list[Text]:
 
 def legend(account: ShownAccount, face: Face) -> list[Text]:
     """What the letters of its bar are, which is no timeline."""
-    causes = [face.cause(part.cause, f"{part.label} {units.percent(part.fraction)}") for part in account.parts]
+    causes = [face.cause(part.cause, f"{account.named(part)} {units.percent(part.fraction)}") for part in account.parts]
     exposed = [face.line((account.exposed, STRONG))] if account.exposed else []
     return face.flow([face.line(("Sorted by cause:", DIM)), *causes, *exposed])
 
@@ -190,7 +190,7 @@ def side_by_side(members: Sequence[ShownAccount], face: Face) -> list[Text]:
         FaceColumn("", name, lambda account, width: face.fit(account.name, width)),
         FaceColumn(TIME, bar, lambda account, width: face.bar(account.parts, width)),
         FaceColumn("BOUND BY", bound, lambda account, _: account.bound),
-        FaceColumn("CAN SAVE", 8, lambda account, _: account.saves, right=True),
+        FaceColumn("SAVES UP TO", 11, lambda account, _: account.saves, right=True),
     ][:told]
     lines = [face.heads(columns), *(face.row(columns, account) for account in members)]
     lengths = ((account.parts, cells(account.parts, columns[1].width)) for account in members)
@@ -255,7 +255,7 @@ def region_columns(names: int, rows: Sequence[Row], face: Face, account: int) ->
         FaceColumn("SHARE", 5, lambda row, _: units.percent(row.share), right=True, goes=1),
         FaceColumn(TIME, account, lambda row, width: face.bar(segments(row.time), width), goes=3),
         FaceColumn("BOUND BY", widest, lambda row, _: bound(row, face)),
-        FaceColumn("CAN SAVE", 8, lambda row, _: row.saves, right=True, goes=4),
+        FaceColumn("SAVES UP TO", 11, lambda row, _: row.saves, right=True, goes=4),
     )[: _told(rows, 4)]
     return fitting(columns, face.width, max(min(names, 20), MIN_NAME))
 
