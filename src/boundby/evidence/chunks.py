@@ -80,11 +80,15 @@ def chunks(context: RuleContext) -> Chunks | None:
     )
 
 
+def worth_a_call(context: RuleContext, of: Chunks) -> int:
+    """How many bytes a copy moves that runs for several times as long as its call."""
+    return round(RUNS_FOR * of.call_ns * _rate(context, of.copies))
+
+
 def times_larger(context: RuleContext, of: Chunks) -> int:
-    """How many times as large chunks should be: a copy then runs for several times as long as its call; two chunks
+    """How many times as large chunks should be: each is then worth its call, if there are bytes enough; two chunks
     stay, so that copies of one hide behind the other."""
-    wanted = RUNS_FOR * of.call_ns * _rate(context, of.copies) / of.bytes_each
-    return max(min(round(wanted), len(of.kernels) // 2), 2)
+    return max(min(round(worth_a_call(context, of) / of.bytes_each), len(of.kernels) // 2), 2)
 
 
 def saving_by_size(context: RuleContext, of: Chunks) -> SavingNs:

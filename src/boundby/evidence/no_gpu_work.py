@@ -130,7 +130,7 @@ def _shown(trace: Trace, seen: _Clues) -> NoGpuWork | None:
     if not is_asked and (seen.has_library or seen.call or library):
         return _not_recorded(
             "the capture did not ask for it",
-            "Record again with --trace=cuda,nvtx,osrt",
+            "Record again with boundby profile, which asks for CUDA",
             _named(trace, _RECORD_AGAIN),
         )
     because = None
@@ -140,7 +140,10 @@ def _shown(trace: Trace, seen: _Clues) -> NoGpuWork | None:
         because = f"{library}, which runs on GPUs, opened ranges, and no CUDA call is on record"
     if because is None:
         return None
-    again = "Record again with --trace=cuda; where that records none either, boundby doctor looks for the cause"
+    again = (
+        "Record again with boundby profile, which asks for CUDA; where that records none either, boundby doctor looks "
+        "for the cause"
+    )
     return _not_recorded(because, again, _named(trace, _RECORD_AGAIN))
 
 

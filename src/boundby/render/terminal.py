@@ -35,7 +35,7 @@ MIN_LABEL = to_terminal.LEAST_BAR  # deep rows stop indenting before their names
 WORTH_A_LINE = SMALL  # of the window: what a reason must save to be worth a line of its own
 FINDING_INDENT = 3
 SEVERITY_STYLE = {"high": "bold red", "medium": "bold yellow", "note": "dim"}
-TIME, MEAN = "TIME BY CAUSE", "MEAN TIME"  # heads; a bar is no timeline
+TIME, MEAN, MOST = "TIME BY CAUSE", "MEAN TIME", "SAVES UP TO"  # heads; a bar is no timeline
 UNKNOWN = "not known"
 HOST_TIMES = "A time in parentheses is the host's: the account holds none of that region."
 _BUSY = {cause.key for cause in BUSY_CAUSES}
@@ -183,14 +183,14 @@ def side_by_side(members: Sequence[ShownAccount], face: Face) -> list[Text]:
     """One bar an account, all of one width, so that they compare."""
     name = min(max(len(account.name) for account in members), face.width // 3)
     bound = natural("BOUND BY", (account.bound for account in members))
-    bar = max(face.width - name - bound - 14, 10)
+    bar = max(face.width - name - bound - len(MOST) - 6, 10)
     told = 2 if members[0].lead is not None else _told(members, 2)
-    bar += (0, 10, bound + 12)[4 - told]
+    bar += (0, len(MOST) + 2, bound + len(MOST) + 4)[4 - told]
     columns = [
         FaceColumn("", name, lambda account, width: face.fit(account.name, width)),
         FaceColumn(TIME, bar, lambda account, width: face.bar(account.parts, width)),
         FaceColumn("BOUND BY", bound, lambda account, _: account.bound),
-        FaceColumn("SAVES UP TO", 11, lambda account, _: account.saves, right=True),
+        FaceColumn(MOST, len(MOST), lambda account, _: account.saves, right=True),
     ][:told]
     lines = [face.heads(columns), *(face.row(columns, account) for account in members)]
     lengths = ((account.parts, cells(account.parts, columns[1].width)) for account in members)
@@ -255,7 +255,7 @@ def region_columns(names: int, rows: Sequence[Row], face: Face, account: int) ->
         FaceColumn("SHARE", 5, lambda row, _: units.percent(row.share), right=True, goes=1),
         FaceColumn(TIME, account, lambda row, width: face.bar(segments(row.time), width), goes=3),
         FaceColumn("BOUND BY", widest, lambda row, _: bound(row, face)),
-        FaceColumn("SAVES UP TO", 11, lambda row, _: row.saves, right=True, goes=4),
+        FaceColumn(MOST, len(MOST), lambda row, _: row.saves, right=True, goes=4),
     )[: _told(rows, 4)]
     return fitting(columns, face.width, max(min(names, 20), MIN_NAME))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from boundby.evidence.launches import Part
 from boundby.results.report import Finding
@@ -23,6 +24,7 @@ from boundby.simulate.instructions import (
     Work,
     program,
 )
+from boundby.trace.tables import Trace
 from tests.rules.builtin.case_shared_gpu import STEPS, _delayed
 from tests.rules.builtin.hardware import elementwise, on_gpu
 from tests.rules.builtin.harness import Source, as_torch, context_of, findings
@@ -76,6 +78,21 @@ def test_code_that_nothing_names_is_told_as_such_with_what_would_tell() -> None:
     (item,) = of("host-phase", _phase(0))
     assert item.advice[0].startswith("The recording does not name this code: nsys profile --sample=process-tree")
     assert not any("building indexes" in line or "imports" in line for line in item.advice)
+
+
+def test_where_samples_are_on_record_more_of_them_would_tell() -> None:
+    def sampled(trace: Trace) -> Trace:
+        return replace(trace, captured=replace(trace.captured, cpu_samples=True))
+
+    (item,) = of("host-phase", _phase(0).changed(sampled))
+    assert item.advice[0].startswith("The recording does not name this code: more samples")
+
+
+def test_work_that_is_small_as_a_whole_is_not_cut_otherwise() -> None:
+    """Two chunks of 32 KiB are no more than one of 64: what helps is more work."""
+    chunk = [Copy(32_768, "HtoD"), Launch("add", 2 * US), Copy(32_768, "DtoH")]
+    (item,) = of("small-chunks", Source(program(Loop(2, chunk), Sync())))
+    assert item.advice[0].startswith("Copy all 65.5 kB at once. Even that is little")
 
 
 def test_many_files_opened_are_the_cause() -> None:

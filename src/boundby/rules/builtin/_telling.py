@@ -206,6 +206,8 @@ def unseen_advice(context: RuleContext, *, is_python: bool = False, of_range: st
     if context.trace.is_told_by_frames:
         return f"{nothing}: torch.profiler.profile(with_stack=True) shows its lines"
     python = " --python-sampling=true" if context.program.is_python else ""
+    if context.trace.captured.cpu_samples:  # too few of them fall there
+        return f"{nothing}: more samples (a longer run, or a smaller nsys profile --sampling-period) show its functions"
     return f"{nothing}: nsys profile --sample=process-tree{python} {shows}"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from boundby.attribution.host_state import LAUNCH_LIMIT_NS
-from boundby.evidence.chunks import chunks, saving_by_size, times_larger
+from boundby.evidence.chunks import Chunks, chunks, saving_by_size, times_larger, worth_a_call
 from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.device_work import SHORT_KERNEL_NS
 from boundby.evidence.launches import LEAST_LAUNCHES, Launches, Part
@@ -144,12 +144,22 @@ def _small_chunks(context: RuleContext) -> Iterator[Match]:
             times_larger=larger,
         ),
         saving_by_size(context, found),
-        (
-            f"Make chunks larger, so that a copy or kernel runs several times as long as its call: here "
-            f"{size(found.bytes_each * larger)} each. Two or three chunks in flight hide copies as well as many do",
-        ),
+        (_larger_chunks(context, found, larger),),
         cost_ns=found.span_ns,
     ).advising(larger=larger)
+
+
+def _larger_chunks(context: RuleContext, found: Chunks, larger: int) -> str:
+    worth, all_of_them = worth_a_call(context, found), found.bytes_each * len(found.kernels)
+    if all_of_them < worth:
+        return (
+            f"Copy all {size(all_of_them)} at once. Even that is little: a copy runs several times as long as its call "
+            f"from {size(worth)} on, so collect more work for each"
+        )
+    return (
+        f"Make chunks larger, so that a copy or kernel runs several times as long as its call: here "
+        f"{size(found.bytes_each * larger)} each. Two or three chunks in flight hide copies as well as many do"
+    )
 
 
 SMALL_CHUNKS = Rule(
