@@ -66,7 +66,7 @@ def nsys_older() -> Nsys:
 
 @pytest.fixture(scope="session")
 def nvtx_report(nsys: Nsys, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report of src/boundby/workloads/cpu_steps.py with 5 steps. It is shared: do not change it."""
+    """A report of examples/workloads/cpu_steps.py with 5 steps. It is shared: do not change it."""
     return capture(nsys, tmp_path_factory.mktemp("nvtx_report"), "cpu_steps.py", "5")
 
 

@@ -17,7 +17,7 @@ from boundby.model import door
 HERE = Path(boundby.__file__).parent
 DOOR = "model/door.py"
 #: Programs that run where boundby cannot be imported, and rooms that read nothing but what they write or come with.
-ALONE = ("annotate/", "workloads/", "capture/launcher/program/", "experiment/inside/")
+ALONE = ("annotate/", "capture/launcher/program/", "experiment/inside/")
 #: These read files of the package itself, or what they have just written, or have it checked by the door before.
 OWN = {
     "capture/folder.py: os.open": "a folder, to hold it",

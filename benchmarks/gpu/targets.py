@@ -11,7 +11,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 def network() -> tuple[Any, torch.Tensor]:
     """A convolutional network on a batch of one, for which throughput chooses the batch."""
-    from boundby.workloads.models import ResNet
+    from examples.workloads.models import ResNet
 
     torch.manual_seed(0)
     widths = (64, 128, 256) if DEVICE == "cuda" else (8, 16)

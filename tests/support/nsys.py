@@ -19,7 +19,7 @@ from boundby.model.errors import ToolError
 
 REPOSITORY = Path(__file__).parents[2]
 GET_NSYS = REPOSITORY / "scripts" / "get-nsys"
-PROGRAMS = REPOSITORY / "src" / "boundby" / "workloads"
+PROGRAMS = REPOSITORY / "examples" / "workloads"
 OLDER = "2022.4.2"
 #: Fetching moves 200 MB; the mirror may be far away.
 FETCH_TIMEOUT_S = 1200

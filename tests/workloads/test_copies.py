@@ -6,8 +6,7 @@ import contextlib
 from typing import Any
 
 import pytest
-
-from boundby.workloads import registry
+from examples.workloads import registry
 
 torch = pytest.importorskip("torch", reason="the workload is for torch, which is not installed")
 
@@ -31,7 +30,7 @@ class Stream:
 
 
 def test_the_next_batch_is_fetched_before_this_one_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from boundby.workloads import copies
+    from examples.workloads import copies
 
     told: list[str] = []
     names = iter(["in", "out"])

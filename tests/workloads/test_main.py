@@ -1,4 +1,4 @@
-"""``python -m boundby.workloads``: its output parses, and what cannot run says so in one sentence."""
+"""``python -m examples.workloads``: its output parses, and what cannot run says so in one sentence."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import examples.workloads
 import pytest
+from examples.workloads import __main__ as command
+from examples.workloads.registry import BY_NAME, WORKLOADS, Workload
 
-import boundby.workloads
 from boundby.annotate import backends
-from boundby.workloads import __main__ as command
-from boundby.workloads.registry import BY_NAME, WORKLOADS, Workload
 from tests.annotate.recording import Recorder
 
 LINE = re.compile(
@@ -76,7 +76,7 @@ def test_the_list_names_all(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_every_workload_has_a_file_that_shadows_no_module_of_python() -> None:
     """cpu_steps.py also runs as a script, which puts its folder in front of all others."""
-    folder = Path(boundby.workloads.__file__).parent
+    folder = Path(examples.workloads.__file__).parent
     files = {path.stem for path in folder.glob("*.py")}
     assert {workload.module or workload.name for workload in WORKLOADS} <= files
     assert not files & (set(sys.stdlib_module_names) - {"__main__"})
@@ -127,7 +127,7 @@ def test_a_gpu_is_asked_for_where_there_is_none(
 
 def test_listing_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from boundby.workloads.__main__ import main; main(['--list']);"
+        "import sys; from examples.workloads.__main__ import main; main(['--list']);"
         "print([name for name in ('torch', 'numpy', 'nvtx') if name in sys.modules])"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

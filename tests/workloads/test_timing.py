@@ -6,9 +6,8 @@ import sys
 import types
 
 import pytest
-
-from boundby.workloads import timing
-from boundby.workloads.timing import EVENTS, WALL, StepTimes, measure
+from examples.workloads import timing
+from examples.workloads.timing import EVENTS, WALL, StepTimes, measure
 
 
 def test_median_p95_and_mean() -> None:

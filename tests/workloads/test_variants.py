@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from boundby.workloads.registry import BY_NAME, WORKLOADS, Setup, Workload
+from examples.workloads.registry import BY_NAME, WORKLOADS, Setup, Workload
 
 STEPS = 2
 #: bf16 keeps 8 bits of a number; everything else differs by rounding only.
@@ -65,8 +64,8 @@ def test_the_seed_makes_the_data(name: str) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_the_losses_and_their_gradients_are_equal(seed: int) -> None:
     torch = pytest.importorskip("torch", reason="the loss is torch's, which is not installed")
-    from boundby.workloads.registry import CLASSES
-    from boundby.workloads.sync import IGNORED, count_labels, loss_on_device, loss_with_syncs, sample_labels
+    from examples.workloads.registry import CLASSES
+    from examples.workloads.sync import IGNORED, count_labels, loss_on_device, loss_with_syncs, sample_labels
 
     torch.manual_seed(seed)
     labels = sample_labels(2, 16)
@@ -93,7 +92,7 @@ def test_the_losses_and_their_gradients_are_equal(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_both_decoders_read_the_same(seed: int) -> None:
     torch = pytest.importorskip("torch", reason="the decoders are for torch, which is not installed")
-    from boundby.workloads.sync_loop import BLANK, decode_at_once, decode_by_frame
+    from examples.workloads.sync_loop import BLANK, decode_at_once, decode_by_frame
 
     chosen = random.Random(seed)
     frames = chosen.choice([1, 2, 17])
@@ -106,7 +105,7 @@ def test_both_decoders_read_the_same(seed: int) -> None:
 
 def test_both_preparations_give_the_same_images() -> None:
     pytest.importorskip("torch", reason="one of them is torch's, which is not installed")
-    from boundby.workloads.cpu import prepare_on_device, prepare_on_host, sample_images
+    from examples.workloads.cpu import prepare_on_device, prepare_on_host, sample_images
 
     images = sample_images(np.random.default_rng(3), 12, 40)
     assert images.mirrored.any()
@@ -119,7 +118,7 @@ def test_both_preparations_give_the_same_images() -> None:
 
 def test_boxes_chosen_show_different_things() -> None:
     pytest.importorskip("torch", reason="the workload is for torch, which is not installed")
-    from boundby.workloads.pipeline import CHOSEN, choose
+    from examples.workloads.pipeline import CHOSEN, choose
 
     box = [0.1, 0.1, 0.2, 0.2]
     found = np.array([[[0.5, *box], [0.9, *box], [0.7, 0.5, 0.5, 0.2, 0.2], [0.1, 0.12, 0.1, 0.2, 0.2]]], np.float32)

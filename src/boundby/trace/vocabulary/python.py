@@ -34,7 +34,7 @@ _LIBRARIES = expression(
     r"^(?:transformers|diffusers|lightning|pytorch_lightning|lightning_fabric|timm|vllm|sglang|peft|trl|datasets"
     r"|tensorrt_llm|sentence_transformers|ultralytics|monai)/|/(?:vllm|sglang)/"
 )
-# What of boundby runs inside a program that it records; its workloads are programs.
+# What of boundby runs inside a program that it records.
 _BOUNDBY = expression(r"(?:^|/)boundby/(?:annotate|capture|experiment|integrations|measure)/")
 # Where torch works off what it was told, and what it does there: no line of the program decides how.
 _PROFILER = expression(r"(?:^|/)torch/(?:profiler/|autograd/profiler\.py)")

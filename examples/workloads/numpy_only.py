@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 import numpy as np
 import numpy.typing as npt
+from examples.workloads.registry import Setup, Step
 
 from boundby.annotate import nvtx_range
-from boundby.workloads.registry import Setup, Step
 
 POINTS, WIDTH, CLUSTERS = 4000, 8, 16
 

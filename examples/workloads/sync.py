@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from examples.workloads.models import UNet
+from examples.workloads.registry import BATCHES, CLASSES, Setup, Step
 from torch import Tensor
 from torch.nn import functional
 
 from boundby.annotate import annotate_module, annotate_optimizer, nvtx_range
-from boundby.workloads.models import UNet
-from boundby.workloads.registry import BATCHES, CLASSES, Setup, Step
 
 IGNORED = 255
 

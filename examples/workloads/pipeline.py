@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from examples.workloads.models import ResNet
+from examples.workloads.registry import BATCHES, CLASSES, Setup, Step
 from torch import Tensor, nn
 
 from boundby.annotate import annotate_module, nvtx_range
-from boundby.workloads.models import ResNet
-from boundby.workloads.registry import BATCHES, CLASSES, Setup, Step
 
 CHOSEN = 8
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from examples.workloads.models import ResNet
+from examples.workloads.registry import CLASSES, Setup, Step
 from torch import Tensor
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
 from boundby.annotate import annotate_loader, annotate_module, annotate_optimizer, nvtx_range
-from boundby.workloads.models import ResNet
-from boundby.workloads.registry import CLASSES, Setup, Step
 
 WORKERS_CUDA, WORKERS_CPU = 8, 2
 #: Reading one sample from a disk or a network, and samples without end.

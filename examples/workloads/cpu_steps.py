@@ -20,7 +20,7 @@ from boundby.annotate import nvtx_range
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from boundby.workloads.registry import Setup, Step
+    from examples.workloads.registry import Setup, Step
 
 LOAD_S = 0.040
 HALF_S = 0.025

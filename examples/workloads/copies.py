@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from examples.workloads.registry import BATCHES, Setup, Step
 from torch import Tensor, nn
 
 from boundby.annotate import annotate_module, nvtx_range
-from boundby.workloads.registry import BATCHES, Setup, Step
 
 CHANNELS = 8
 

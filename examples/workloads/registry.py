@@ -55,7 +55,7 @@ class Workload:
 
     def program(self, setup: Setup) -> AbstractContextManager[Step]:
         """Build model and data; entered, it gives the step to run."""
-        module = importlib.import_module(f"boundby.workloads.{self.module or self.name}")
+        module = importlib.import_module(f"examples.workloads.{self.module or self.name}")
         built: AbstractContextManager[Step] = module.program(setup)
         return built
 

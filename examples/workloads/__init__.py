@@ -1,5 +1,5 @@
 """Small annotated programs to try boundby on: one for each pattern, as found (``before``) and mended (``after``).
 
-``python -m boundby.workloads --list`` tells which there are; ``python -m boundby.workloads NAME`` runs one and prints
+``python -m examples.workloads --list`` tells which there are; ``python -m examples.workloads NAME`` runs one and prints
 its step time. Most need torch, and run on a CPU too, with less work in a step.
 """

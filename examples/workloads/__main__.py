@@ -1,4 +1,4 @@
-"""``python -m boundby.workloads NAME``: run a workload, print its step time."""
+"""``python -m examples.workloads NAME``: run a workload, print its step time."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from examples.workloads.registry import BY_NAME, WORKLOADS, Setup, Workload
+from examples.workloads.timing import StepTimes, measure
+
 from boundby.model.errors import UserError
-from boundby.workloads.registry import BY_NAME, WORKLOADS, Setup, Workload
-from boundby.workloads.timing import StepTimes, measure
 
 CUDA_STEPS, WARMUP = 50, 3
 INTERRUPTED = 128 + signal.SIGINT
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         print(_run(options))
     except UserError as error:
-        print(f"boundby.workloads: {error}", file=sys.stderr)
+        print(f"examples.workloads: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m boundby.workloads",
+        prog="python -m examples.workloads",
         description="Small annotated programs, one for each pattern, to profile and to compare before and after.",
         epilog="They show what helps a GPU. On a CPU they do the same with less work, and need not get faster.",
     )

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
+from examples.workloads.registry import BATCHES, Setup, Step
 from torch import Tensor, nn
 
 from boundby.annotate import annotate_module, nvtx_range
-from boundby.workloads.registry import BATCHES, Setup, Step
 
 WIDTH, POINTS = 256, 32
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
+from examples.workloads.models import ResNet
+from examples.workloads.registry import BATCHES, CLASSES, Setup, Step
 from torch import Tensor
 
 from boundby.annotate import annotate_module, nvtx_range
-from boundby.workloads.models import ResNet
-from boundby.workloads.registry import BATCHES, CLASSES, Setup, Step
 
 MEAN, SPREAD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
