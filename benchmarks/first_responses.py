@@ -15,12 +15,12 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from benchmarks.simulated.counterfactual import Case
 from boundby import api
 from boundby.claims.patterns import pattern
 from boundby.model.units import change, duration, percent
 from boundby.render import markdown, page
 from boundby.results.report import DeviceReport
-from boundby.simulate.counterfactual import Case
 from boundby.simulate.instructions import (
     MS,
     US,

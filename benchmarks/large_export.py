@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from boundby.simulate.counterfactual import Case
+from benchmarks.simulated.counterfactual import Case
 from boundby.simulate.instructions import US, Instruction, Launch, Loop, Program, Range, Sleep, Sync, Work, program
 from boundby.simulate.machine import Machine
 from boundby.simulate.nsys_export import Capture, new_file, to_export

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.first_responses import finer, stories
+from benchmarks.simulated.counterfactual import Case
 from boundby import api
 from boundby.claims.patterns import pattern
 from boundby.document import sentences
 from boundby.model.causes import BOUND_LABEL
 from boundby.results.report import Card, FirstResponse, Report
-from boundby.simulate.counterfactual import Case
 from boundby.simulate.instructions import US, Launch, Loop, Program, Range, Sync, Work, item, program
 from boundby.simulate.kineto import write_kineto
 from boundby.simulate.machine import Machine

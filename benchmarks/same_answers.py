@@ -58,8 +58,8 @@ def make_inputs(folder: Path, programs: int, seed: int) -> None:
     """Write simulated programs, every pattern and random ones, as exports of all schema generations."""
     import random
 
+    from benchmarks.simulated.counterfactual import Case
     from benchmarks.simulated.generate import generate
-    from boundby.simulate.counterfactual import Case
     from boundby.simulate.machine import Machine
     from boundby.simulate.nsys_export import to_export
     from boundby.simulate.patterns import PATTERNS

@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import boundby
+from benchmarks.simulated.counterfactual import Truths
 from benchmarks.simulated.server import Server, draw, step_times
 from boundby.results.serving_report import ServingReport
-from boundby.simulate.counterfactual import Truths
 from boundby.simulate.kineto import write_kineto
 from boundby.simulate.nsys_export import Capture, write_export
 from boundby.trace.vocabulary.range_names import fold_name

@@ -13,9 +13,9 @@ import tempfile
 from pathlib import Path
 
 import boundby
+from benchmarks.simulated.counterfactual import Case
 from benchmarks.simulated.generate import generate
 from boundby.results.comparison import Comparison
-from boundby.simulate.counterfactual import Case
 from boundby.simulate.instructions import Program
 from boundby.simulate.machine import Machine
 from boundby.simulate.nsys_export import write_export

@@ -3,11 +3,13 @@
     python -m benchmarks.truth --programs 1000 --seed 0 --json truth.json
     python -m benchmarks.truth --programs 100 --only helper_threads --only lost_rows
     python -m benchmarks.truth --show 17 --only helper_threads --keep helper.sqlite
+    python -m benchmarks.truth --pattern sync
 
 The truth comes from running each program again, on an event-driven machine, without the cost in question
-(`boundby.simulate`). The analysis sees nothing but the export. Verdicts are compared where the two best removals differ
-by enough to be told apart; predicted windows are compared under every scenario. This share of the programs is untidy in
-one to four ways (`benchmarks.simulated.untidy`); `--only` makes every program untidy in just the given ways.
+(`benchmarks.simulated.counterfactual`). The analysis sees nothing but the export. Verdicts are compared where the two
+best removals differ by enough to be told apart; predicted windows are compared under every scenario. This share of the
+programs is untidy in one to four ways (`benchmarks.simulated.untidy`); `--only` makes every program untidy in just the
+given ways. `--pattern` tells the truth of a program of `boundby simulate`.
 """
 
 from __future__ import annotations
@@ -26,10 +28,13 @@ from statistics import median, quantiles
 from msgspec.structs import replace
 
 import boundby
+from benchmarks.simulated.counterfactual import CAUSES, Case, Truth, Truths, known_case
 from benchmarks.simulated.generate import drawn_features, generate
 from benchmarks.simulated.untidy import FEATURES
+from boundby.model.scale import MANY
+from boundby.model.units import duration
 from boundby.results.report import DeviceReport, Report, WhatIf
-from boundby.simulate.counterfactual import CAUSES, Case, Truth, Truths
+from boundby.simulate.patterns import EVERY
 
 #: This part of the programs is untidy.
 UNTIDY_SHARE = 0.6
@@ -307,6 +312,16 @@ def show(case: Case, keep: Path | None) -> str:
     return "\n".join(lines)
 
 
+def of_pattern(name: str, seed: int, steps: int = MANY) -> str:
+    """What a program of ``boundby simulate`` is bound by, and its window without each cost, device by device."""
+    truths = known_case(name, seed, steps).truths
+    lines = []
+    for one in (truths.truth(device=device) for device in truths.devices()):
+        lines.append(f"GPU {one.device}: {one.bound}, {duration(one.window_ns)}")
+        lines += [f"  {scenario:<20} {duration(window)}" for scenario, window in one.scenarios.items()]
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -318,7 +333,11 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--show", type=int, metavar="SEED", help="one program in full, and nothing else")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="where --show writes the export")
+    parser.add_argument("--pattern", choices=sorted(EVERY), help="the truth of this program, and nothing else")
     arguments = parser.parse_args()
+    if arguments.pattern is not None:
+        print(of_pattern(arguments.pattern, arguments.seed))
+        return
     only = tuple(sorted(set(arguments.only)))
     if arguments.show is not None:
         print(

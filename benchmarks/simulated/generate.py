@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from benchmarks.simulated.counterfactual import Case
 from benchmarks.simulated.mixture import LEAST_STEPS, mixture
 from benchmarks.simulated.untidy import FEATURES
-from boundby.simulate.counterfactual import Case
 from boundby.simulate.instructions import Copy, GraphLaunch, Launch, Memset, Program, walk
 from boundby.simulate.machine import Machine
 from boundby.simulate.patterns import PATTERNS

@@ -7,11 +7,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.simulated.counterfactual import Case
 from msgspec.structs import replace
 
 import boundby
 from boundby.results.report import Instances, RegionReport, Report
-from boundby.simulate.counterfactual import Case
 from boundby.simulate.instructions import US, Instruction, Launch, Loop, Program, Range, Sync, Work, item, program
 from boundby.simulate.machine import Machine
 from boundby.simulate.nsys_export import write_export

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.simulated.counterfactual import Case
 from click.testing import CliRunner
 
 from boundby.api import Analysis
@@ -17,7 +18,6 @@ from boundby.model.errors import SelectionError
 from boundby.model.stage import machine_bytes
 from boundby.readers.nsys import reader
 from boundby.readers.nsys.pages import PageReader
-from boundby.simulate.counterfactual import Case
 from boundby.simulate.machine import Machine
 from boundby.simulate.nsys_export import to_export
 from boundby.simulate.patterns import PATTERNS

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from benchmarks.simulated.counterfactual import Case
 
 from boundby import api
 from boundby.render import page as html_page
-from boundby.simulate.counterfactual import Case
 from boundby.simulate.instructions import MS, US, Alloc, Copy, Launch, Loop, Range, Sync, Work, item, program
 from boundby.simulate.nsys_export import write_export
 

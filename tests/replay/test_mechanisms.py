@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from benchmarks.simulated.counterfactual import Case
 from msgspec.structs import replace
 
 from boundby.attribution.timeline import build_timeline
@@ -12,7 +13,6 @@ from boundby.attribution.windows import parse_window
 from boundby.model.scenarios import SCENARIOS
 from boundby.readers import read_trace
 from boundby.replay import Predictor
-from boundby.simulate.counterfactual import Case
 from boundby.simulate.instructions import (
     MS,
     US,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.simulated.generate import drawn_features, generate
-from benchmarks.truth import DEVICE_MARGIN, examine, made, wrong
+from benchmarks.truth import DEVICE_MARGIN, examine, made, of_pattern, wrong
 
 SEEDS = range(5)
 
@@ -80,3 +80,9 @@ def test_shapes_of_threads_and_first_times(seed: int, shape: str, tmp_path: Path
     ] == []
     if shape != "idle_logger":  # whose copies have no room that was seen
         assert max(abs(one.error) for one in outcome.predictions) < 0.03
+
+
+def test_the_truth_of_a_pattern_is_told() -> None:
+    told = of_pattern("sync", 0, steps=3).splitlines()
+    assert told[0].startswith("GPU 0: sync, ")
+    assert "no_sync" in told[1]

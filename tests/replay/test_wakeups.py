@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from benchmarks.simulated.counterfactual import Case
 from msgspec.structs import replace
 
 from boundby.api import Analysis
@@ -14,7 +15,6 @@ from boundby.model.intervals import subtract, union
 from boundby.readers import read_trace
 from boundby.replay import Predictor, wakeups
 from boundby.replay.wakeups import find_hand_overs, find_wakeups
-from boundby.simulate.counterfactual import Case
 from boundby.simulate.instructions import Await, Launch, Loop, Range, Signal, Sync, Thread, Work, threads
 from tests.replay.test_replay import US, launch
 from tests.support.program import Program

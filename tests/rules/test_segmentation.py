@@ -8,9 +8,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from benchmarks.simulated.counterfactual import known_case
 
 import boundby
-from boundby.cli.simulate import simulated
 from boundby.results.report import Finding, Report
 from boundby.simulate.kineto import write_kineto
 from boundby.simulate.machine import Machine, realise, simulate
@@ -68,7 +68,7 @@ def test_each_step_saves_what_the_one_before_promised(tmp_path: Path, suffix: st
     it."""
     reports = []
     for name in STEPS:
-        case = simulated(name, 0, 20)
+        case = known_case(name, 0, 20)
         path = tmp_path / f"{name}{suffix}"
         reports.append(boundby.analyze((write_export if suffix == ".sqlite" else write_kineto)(case.run(), path)))
     for earlier, later in pairwise(reports):

@@ -7,13 +7,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from benchmarks.simulated.generate import generate
-from msgspec.structs import replace
-
-from boundby.attribution.host_state import DISPATCH_LIMIT_NS as ACCOUNT_LIMIT_NS
-from boundby.simulate import counterfactual as counterfactual_module
-from boundby.simulate import instructions as program_module
-from boundby.simulate.counterfactual import (
+from benchmarks.simulated import counterfactual as counterfactual_module
+from benchmarks.simulated.counterfactual import (
     CAUSES,
     DISPATCH_LIMIT_NS,
     EVERYTHING,
@@ -24,6 +19,11 @@ from boundby.simulate.counterfactual import (
     window_ns,
     without,
 )
+from benchmarks.simulated.generate import generate
+from msgspec.structs import replace
+
+from boundby.attribution.host_state import DISPATCH_LIMIT_NS as ACCOUNT_LIMIT_NS
+from boundby.simulate import instructions as program_module
 from boundby.simulate.instructions import (
     MS,
     US,

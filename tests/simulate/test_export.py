@@ -12,13 +12,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from benchmarks.simulated.counterfactual import Case
 from benchmarks.simulated.generate import generate
 from msgspec.structs import replace
 
 from boundby.capture.locate import Nsys
 from boundby.model.errors import OutputError
 from boundby.readers import read_trace
-from boundby.simulate.counterfactual import Case
 from boundby.simulate.instructions import US, GraphLaunch, Launch, Loop, Node, Record, Sleep, Sync, WaitEvent, program
 from boundby.simulate.machine import CALLS, Do, Machine, Run, StepKind
 from boundby.simulate.nsys_export import GENERATIONS, OSRT_THRESHOLD_NS, PRODUCT, Capture, write_export

@@ -7,11 +7,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from benchmarks.simulated.counterfactual import IDLE_WORTH, Case
 from benchmarks.simulated.generate import drawn_features, generate
 from benchmarks.simulated.untidy import FEATURES
 
 import boundby
-from boundby.simulate.counterfactual import IDLE_WORTH, Case
 from boundby.simulate.instructions import INSTRUCTIONS, walk
 from boundby.simulate.machine import Machine
 from boundby.simulate.nsys_export import write_export

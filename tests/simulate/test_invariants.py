@@ -6,11 +6,11 @@ import itertools
 from collections import defaultdict
 
 import pytest
+from benchmarks.simulated.counterfactual import GPU_CAUSES, Case, devices, exposed, operations_on, window_ns
 from benchmarks.simulated.generate import generate
 from benchmarks.simulated.untidy import FEATURES
 from msgspec.structs import replace
 
-from boundby.simulate.counterfactual import GPU_CAUSES, Case, devices, exposed, operations_on, window_ns
 from boundby.simulate.machine import Engine, Executed, Run, Step, Wait
 
 CASES = [(seed, ()) for seed in range(24)] + [(seed, (name,)) for name in FEATURES for seed in (100,)]

@@ -6,12 +6,12 @@ import random
 from pathlib import Path
 
 import pytest
+from benchmarks.simulated.counterfactual import CostRemoval, Truths
 from benchmarks.simulated.generate import drawn_features, generate
 from benchmarks.simulated.untidy import FEATURES
 from msgspec.structs import replace
 
 from boundby.readers import read_trace
-from boundby.simulate.counterfactual import CostRemoval, Truths
 from boundby.simulate.instructions import (
     MS,
     US,

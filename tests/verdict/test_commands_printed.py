@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from benchmarks.simulated.counterfactual import Case
 
 from boundby import api
 from boundby.api import Analysis
@@ -17,7 +18,6 @@ from boundby.options import AnalysisOptions
 from boundby.replay import Answer, answer
 from boundby.replay.predictor import MODEL_ERROR
 from boundby.results.report import FirstResponse
-from boundby.simulate.counterfactual import Case
 from boundby.simulate.instructions import MS, US, Launch, Loop, Range, Sync, Work, program
 from boundby.simulate.machine import Machine
 from boundby.simulate.nsys_export import write_export

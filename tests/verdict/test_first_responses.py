@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks import first_responses as benchmark
+from benchmarks.simulated.counterfactual import Case
 
 from boundby import api
 from boundby.claims import patterns
@@ -14,7 +15,6 @@ from boundby.claims.counted import COUNTED
 from boundby.results.report import DeviceReport, ThreadReport
 from boundby.rules import remedies
 from boundby.rules.builtin import builtin
-from boundby.simulate.counterfactual import Case
 from boundby.simulate.kineto import write_kineto
 from boundby.simulate.machine import Machine
 from boundby.simulate.nsys_export import write_export

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from benchmarks.simulated.counterfactual import Case
 
 from boundby import api
 from boundby.claims import lookalikes, patterns
 from boundby.render import markdown
 from boundby.results.report import Report
-from boundby.simulate.counterfactual import Case
 from boundby.simulate.instructions import MS, US, Copy, Instruction, Launch, Loop, Range, Sync, Work, program
 from boundby.simulate.machine import Machine
 from boundby.simulate.nsys_export import write_export

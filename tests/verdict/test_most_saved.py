@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from benchmarks.simulated.counterfactual import Case
 
 from boundby.api import Analysis
 from boundby.claims import laws
 from boundby.model.scenarios import SCENARIO_OF_CAUSE
 from boundby.results.report import Saving, Verdict
-from boundby.simulate.counterfactual import Case
 from boundby.simulate.instructions import MS, US, Copy, Instruction, Launch, Loop, Range, Sync, Work, program
 from boundby.simulate.machine import Machine
 from boundby.simulate.nsys_export import write_export

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from benchmarks.simulated.counterfactual import Case
 
 from boundby import api
 from boundby.results.report import DeviceReport, FirstResponse
-from boundby.simulate.counterfactual import Case
 from boundby.simulate.instructions import (
     MS,
     US,

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from benchmarks.simulated.counterfactual import Case
 from msgspec.structs import replace
 
 from boundby import api
@@ -24,7 +25,6 @@ from boundby.render import screen
 from boundby.results.report import DeviceReport, Finding, Report
 from boundby.rules import remedies
 from boundby.rules.builtin import input_rules
-from boundby.simulate.counterfactual import Case
 from boundby.simulate.instructions import (
     MS,
     US,

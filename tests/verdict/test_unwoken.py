@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from benchmarks.simulated.counterfactual import Case as Simulated
+from benchmarks.simulated.counterfactual import CostRemoval
+
 from boundby import api
 from boundby.claims.verdict import judge
-from boundby.simulate.counterfactual import Case as Simulated
-from boundby.simulate.counterfactual import CostRemoval
 from boundby.simulate.instructions import US, Await, Launch, Loop, Range, Signal, Sync, Thread, Work, threads
 from boundby.simulate.nsys_export import Capture
 from tests.support.cases import case as case_of

@@ -6,7 +6,7 @@ import json
 import random
 import runpy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,8 +17,7 @@ from boundby.model.errors import InputError, SelectionError
 from boundby.model.scale import MANY
 
 if TYPE_CHECKING:
-    from boundby.simulate.counterfactual import Case
-    from boundby.simulate.machine import Run
+    from boundby.simulate.machine import Run, Script
 
 SCHEMAS = ("2019", "2022", "2023", "2026")
 
@@ -32,7 +31,6 @@ SCHEMAS = ("2019", "2022", "2023", "2026")
 )
 @click.option("--steps", metavar="N", type=click.IntRange(min=1), help=f"How many steps of a pattern to run. [{MANY}].")
 @click.option("--schema", type=click.Choice(SCHEMAS), default="2023", help="The nsys generation to write as. [2023].")
-@click.option("--truth", is_flag=True, help="Say what the program is bound by, and its time without each cost.")
 @click.option("--list", "show_list", is_flag=True, help="List the patterns.")
 @json_option
 @view_options("quiet", quiet="Do not name the file that was written.")
@@ -43,19 +41,17 @@ def simulate(
     seed: int,
     steps: int | None,
     schema: str,
-    truth: bool,
     show_list: bool,
     as_json: bool,
     view: View,
 ) -> None:
     """Run a program on a simulated GPU and write its trace.
 
-    Every cost is known, so the true bound and the time without each cost are known too. The trace is an nsys export, or
-    by the name's suffix what PyTorch's profiler writes. It is marked as simulated; boundby and nsys stats read it
-    like any other.
+    Every cost is known, so what bounds the program is known too. The trace is an nsys export, or by the name's suffix
+    what PyTorch's profiler writes. It is marked as simulated; boundby and nsys stats read it like any other.
 
     \b
-    boundby simulate --pattern sync -o sync.sqlite --truth
+    boundby simulate --pattern sync -o sync.sqlite
     boundby simulate --pattern sync -o sync.json
     boundby analyze sync.sqlite
     """
@@ -64,33 +60,28 @@ def simulate(
         return
     if (pattern is None) == (program is None):
         raise click.UsageError("Give one of --pattern NAME and --program FILE.py:make, or --list.")
-    if output is None and not truth:
-        raise click.UsageError("Give -o FILE to write the export, or --truth to see the answer.")
+    if output is None:
+        raise click.UsageError("Give -o FILE to write the export.")
     if program is not None and steps is not None:
         raise click.UsageError("--steps goes with --pattern: your own program itself says how often it loops.")
-    case = simulated(pattern, seed, steps or MANY) if pattern is not None else _load(program or "", seed)
-    _run(case, output, schema, truth=truth, as_json=as_json, quiet=view.quiet)
+    script = _pattern(pattern, seed, steps or MANY) if pattern is not None else _load(program or "", seed)
+    _run(script, output, schema, as_json=as_json, quiet=view.quiet)
 
 
-def _run(case: Case, output: Path | None, schema: str, *, truth: bool, as_json: bool, quiet: bool) -> None:
-    from boundby.simulate.machine import DeadlockError
+def _run(script: Script, output: Path, schema: str, *, as_json: bool, quiet: bool) -> None:
+    from boundby.results import write
+    from boundby.simulate import machine
 
     try:
-        run = case.run()
-    except DeadlockError as error:
+        run = machine.simulate(script)
+    except machine.DeadlockError as error:
         raise InputError(str(error), "Every Await needs a Signal of the same name in its process.") from error
-    if output is not None:
-        from boundby.results import write
-
-        write.check(output, force=False)
-        written = _write(run, output, schema)
-        if not quiet and not as_json:
-            click.echo("".join(f"wrote {path}\n" for path in written), nl=False)
+    write.check(output, force=False)
+    written = _write(run, output, schema)
     if as_json:
-        told = {"wrote": None if output is None else str(output), "truth": _known(case) if truth else None}
-        click.echo(json.dumps(told, indent=2))
-    elif truth:
-        click.echo(_truth(case), nl=False)
+        click.echo(json.dumps({"wrote": str(output)}, indent=2))
+    elif not quiet:
+        click.echo("".join(f"wrote {path}\n" for path in written), nl=False)
 
 
 def _write(run: Run, output: Path, schema: str) -> list[Path]:
@@ -109,53 +100,27 @@ def _write(run: Run, output: Path, schema: str) -> list[Path]:
 
 
 def _list(*, as_json: bool) -> str:
-    from boundby.simulate.patterns import PATTERNS, STORIES
+    from boundby.simulate.patterns import EVERY
 
-    every = {**PATTERNS, **STORIES}
     if as_json:
-        rows = [{"name": name, "about": known.about, "bound": known.bound} for name, known in every.items()]
+        rows = [{"name": name, "about": known.about, "bound": known.bound} for name, known in EVERY.items()]
         return json.dumps(rows, indent=2) + "\n"
-    return "".join(f"{name:<24} {known.about} [{known.bound}]\n" for name, known in every.items())
+    return "".join(f"{name:<24} {known.about} [{known.bound}]\n" for name, known in EVERY.items())
 
 
-def _truth(case: Case) -> str:
-    from boundby.model.units import duration
+def _pattern(name: str, seed: int, steps: int) -> Script:
+    from boundby.simulate.machine import realise
+    from boundby.simulate.patterns import EVERY, JITTERY
 
-    lines = []
-    for known in _known(case):
-        lines.append(f"GPU {known['device']}: {known['bound']}, {duration(known['window_ns'])}")
-        lines += [f"  {name:<20} {duration(window)}" for name, window in known["scenarios_ns"].items()]
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _known(case: Case) -> list[dict[str, Any]]:
-    """The truth of each device, as plain data."""
-    every = [(device, case.truths.truth(device=device)) for device in case.truths.devices()]
-    return [
-        {"device": device, "bound": one.bound, "window_ns": one.window_ns, "scenarios_ns": dict(one.scenarios)}
-        for device, one in every
-    ]
+    if name not in EVERY:
+        raise SelectionError(f"There is no pattern {name!r}.", f"Choose one of {', '.join(EVERY)}.")
+    return realise(EVERY[name].make(random.Random(seed), steps), JITTERY, seed)
 
 
-def simulated(name: str, seed: int, steps: int) -> Case:
-    """The program of a pattern, on a machine whose times jitter."""
-    from boundby.simulate.counterfactual import Case
-    from boundby.simulate.machine import Machine
-    from boundby.simulate.patterns import PATTERNS, STORIES
-
-    every = {**PATTERNS, **STORIES}
-    if name not in every:
-        raise SelectionError(f"There is no pattern {name!r}.", f"Choose one of {', '.join(every)}.")
-    known = every[name]
-    machine = Machine(host_jitter=0.05, device_jitter=0.01)
-    return Case(name, known.make(random.Random(seed), steps), machine, seed, known.healthy)
-
-
-def _load(place: str, seed: int) -> Case:
+def _load(place: str, seed: int) -> Script:
     """Run a file of the user's and call the function in it."""
-    from boundby.simulate.counterfactual import Case
     from boundby.simulate.instructions import Program
-    from boundby.simulate.machine import Machine
+    from boundby.simulate.machine import Machine, realise
 
     file, _, name = place.rpartition(":")
     if not file:
@@ -168,8 +133,8 @@ def _load(place: str, seed: int) -> Case:
     except (Exception, SystemExit) as error:
         raise InputError(f"{place} failed: {type(error).__name__}: {error}.", "Correct it and run again.") from error
     if isinstance(made, Program):
-        return Case(name, made, Machine(), seed)
+        return realise(made, Machine(), seed)
     if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], Program) and isinstance(made[1], Machine):
-        return Case(name, *made, seed)
+        return realise(*made, seed)
     hint = "The function takes nothing and returns a boundby.simulate.instructions.Program, or that and a Machine."
     raise InputError(f"{place} returns no program.", hint)

@@ -34,7 +34,10 @@ from boundby.simulate.instructions import (
     program,
     threads,
 )
+from boundby.simulate.machine import Machine
 
+#: The machine that they run on: its times jitter.
+JITTERY = Machine(host_jitter=0.05, device_jitter=0.01)
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 
 
@@ -333,3 +336,5 @@ STORIES: Mapping[str, Pattern] = dict(
         _story("segmentation_after", "The same loss from arrays of fixed size.", "gpu_compute", 3),
     )
 )
+
+EVERY: Mapping[str, Pattern] = {**PATTERNS, **STORIES}

@@ -28,7 +28,7 @@ from boundby.rules.rule import Rule
 from boundby.simulate.instructions import Program
 from boundby.simulate.machine import Machine, realise, simulate
 from boundby.simulate.nsys_export import Capture, write_export
-from boundby.simulate.patterns import PATTERNS, STORIES
+from boundby.simulate.patterns import EVERY
 from boundby.trace.tables import Trace
 
 Change = Callable[[Trace], Trace]
@@ -62,7 +62,7 @@ class RuleCases(Struct, frozen=True):
 
 def pattern(name: str, steps: int = 20, *, seed: int = 0, **changes: Any) -> Source:
     """A program of `boundby.simulate.patterns` or `stories`."""
-    made = {**PATTERNS, **STORIES}[name].make(random.Random(seed), steps)
+    made = EVERY[name].make(random.Random(seed), steps)
     return Source(made, seed=seed, **changes)
 
 

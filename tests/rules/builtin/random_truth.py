@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+from benchmarks.simulated.counterfactual import CostRemoval
 from benchmarks.simulated.generate import generate
 
 from boundby.claims.findings import find
@@ -18,7 +19,6 @@ from boundby.evidence import waits as _waits
 from boundby.evidence.context import RuleContext
 from boundby.results.report import Finding
 from boundby.rules.builtin import builtin
-from boundby.simulate.counterfactual import CostRemoval
 from tests.rules.builtin.harness import NO_LIMITS, Source, context_of
 
 # docs/what-if.md: the 95th percentile of predictions' error is 4.8 % of the true time.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from benchmarks.simulated.counterfactual import Case
 from benchmarks.simulated.generate import generate
 
 from boundby.rules.builtin import builtin
-from boundby.simulate.counterfactual import Case
 from tests.rules.builtin.harness import Source, look
 
 GROUPS = ("gpu_compute", "cuda_api", "gpu_copy", "init")

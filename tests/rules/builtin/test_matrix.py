@@ -6,7 +6,7 @@ import pytest
 
 from boundby.rules.builtin import builtin
 from boundby.simulate.machine import Machine
-from boundby.simulate.patterns import PATTERNS, STORIES
+from boundby.simulate.patterns import EVERY
 from tests.rules.builtin.harness import look, pattern
 
 JITTER = Machine(host_jitter=0.05, device_jitter=0.01)
@@ -31,11 +31,11 @@ EXPECTED: dict[str, set[str]] = {
     "segmentation_no_unique": {"sync-operator", "cuda-graphs"},
     "segmentation_after": set(),
 }
-HEALTHY = tuple(name for name, made in {**PATTERNS, **STORIES}.items() if made.healthy)
+HEALTHY = tuple(name for name, made in EVERY.items() if made.healthy)
 
 
 def test_every_pattern_is_declared() -> None:
-    assert set(EXPECTED) == {*PATTERNS, *STORIES}
+    assert set(EXPECTED) == set(EVERY)
     assert set().union(*EXPECTED.values()) <= {rule.id for rule in builtin()}
 
 

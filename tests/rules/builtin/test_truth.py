@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
+from benchmarks.simulated.counterfactual import CostRemoval, Truths
 
 from boundby.claims.findings import find
 from boundby.rules.builtin import builtin
-from boundby.simulate.counterfactual import CostRemoval, Truths
 from boundby.simulate.instructions import Program
 from boundby.simulate.machine import Machine
 from boundby.simulate.patterns import STORIES

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import random
 from bisect import bisect, bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -39,6 +40,7 @@ from boundby.simulate.machine import (
     simulate,
 )
 from boundby.simulate.nsys_export import Capture, Export, to_export
+from boundby.simulate.patterns import EVERY, JITTERY
 
 # What a run took: the window of a device, and how long it was busy with what, each instant counted once.
 
@@ -547,3 +549,9 @@ class Case(Struct, frozen=True, dict=True):
     def truths(self) -> Truths:
         """What would happen."""
         return Truths(self.program, self.machine, self.seed)
+
+
+def known_case(name: str, seed: int, steps: int) -> Case:
+    """The program that ``boundby simulate --pattern`` runs."""
+    known = EVERY[name]
+    return Case(name, known.make(random.Random(seed), steps), JITTERY, seed, known.healthy)
