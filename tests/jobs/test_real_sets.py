@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from boundby import api
-from boundby.document.job_document import headline, told
+from boundby.document.job_document import JobLook, document, headline, told
+from boundby.render import to_terminal
 from tests.support.split import split
 from tests.support.traces import trace_path
 
@@ -35,7 +36,7 @@ def test_two_ranks_of_many_say_what_cannot_be_told() -> None:
     # Seven of ten collectives are with ranks that are not here: no word on what bounds the job.
     assert (found.verdict.bound, found.verdict.confidence) == ("unknown", "low")
     assert found.stragglers == ()  # what they wait for on their devices is no work that could be made even
-    assert any("that only one report holds" in note for note in found.notes)
+    assert any("only one rank's report is here" in note for note in found.notes)
     assert headline(found).startswith("It is not known what bounds the job of 128 ranks, of which 2 are here: ")
     assert any("126 ranks" in reason for reason in found.verdict.reasons)
     # By the rows: rank 1 begins the three collectives that both hold 4.9, 3.3 and 22.3 ms after rank 0.
@@ -43,6 +44,26 @@ def test_two_ranks_of_many_say_what_cannot_be_told() -> None:
     # Rank 0 has other work beside nearly all of that, but for the first, in which nobody is waited for.
     assert found.ranks[1].caused_wait_ns == pytest.approx(1_280_000, rel=0.01) == found.ranks[0].wait_ns
     assert max(rank.clock.residual_ns for rank in found.ranks) < 50_000
+
+
+def test_one_name_has_one_number_on_a_jobs_screen() -> None:
+    found = api.job([trace_path("mpi_rank_1_late.sqlite")], workers=1)
+    screen = " ".join(to_terminal.render(document(found)).split())
+    first = found.stragglers[0].saving_ns / found.length_ns
+    assert found.imbalance == pytest.approx(0.47, abs=0.005)  # each rank would sleep half as long
+    assert first == pytest.approx(0.97, abs=0.005)
+    assert found.verdict.because.endswith("without that, the job would be 97 % shorter")
+    assert "all ranks had an even share of the work (perfect balance) 89.9 ms 47 %" in screen
+    assert "Rank 1 takes 165 ms longer than rank 0, in all 20 steps: all of it is blocked time. Rank 0 waits" in screen
+
+
+def test_predictions_that_nobody_can_make_true_or_that_save_little_in_a_region_are_not_shown() -> None:
+    found = api.job([trace_path("kineto/job_sampled")], workers=1)
+    short, full = (" ".join(to_terminal.render(document(found, JobLook(full=full))).split()) for full in (False, True))
+    hidden = ("no rank had device wait", "no rank had kernel time 932 ms", "DistributedDataParallel.forward 1.08 s")
+    assert [one in full for one in hidden] == [True] * len(hidden)
+    assert [one in short for one in hidden] == [False] * len(hidden)
+    assert "no rank had kernel time in ProfilerStep#*/## backward ##" in short
 
 
 def test_ranks_that_wait_for_nobody_are_not_bound_by_imbalance(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from boundby.document.blocks import (
 from boundby.document.comparison_document import limits, told_first
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, CAUSE_INFO, CAUSE_KEYS, COLORS, JOB_CAUSES, LETTER, NOUN, SHORT_LABEL
-from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, NEGLIGIBLE, ONE_BY_ONE, RANKING, SMALL, TABLE
+from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, NEGLIGIBLE, ONE_BY_ONE, RANKING, SLIGHT, SMALL, TABLE
 from boundby.results.comparison import GateResult
 from boundby.results.job_report import (
     JobComparison,
@@ -52,17 +52,19 @@ from boundby.trace.vocabulary.last_words import UNCLEAR
 
 #: Up to so many ranks stand one by one; of more, those that stand out.
 OUTLIERS = RANKING
-#: Predictions that save less are not worth a line.
-_LEAST_SAVED = NEGLIGIBLE
+#: Predictions that save less are not worth a line; those of one region, of which there are many, from here on.
+_LEAST_SAVED, _LEAST_SAVED_IN_REGION = NEGLIGIBLE, SMALL
+#: Nobody can take all of these away: half of the kernels' time, and who holds the job up, are told instead.
+_LASTING = ("gpu_compute", "device_wait")
 #: Of all waits one rank causes more than this: it is named, with a doubt, where nobody is slower than its peers.
 _MOSTLY = HALF
 #: Less waiting, of all ranks' time, is ordinary.
 _LEAST_WAITS = SMALL
 _SCENARIOS = {
-    "balance": "perfect balance",
-    "transfer_free": "transfers take no time",
-    "transfer=2": "transfers twice as fast",
-    "kernels=2": "kernels twice as fast on all ranks",
+    "balance": "all ranks had an even share of the work (perfect balance)",
+    "transfer_free": "transfers took no time",
+    "transfer=2": "transfers were twice as fast",
+    "kernels=2": "kernels were twice as fast on all ranks",
 }
 
 
@@ -77,7 +79,7 @@ REMEDIES = {
     "balance_steps": "If their inputs differ in length, give each rank batches that take as long as the others'",
     "feed": "Load {its} input faster: faster storage, or more loader workers",
     "host": "Check what else runs on {its} cores, and {its} garbage collection and logging",
-    "look": "Find out what takes {its} time there (boundby analyze), and move it to where nobody waits for it",
+    "look": "See what {they} in that time (boundby analyze): do less of it, or do it where no rank waits for {it}",
     "warm_up": "Do that before the first step",
     "less_often": "Do that less often, or beside the steps",
     "check_link": "Check that link: adapters, cables, switch",
@@ -194,32 +196,39 @@ def told(job: JobReport, one: Straggler) -> str:
     """One thing that holds the job up, in a sentence."""
     what = _noun(one.cause) + (f" in {region_name(one.region)}" if one.region else "")
     most = _noun(one.cause) + (f", above all in {region_name(one.region)}" if one.region else "")
-    share = f" ({units.percent(one.saving_ns / job.length_ns, 1)})" if job.length_ns else ""
-    gain = f"{units.duration(one.saving_ns)}{share} shorter"
+    of_job = f" ({units.percent(one.saving_ns / job.length_ns, 1)})" if job.length_ns else ""
+    gain = f"{units.duration(one.saving_ns)}{of_job} shorter"
     often = f"in {one.steps} of {job.steps} steps" if job.steps > 1 else "over the run"
+    often = f"in all {job.steps} steps" if one.steps == job.steps > 1 else often
     excess, who = units.duration(one.excess_ns), names_of(job, one.ranks)
     subject = who[:1].upper() + who[1:] if who.partition(" ")[0] in ("rank", "ranks") else who  # else a file's name
     many = len(one.ranks) > 1
-    their, them = ("their", "them") if many or one.kind == "random" else ("its", "it")
+    is_plural = many or one.kind == "random"
+    their, them, they = ("their", "them", "they do") if is_plural else ("its", "it", f"{who} does")
     if one.kind == "machine":
         subject += " (all ranks of one machine)"
     last = one.remedy == "move_layers" and one.stage == max(rank.stage for rank in job.ranks)
     why = " The last stage usually has the output layer and the loss besides its layers." if last else ""
     call = clean(one.waited_in or "")
-    waits = f" The others wait for {them} in {call}: {units.duration(one.waited_ns)}." if call else ""
+    others = [place for place in range(len(job.ranks)) if place not in one.ranks]
+    is_pair = len(job.ranks) == 2 and len(others) == 1
+    other = name_of(job, others[0]) if is_pair else ""
+    waiting = f"{other.capitalize() if other.startswith('rank') else other} waits" if is_pair else "The others wait"
+    waits = f" {waiting} for {them} in {call} for {units.duration(one.waited_ns)}." if call else ""
+    share = "all" if one.cause_share >= 1 - HARDLY else units.percent(one.cause_share)
     slower = (
-        f"{subject} {'each take' if many else 'takes'} {excess} longer than {their} peers,"
-        f" {often}: {units.percent(one.cause_share)} of that is {most}.{waits}"
+        f"{subject} {'each take' if many else 'takes'} {excess} longer than {other or f'{their} peers'},"
+        f" {often}: {share} of it is {most}.{waits}"
     )
     sentences = {
-        "random": f"Ranks take turns at being late: the time of their {what} changes"
-        f" {'from step to step' if job.steps > 1 else 'during the run'}.",
+        "random": f"Ranks take turns at being late: their {what} takes longer"
+        f" {'in some steps than in others' if job.steps > 1 else 'at times'}.",
         "link": f"Transfers among {who} take {excess} longer than those of groups that send as much.",
-        "stage": f"Stage {one.stage} ({who}) does {excess} more than other stages, mostly {what}.{why}",
+        "stage": f"Stage {one.stage} ({who}) has {excess} more work than other stages, mostly {what}.{why}",
         "extra": f"{subject} alone does {excess} of {what}, which the others wait for.",
         "exceptions": f"{subject} {'are each' if many else 'is'} held up {often}, by {excess} of {what}.",
     }
-    remedy = REMEDIES[one.remedy].format(its=their, it=them)
+    remedy = REMEDIES[one.remedy].format(its=their, it=them, they=they)
     return f"{sentences.get(one.kind, slower)} {remedy}. Without this cause, the job is {gain}."
 
 
@@ -239,7 +248,8 @@ def nobody(job: JobReport) -> str:
         if job.steps > 1:
             why = f"Its {job.steps} steps differ too much from each other to say that it is slow itself."
         return f"Perhaps {who}: {share} of what ranks wait for others is for it. {why}"
-    return "Nobody: making any rank, stage or link as fast as its peers would gain the job nothing."
+    least = units.percent(SLIGHT)
+    return f"Nobody: no rank, stage or link is so much slower than its peers that the job would gain {least} by it."
 
 
 def _noun(cause: str) -> str:
@@ -252,7 +262,8 @@ def scenario(one: JobWhatIf) -> str:
     if one.cause is None:
         return _SCENARIOS.get(one.scenario, one.scenario)
     where = f" in {region_name(one.region)}" if one.region else ""
-    return f"no {_noun(one.cause)}{where} on any rank"
+    noun = "communication beside transfers" if one.cause == "gpu_comm" else _noun(one.cause)
+    return f"no rank had {noun}{where}"
 
 
 def shown(job: JobReport, look: JobLook = STANDING_OUT) -> tuple[list[int], str]:
@@ -336,7 +347,7 @@ _RANKS = (
     Column("report", lambda line: line.rank.name, key=lambda line: line.rank.name, where="page"),
 )
 _WHAT_IF = (
-    Column("with", lambda one: scenario(one)),
+    Column("if", lambda one: scenario(one)),
     Column("job takes", lambda one: units.duration(one.predicted_ns), right=True),
     Column("shorter by", lambda one: units.percent(_saved(one)), right=True),
 )
@@ -380,7 +391,7 @@ def document(job: JobReport, look: JobLook = STANDING_OUT, links: Sequence[str |
     reasons = "; ".join(map(clean, job.verdict.reasons))
     used = [key for key in CAUSE_KEYS if any(rank.own[key] for rank in job.ranks)]
     every_cause = (*used, *(row.key for row in JOB_CAUSES))
-    predicted = [one for one in job.what_if if _saved(one) >= _LEAST_SAVED or look.full]
+    predicted = [one for one in job.what_if if _is_worth_a_line(one) or look.full]
     pairs = (
         Column("waits", lambda one: name_of(job, one.waiting)),
         Column("for, as it came last", lambda one: name_of(job, one.last)),
@@ -439,6 +450,13 @@ def document(job: JobReport, look: JobLook = STANDING_OUT, links: Sequence[str |
 
 def _saved(one: JobWhatIf) -> float:
     return 1 - one.predicted_ns / one.baseline_ns if one.baseline_ns else 0.0
+
+
+def _is_worth_a_line(one: JobWhatIf) -> bool:
+    """Whether a prediction saves enough, and somebody could make it true."""
+    if one.region:
+        return _saved(one) >= _LEAST_SAVED_IN_REGION
+    return _saved(one) >= _LEAST_SAVED and one.cause not in _LASTING
 
 
 def _by_length(one: JobWhatIf) -> tuple[int, str]:

@@ -544,7 +544,7 @@ def _verdict(
     what_if = {one.scenario: one.length_ns for one in diagnosis.what_if}
     named = sum(one.saving_ns for one in diagnosis.culprits if one.kind != "link")
     named += sum(one.saving_ns for one in diagnosis.chance)
-    even = max(length - what_if.get("balance", length), named)
+    even = max(length - what_if.get("balance", length), 0)
     # The same work shared differently saves no more than ranks wait on average: the rest is even transfers.
     balance = max(min(even, sum(rank.wait_ns for rank in ranks) // max(len(ranks), 1)), named)
     transfer = length - what_if.get("transfer_free", length)
@@ -557,10 +557,10 @@ def _verdict(
     if balance >= IMBALANCE_SHARE * length:
         waits = sum(rank.wait_ns for rank in ranks) / whole
         who = _held_up_by(ranks, diagnosis, summaries)
-        because = (
-            f"{who}; {units.percent(waits)} of all ranks' time is waiting for others; perfect balance would make"
-            f" the job {units.percent(even / length)} shorter"
-        )
+        gain = f"perfect balance would make the job {units.percent(even / length)} shorter"
+        if (first_ns := _of_the_first(diagnosis)) > even:
+            gain = f"without that, the job would be {units.percent(first_ns / length)} shorter"
+        because = f"{who}; {units.percent(waits)} of all ranks' time is waiting for others; {gain}"
         if not diagnosis.culprits and not diagnosis.chance:
             reasons = [*reasons, "no rank differs from the others in the same way in each step"]
             confidence = "medium" if confidence == "high" else "low"
@@ -572,8 +572,14 @@ def _verdict(
     told = f"{share} of the ranks' time is {SHORT_LABEL.get(bound, bound)}"
     if bound == "gpu_comm":
         told = f"transfers that nothing hides take {share}"
-    because = f"{told}, and balance would save {units.percent(even / length, 1)}"
+    because = f"{told}, and perfect balance would save {units.percent(even / length, 1)}"
     return _told(bound, confidence, because, reasons, savings[bound])
+
+
+def _of_the_first(diagnosis: Diagnosis) -> int:
+    """What the job would gain without what holds it up most."""
+    of_culprits = [one.saving_ns for one in diagnosis.culprits]
+    return max([*of_culprits, *(one.saving_ns for one in diagnosis.chance)], default=0)
 
 
 def _held_up_by(ranks: Sequence[RankReport], diagnosis: Diagnosis, summaries: Sequence[RankSummary]) -> str:
@@ -617,7 +623,10 @@ def _why_unknown(summaries: Sequence[RankSummary], aligned: Aligned) -> str:
     alone, waited = _alone(summaries, aligned)
     if not because and alone > _MOSTLY_ALONE * waited:
         share = units.percent(alone / waited)
-        because = f"{share} of the time in collectives is shared with ranks whose reports are missing"
+        because = (
+            f"of {share} of the time in collectives no other rank's report is here, so waiting cannot be told from"
+            " transfer"
+        )
     return because
 
 
@@ -659,8 +668,10 @@ def _waited_for(ranks: Sequence[RankReport], summaries: Sequence[RankSummary]) -
 def _who(culprit: Culprit, summaries: Sequence[RankSummary]) -> str:
     names = [_name(summaries[one]) for one in culprit.ranks]
     if culprit.kind == "stage":
-        others = names[1] if len(names) == 2 else f"{len(names) - 1} others"
-        members = names[0] if len(names) == 1 else f"{names[0]} and {others}"
+        members = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} others"
+        numbers = [summaries[one].rank for one in culprit.ranks]
+        if len(names) == 2:
+            members = " and ".join(names) if UNKNOWN in numbers else f"ranks {numbers[0]} and {numbers[1]}"
         return f"stage {culprit.stage} ({members}) does more work than the other stages"
     if culprit.kind == "link":
         return f"transfers of {names[0]} and its group are slow"
@@ -721,8 +732,9 @@ def _notes(
         notes.append(f"Ranks without a report here: {', '.join(map(str, missing[:8]))}{more}.")
     alone, waited = _alone(summaries, aligned)
     if alone > _LEAST_EXCESS_SHARE * max(waited, 1):
-        lacking = f"{units.percent(alone / waited)} of the time in collectives is in those that only one report holds"
-        notes.append(f"{lacking}: predictions leave that time as it was.")
+        share = units.percent(alone / waited)
+        lacking = f"Of {share} of the time in collectives only one rank's report is here"
+        notes.append(f"{lacking}: predictions leave that time as it is.")
     if all(one.rank == UNKNOWN for one in summaries):
         notes.append("The reports do not say which ranks they are of, so they are listed by name.")
     return notes

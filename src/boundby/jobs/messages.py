@@ -60,7 +60,7 @@ def _communicators(calls: MessageTable, known: list[Communicator]) -> tuple[npt.
     groups, count = [], dict[int, int]()
     for one in known:
         count[one.size] = count.get(one.size, 0) + 1
-        groups.append(RankGroup(f"communicator {count[one.size]} of {one.size} ranks", one.members))
+        groups.append(RankGroup(f"communicator {count[one.size]} ({one.size} ranks)", one.members))
     if not groups:
         return np.zeros(len(calls), np.int64), [RankGroup(WORLD)]
     handle, since = (np.array([getattr(one, what) for one in known], np.int64) for what in ("handle", "since_ns"))
@@ -109,7 +109,8 @@ def _passed(
     group_of = [
         groups.setdefault(
             RankGroup(
-                f"{names[one].name}, {f'between {src} and' if both else f'from {src} to'} {dst}, tag {tag}",
+                f"{names[one].name} {'between ranks' if both else 'from rank'} {src} {'and' if both else 'to'} {dst}"
+                f" with tag {tag}",
                 tuple(sorted({src, dst})),
             ),
             len(groups),
