@@ -23,7 +23,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from boundby.simulate.nsys_export import Export, ExportedThread
+from benchmarks.simulated.full_export import Export
+from boundby.simulate.nsys_export import ExportedThread
 
 US = 1_000
 MOST_TIMES = 3.0

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks import damage
+from benchmarks.simulated.full_export import Export
 from benchmarks.simulated.generate import generate
 from msgspec.structs import replace
 
 from boundby.api import Analysis
 from boundby.correlation.correlate import correlate, restored
 from boundby.correlation.cpu_evidence import gather_evidence
-from tests.support.export import Export
 from tests.support.training import US
 
 COPIES = 10

@@ -39,7 +39,7 @@ from boundby.simulate.machine import (
     realise,
     simulate,
 )
-from boundby.simulate.nsys_export import Capture, Export, to_export
+from boundby.simulate.nsys_export import Capture, RunExport, to_export
 from boundby.simulate.patterns import EVERY, JITTERY
 
 # What a run took: the window of a device, and how long it was busy with what, each instant counted once.
@@ -541,7 +541,7 @@ class Case(Struct, frozen=True, dict=True):
         """What happens."""
         return simulate(realise(self.program, self.machine, self.seed))
 
-    def export(self) -> Export:
+    def export(self) -> RunExport:
         """What a profiler would record of it."""
         return to_export(self.run(), self.capture)
 

@@ -22,7 +22,8 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from boundby.simulate.nsys_export import FIRST_PID, GPU_FACTS, GPU_NAME, PRODUCT, Export
+from benchmarks.simulated.full_export import Export
+from boundby.simulate.nsys_export import FIRST_PID, GPU_FACTS, GPU_NAME, PRODUCT
 
 US, MS = 1_000, 1_000_000
 LAUNCH_NS, LATENCY_NS, RETURN_NS = 4 * US, 3 * US, 5 * US

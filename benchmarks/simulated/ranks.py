@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from boundby.simulate.nsys_export import Export, ExportedThread
+from benchmarks.simulated.full_export import Export
+from boundby.simulate.nsys_export import ExportedThread
 
 US, MS = 1_000, 1_000_000
 #: From the last arrival to the end of a call.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from benchmarks.simulated.full_export import Export
+
 import boundby
 from boundby.results.report import Report
-from boundby.simulate.nsys_export import Export
 
 US, MS = 1_000, 1_000_000
 

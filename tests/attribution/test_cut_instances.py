@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from benchmarks.simulated.full_export import Export
+
 from boundby import analyze
 from boundby.results.report import RegionReport, Report
-from tests.support.export import Export
 
 US, MS = 1_000, 1_000_000
 STEP_MS, STEPS = 10, 8

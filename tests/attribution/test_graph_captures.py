@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.simulated.full_export import Export
 
 import boundby
 from boundby.cli.main import main
 from boundby.model.errors import InputError
 from boundby.results.report import Report
-from boundby.simulate.nsys_export import Export
 
 US, MS = 1_000, 1_000_000
 #: What a model launches: layer, kernel, length.

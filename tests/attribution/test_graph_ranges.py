@@ -7,12 +7,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from benchmarks.simulated.full_export import Export
 
 import boundby
 from boundby.results.report import Report
 from boundby.simulate.instructions import GraphLaunch, Instruction, Launch, Loop, Node, Range, Sync, Work, program
 from boundby.simulate.machine import Machine, realise, simulate
-from boundby.simulate.nsys_export import Capture, Export, write_export
+from boundby.simulate.nsys_export import Capture, write_export
 
 MS = 1_000_000
 PARTS = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from benchmarks.simulated.full_export import Export
 
 import boundby
 from boundby.results.report import Report
-from boundby.simulate.nsys_export import Export
 
 US, MS = 1_000, 1_000_000
 #: Nodes of the graph: number and duration; one follows the other by a microsecond.

@@ -8,13 +8,14 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from benchmarks.simulated.full_export import Export
 
 from boundby import api
 from boundby.cli.main import main
 from boundby.cli.outcome import Exit
 from boundby.render import brief, markdown, screen, terminal
 from boundby.results.report import Report
-from boundby.simulate.nsys_export import Export, Name
+from boundby.simulate.nsys_export import Name
 from boundby.trace.vocabulary.last_words import UNCLEAR
 from tests.trace.test_last_words import CAUGHT, IMPORT, INSIDE, KEYBOARD, TENSORFLOW
 

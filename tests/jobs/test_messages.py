@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from benchmarks.simulated.full_export import Export
 from benchmarks.simulated.ranks import FIRST_PID, MS, Collective, Own, Recv, Send, Step, ranks
 
 from boundby import api
@@ -14,7 +15,6 @@ from boundby.render import to_markdown, to_terminal
 from boundby.results.job_report import JobReport
 from boundby.trace.vocabulary.last_words import FAILED
 from tests.evidence.test_no_gpu_work import host_only, written
-from tests.support.export import Export
 from tests.support.split import split
 from tests.support.traces import trace_path
 from tests.trace.test_last_words import IMPORT, SHAPES

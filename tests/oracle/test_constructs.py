@@ -10,13 +10,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from benchmarks.simulated.full_export import Export
 
 from boundby.capture.locate import Nsys
 from boundby.readers import read_trace
 from boundby.readers.nsys.host_tables import OPENMP
 from boundby.simulate.nsys_export import Name, Row
 from tests.oracle.ours import Sum, sum_of, summarize
-from tests.support.export import Export
 from tests.support.traces import tables_of, trace_names, trace_path
 
 pytestmark = pytest.mark.nsys

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from benchmarks.simulated.full_export import Export
 
 from boundby.results.report import RegionReport
+from boundby.simulate.nsys_export import ExportedThread
 from tests.oracle.nsys_reports import NsysReports, Row
 from tests.oracle.ours import Analysis, analysis, query
-from tests.support.export import Export, ExportedThread
 
 pytestmark = pytest.mark.nsys
 US = 1_000

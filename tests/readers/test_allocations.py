@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from benchmarks.simulated.full_export import Export
 
 import boundby
 from boundby.results.report import Report
 from tests.support.counted import ALLOCATION, MB, MS, PINNED, RELEASE, US, allocation
-from tests.support.export import Export
 from tests.support.invariants import check_invariants
 from tests.support.traces import trace_path
 

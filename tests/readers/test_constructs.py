@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from benchmarks.simulated.full_export import Export
 
 from boundby.api import Analysis
 from boundby.capture.locate import Nsys
@@ -15,7 +16,6 @@ from boundby.render import terminal
 from boundby.simulate.nsys_export import Name, Row
 from boundby.trace.program import ProgramKind, program_of
 from boundby.trace.vocabulary.range_names import fold_name
-from tests.support.export import Export
 from tests.support.nsys import capture
 from tests.support.training import US
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.simulated.full_export import Export
 from msgspec.structs import replace
 
 import boundby
 from boundby.readers import read_trace
 from boundby.results.report import RegionReport, Report
-from boundby.trace.tables import Direction, MemoryKind, OpKind, Trace
+from boundby.simulate.nsys_export import GENERATIONS, CallRow, ExportedThread
+from boundby.trace.tables import NO_STREAM, Direction, MemoryKind, OpKind, Trace
 from tests.support.alter import alter
-from tests.support.export import NO_STREAM, CallRow, Export, ExportedThread
-from tests.support.export_schema import GENERATIONS
 from tests.support.invariants import check_invariants
 from tests.support.training import MS, US, training_loop
 

@@ -6,10 +6,10 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from benchmarks.simulated.full_export import Export
 
 from boundby.readers import read_trace
 from boundby.trace.tables import GpuFacts, OpKind, Trace
-from tests.support.export import Export
 from tests.support.traces import trace_path
 
 FACTS = {"smCount": 108, "computeMajor": 8, "computeMinor": 0, "maxWarpsPerSm": 64, "maxRegistersPerSm": 65_536}

@@ -6,12 +6,12 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from benchmarks.simulated.full_export import Export
 from benchmarks.simulated.ranks import INIT_NS, MS, US, Collective, Own, Recv, Send, ranks
 
 import boundby
 from boundby.api import Analysis
 from boundby.readers import read_trace
-from boundby.simulate.nsys_export import Export
 from boundby.trace.vocabulary.os import MessageKind, is_symmetric, message_kind
 
 ROUNDS, LATE_NS = 10, 8 * MS

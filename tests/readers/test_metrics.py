@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from benchmarks.simulated.full_export import Export
 
 import boundby
 from boundby.claims.limits import limit
@@ -17,7 +18,6 @@ from boundby.results.report import Counters, DeviceReport
 from boundby.trace.vocabulary.profiler import METRIC_COLUMNS, WORDS, column_of
 from tests.support.alter import alter
 from tests.support.counted import STEPS, TYPE, counted_program, damage_counted, sampled
-from tests.support.export import Export
 from tests.support.invariants import check_invariants
 from tests.support.traces import trace_path
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from benchmarks.simulated.full_export import Export
 from msgspec.structs import fields
 
 import boundby
@@ -20,7 +21,6 @@ from boundby.results.report import Report
 from boundby.trace.tables import Trace
 from tests.support.alter import alter
 from tests.support.bad_files import good
-from tests.support.export import Export
 from tests.support.invariants import check_invariants
 from tests.support.training import MS, training_loop
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks import damage
+from benchmarks.simulated.full_export import Export
 from benchmarks.truth import made
 
 from boundby import api
@@ -18,7 +19,6 @@ from boundby.opening import open_trace
 from boundby.readers import read_trace
 from boundby.readers.plausible import longest_ascending, out_of_order, unlike_any_machine
 from tests.support.alter import alter
-from tests.support.export import Export
 from tests.support.traces import kineto_traces, traces
 from tests.support.training import training_loop
 

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from benchmarks.simulated.full_export import Export, tables
 from msgspec.structs import fields, replace
 
 import boundby
@@ -19,10 +20,9 @@ from boundby.model.errors import UserError
 from boundby.readers import read_trace
 from boundby.results import saved
 from boundby.results.report import DeviceReport, Finding, Report, Window
+from boundby.simulate.nsys_export import GENERATIONS
 from boundby.trace.tables import Trace
 from tests.support.alter import alter, rewrite_schema
-from tests.support.export import Export
-from tests.support.export_schema import GENERATIONS, tables
 from tests.support.invariants import check_invariants
 from tests.support.training import MS, US, training_loop
 

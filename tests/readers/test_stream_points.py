@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from benchmarks.simulated.full_export import Export
 
 from boundby.api import Analysis
 from boundby.correlation.correlate import correlate
 from boundby.readers import read_trace
+from boundby.simulate.nsys_export import GENERATIONS
 from boundby.trace.tables import StreamRole, Trace
-from tests.support.export import Export
-from tests.support.export_schema import GENERATIONS
 from tests.support.training import US
 
 

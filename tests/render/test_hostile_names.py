@@ -15,6 +15,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from benchmarks.simulated.full_export import Export
 
 from boundby import api
 from boundby.cli import mcp
@@ -28,7 +29,6 @@ from boundby.render.formats import FORMATS, Surface
 from boundby.render.html import fragment
 from boundby.results.comparison import GateResult
 from tests.readers.kineto.trace import PID, TID, Kineto
-from tests.support.export import Export
 from tests.support.training import MS, US
 
 ATTACKS: Mapping[str, str] = {

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.simulated.counterfactual import Case
+from benchmarks.simulated.full_export import export_of
 from msgspec.structs import replace
 
 from boundby.attribution.timeline import build_timeline
@@ -147,7 +148,7 @@ PROGRAMS: dict[str, tuple[Program, Machine]] = {
 def errors(made: Program, machine: Machine, folder: Path, drop: tuple[str, ...] = ()) -> dict[str, float]:
     """Predicted minus true window as a fraction of the true one (of 1 % of the measured one at least)."""
     case = Case("", made, machine)
-    path = to_export(case.run()).write(folder / "x.sqlite", "2023", drop=drop)
+    path = export_of(to_export(case.run())).write(folder / "x.sqlite", "2023", drop=drop)
     timeline = build_timeline(read_trace(path), parse_window("gpu"))
     predictor, truth = Predictor(timeline), case.truths.truth()
     assert predictor.without(()) == [truth.window_ns]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+from benchmarks.simulated.full_export import Export
 from benchmarks.simulated.ranks import MS, Collective, Own, Recv, Send, Step, ranks
 
 import boundby
 from boundby.results.report import Finding
-from boundby.simulate.nsys_export import Export
 
 ROUNDS = 12
 EARLY: list[Step] = [Own(MS)]

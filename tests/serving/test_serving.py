@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from benchmarks.serving import both
+from benchmarks.simulated.full_export import Export
 from benchmarks.simulated.server import ENGINES, Batch, Server, draw
 
 import boundby
@@ -21,7 +22,7 @@ from boundby.results import saved
 from boundby.results.serving_report import ServingReport
 from boundby.simulate.instructions import GraphLaunch, Launch, Loop, Node, Range, Sync, Work, item, program
 from boundby.simulate.machine import Machine, realise, simulate
-from boundby.simulate.nsys_export import Capture, Export, write_export
+from boundby.simulate.nsys_export import Capture, write_export
 from tests.support.traces import trace_path
 
 BATCHES = [Batch(0, 0, 30), Batch(2, 512, 0), Batch(0, 0, 30), Batch(1, 64, 12), Batch(0, 0, 60)] * 5

@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+from benchmarks.simulated.full_export import Export
 from benchmarks.simulated.ranks import MS, Collective, Own, Recv, Send, Step, ranks
 
 from boundby import api
@@ -14,7 +15,6 @@ from boundby.simulate.nsys_export import Name, Row
 from tests.support.counted import COUNTED_BOUND, US, counted_program
 from tests.support.counted import TABLES as COUNTED
 from tests.support.damaged_sqlite import damage_tables
-from tests.support.export import Export
 
 #: Every table that is damaged: no kernel, copy or CUDA call stands in one of them.
 TABLES = (

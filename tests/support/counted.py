@@ -6,8 +6,10 @@ import random
 from collections.abc import Mapping
 from pathlib import Path
 
+from benchmarks.simulated.full_export import Export
+
+from boundby.simulate.nsys_export import ExportedThread
 from tests.support.damaged_sqlite import damage_tables
-from tests.support.export import Export, ExportedThread
 
 MS, US, MB = 1_000_000, 1_000, 1_000_000
 #: Of the counters: typeId of GPU 0 in a real export, and the numbers of these names there or thereabouts.

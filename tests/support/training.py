@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.support.export import NO_STREAM, Export
+from benchmarks.simulated.full_export import Export
+
+from boundby.trace.tables import NO_STREAM
 
 MS = 1_000_000
 US = 1_000

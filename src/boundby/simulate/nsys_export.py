@@ -9,7 +9,7 @@ import random
 import re
 import sqlite3
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from enum import IntEnum
 from itertools import takewhile
@@ -23,7 +23,6 @@ from boundby.model.units import US
 from boundby.simulate.instructions import Node
 from boundby.simulate.machine import CALLS, IDS_EACH, PAGE_FAULT, Do, Executed, Run, ScriptThread, Step, StepKind, Wait
 from boundby.trace.tables import NO_STREAM
-from boundby.trace.vocabulary.os import MessageKind, message_kind
 
 GENERATIONS = ("2019", "2022", "2023", "2026")
 
@@ -43,26 +42,11 @@ _GPU = (
     "cuDevice@2022- maxShmemPerSm@2022- maxRegistersPerSm@2022- threadsPerWarp@2022- asyncEngines@2022- "
     "maxWarpsPerSm@2022- maxBlocksPerSm@2022- computeMajor@2022- computeMinor@2022- smMajor@2022- smMinor@2022-"
 )
-_OPENACC = (
-    "start! end! nameId! globalTid eventKind! DeviceType! lineNo! cuDeviceId! cuContextId! cuStreamId! srcFile funcName"
-)
-_OPENACC_TABLES = {
-    "DATA": " bytes! varName",
-    "LAUNCH": " numGangs! numWorkers! vectorLength! kernelName",
-    "OTHER": "",
-}
-_OPENMP = "start! end! eventClass! globalTid correlationId nameId! eventKind parallelId"
-_TABLES: dict[str, str] = {
+RUN_TABLES: dict[str, str] = {
     "StringIds": "id!* value!:T",
-    "ANALYSIS_FILE@2023-": "id!* filename:T contentId globalPid!",
-    "ProcessStreams": "globalPid! filenameId! contentId!",
     "ANALYSIS_DETAILS@2022-": "globalVid! duration! startTime! stopTime!",
     "PROCESSES@2022-": "globalPid pid name:T",
-    "DIAGNOSTIC_EVENT@2023-": "timestamp! timestampType! source! severity! text!:T globalPid",
     "SCHED_EVENTS": "start! cpu! isSchedIn! globalTid threadState@2026- threadBlock@2026-",
-    "COMPOSITE_EVENTS": "id!* start! cpu threadState globalTid cpuCycles!",
-    "PROFILER_OVERHEAD": "start! end! globalTid correlationId@-2019 nameId! returnValue!@-2023 overheadType!@2026-",
-    "CUPTI_ACTIVITY_KIND_OVERHEAD@2026-": "start! end! eventClass! globalTid correlationId nameId overheadType!",
     "OSRT_API": (
         "start! end! eventClass! globalTid correlationId@-2019 nameId! returnValue! nestingLevel callchainId!"
     ),
@@ -70,24 +54,6 @@ _TABLES: dict[str, str] = {
         "start! end eventType! rangeId category color text:T globalTid endGlobalTid textId domainId uint64Value "
         "int64Value doubleValue:R uint32Value int32Value floatValue:R jsonTextId jsonText:T binaryData:T@2026-"
     ),
-    **{f"CUPTI_ACTIVITY_KIND_OPENACC_{kind}@2022-": _OPENACC + more for kind, more in _OPENACC_TABLES.items()},
-    **{f"OPENMP_EVENT_KIND_{kind}@2022-": _OPENMP for kind in ("PARALLEL", "SYNC_REGION_WAIT", "TASK")},
-    "MPI_COLLECTIVES_EVENTS@2023-": (
-        "start! end globalTid textId! commHandle rootRank size recvSize requestHandle@2026-"
-    ),
-    "MPI_P2P_EVENTS@2023-": "start! end globalTid textId! commHandle tag remoteRank size requestHandle@2026-",
-    "MPI_START_WAIT_EVENTS@2023-": "start! end globalTid textId! requestHandle@2026-",
-    "MPI_OTHER_EVENTS@2023-": "start! end globalTid textId!",
-    "MPI_RANKS@2023-": "globalTid! rank!",
-    "MPI_COMMUNICATORS@2023-": (
-        "rank! timestamp! commHandle! parentHandle localRank size groupRoot groupRootUid members:T"
-    ),
-    "CUDNN_EVENTS@2022-": "start! end! eventClass! globalTid nameId!",
-    "CUBLAS_EVENTS@2022-": "start! end! eventClass! globalTid nameId!",
-    "OSRT_FILE_ACCESS_EVENTS@2026-": (
-        "fileAccessId! threadId! startedAt! endedAt! eventType! apiCallId! bytesProcessed! context!:T"
-    ),
-    "OSRT_FILE_ACCESS_DESCRIPTORS@2026-": "fileAccessId! processId! openedAt! closedAt! filePath!:T",
     "CUPTI_ACTIVITY_KIND_RUNTIME": (
         "start! end! eventClass! globalTid correlationId nameId! returnValue! callchainId@2022-"
     ),
@@ -95,11 +61,6 @@ _TABLES: dict[str, str] = {
         f"{_OPERATION} bytes! copyKind! deprecatedSrcId srcKind dstKind srcDeviceId srcContextId dstDeviceId "
         "dstContextId migrationCause@2022- graphNodeId virtualAddress@2022- copyCount@2026-"
     ),
-    "CUDA_UM_CPU_PAGE_FAULT_EVENTS": (
-        "start! globalPid! address! originalFaultPc@2022- CpuInstruction! module unresolvedFaultPc sourceFile "
-        "sourceLine"
-    ),
-    "CUDA_UM_GPU_PAGE_FAULT_EVENTS": "start! end! globalPid! deviceId! address! numberOfPageFaults! faultAccessType!",
     "CUPTI_ACTIVITY_KIND_MEMSET": f"{_OPERATION} value! bytes! graphNodeId memKind",
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": (
         f"{_OPERATION} deprecatedSyncType@2026- syncType! eventId! eventSyncId@2026-"
@@ -116,24 +77,12 @@ _TABLES: dict[str, str] = {
         "maxActiveClusters@2026- sharedMemoryRequestedPercentage@2026- tensorSizeMinusOneElements!:T@2026-"
     ),
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE@2022-": f"{_OPERATION} graphId! graphExecId!",
-    "CUDA_GRAPH_EVENTS@2022-": "start! end! eventClass! globalTid nameId! graphId! originalGraphId graphExecId",
     "CUDA_GRAPH_NODE_EVENTS@2022-": "start! end! eventClass! globalTid nameId! graphNodeId! originalGraphNodeId",
     "ThreadNames": "nameId! priority globalTid",
     "TARGET_INFO_CUDA_GPU@-2019": _CUDA_GPU,
     "TARGET_INFO_GPU": _GPU,
     "TARGET_INFO_CUDA_STREAM": "streamId! hwId! vmId! processId! contextId! priority! flag!",
     "TARGET_INFO_CUDA_DEVICE@2026-": "gpuId cudaId! pid! uuid:T numMultiprocessors",
-    "TARGET_INFO_GPU_METRICS@2022-": "typeId! sourceId! typeName!:T metricId! metricName!:T",
-    "GPU_METRICS@2022-": "rawTimestamp@2026- timestamp typeId! metricId! value!",
-    "CUDA_GPU_MEMORY_USAGE_EVENTS@2022-": (
-        "start! globalPid! deviceId! contextId! address! pc! bytes! memKind! memoryOperationType! name correlationId "
-        "streamId@2023- localMemoryPoolAddress@2023-"
-    ),
-    "GPU_MEMORY_BUDGET_EVENTS@2022-": "timestamp! globalTid gpu! newBudget segmentGroup",
-    "GPU_MEMORY_USAGE_EVENTS@2022-": "timestamp! globalTid gpu! newUsage segmentGroup",
-    "TOTAL_BYTES_RESIDENT_IN_SEGMENT_EVENTS@2022-": (
-        "timestamp! globalTid gpu! totalBytesResident segmentGroup segmentId"
-    ),
     "ENUM_CUDA_MEMCPY_OPER@2023-": "id!* name:T label:T",
     "ENUM_CUDA_MEM_KIND@2023-": "id!* name:T label:T",
     "ENUM_CUPTI_SYNC_TYPE@2023-": "id!* name:T label:T",
@@ -187,9 +136,14 @@ class ExportColumn:
 
 @functools.cache
 def tables(generation: str) -> dict[str, tuple[ExportColumn, ...]]:
-    """All tables that exports of a generation can hold, in the exporter's order."""
+    """The tables that a run fills, as exports of a generation have them, in the exporter's order."""
+    return tables_of(RUN_TABLES, generation)
+
+
+def tables_of(declared: Mapping[str, str], generation: str) -> dict[str, tuple[ExportColumn, ...]]:
+    """What a generation has of declared tables."""
     found = {}
-    for word, text in _TABLES.items():
+    for word, text in declared.items():
         name, _, generations = word.partition("@")
         if _covers(generations, generation):
             columns = (ExportColumn(column) for column in text.split())
@@ -202,9 +156,6 @@ def _covers(generations: str, generation: str) -> bool:
     return not dash or (first or "0000") <= generation <= (last or "9999")
 
 
-_TIMES = frozenset(("start", "end", "timestamp"))
-
-
 class Name(str):
     """A text that the export keeps in StringIds."""
 
@@ -213,82 +164,53 @@ Value = int | float | str | bytes | None
 Row = dict[str, Value]
 
 
-def write_tables(
-    path: Path,
-    schema: Mapping[str, tuple[ExportColumn, ...]],
-    rows: Mapping[str, list[Row]],
-    shuffle: int | None,
-    shift: int,
-    drop: frozenset[str],
-    empty_tables: bool,
-    page_size: int,
-) -> Path:
-    """Write the file, as ``Export.write`` says."""
-    order = list(schema.items())
-    chance = None if shuffle is None else random.Random(shuffle)
-    if chance:
-        chance.shuffle(order)
-        rows = {table: chance.sample(found, len(found)) for table, found in rows.items()}
-    texts = _number_texts(rows, chance)
+def write_tables(path: Path, schema: Mapping[str, tuple[ExportColumn, ...]], rows: Mapping[str, list[Row]]) -> Path:
+    """Write the file: of a schema's tables those that have rows, in its order. Gives the path."""
+    names = (str(value) for found in rows.values() for row in found for value in row.values() if type(value) is Name)
+    texts = {text: number for number, text in enumerate(dict.fromkeys(names), start=1)}
     strings: list[Row] = [{"id": number, "value": text} for text, number in texts.items()]
     path.unlink(missing_ok=True)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute(f"PRAGMA page_size = {page_size}")
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("BEGIN")
-        for table, columns in order:
-            found = strings if table == "StringIds" else rows.get(table, [])
-            if table not in drop and (found or empty_tables):
-                kept = [column for column in columns if not {f"{table}.{column.name}", f"*.{column.name}"} & drop]
-                _write_table(connection, table, kept, found, texts, shift)
+        for table, columns in schema.items():
+            if found := strings if table == "StringIds" else rows.get(table, []):
+                create_table(connection, table, columns)
+                _fill_table(connection, table, columns, found, texts)
         connection.execute("COMMIT")
     return path
 
 
-def _number_texts(rows: Mapping[str, list[Row]], chance: random.Random | None) -> dict[str, int]:
-    texts = dict.fromkeys(str(v) for found in rows.values() for row in found for v in row.values() if type(v) is Name)
-    order = list(texts)
-    if chance:
-        chance.shuffle(order)
-    return {text: number for number, text in enumerate(order, start=1)}
-
-
-def _write_table(
-    connection: sqlite3.Connection,
-    table: str,
-    columns: list[ExportColumn],
-    rows: list[Row],
-    texts: Mapping[str, int],
-    shift: int,
-) -> None:
+def create_table(connection: sqlite3.Connection, table: str, columns: Iterable[ExportColumn]) -> None:
+    """An empty table, declared as nsys does."""
     declared = ",\n".join(column.declaration() for column in columns)
     connection.execute(f'CREATE TABLE "{table}" (\n{declared}\n)')
 
+
+def _fill_table(
+    connection: sqlite3.Connection,
+    table: str,
+    columns: tuple[ExportColumn, ...],
+    rows: list[Row],
+    texts: Mapping[str, int],
+) -> None:
     def value(row: Row, column: ExportColumn) -> Value:
         found = row.get(column.name)
         if found is None:
             return column.filler()
-        if type(found) is Name:
-            return texts[found]
-        return found + shift if column.name in _TIMES and isinstance(found, int) else found
+        return texts[found] if type(found) is Name else found
 
     marks = ", ".join("?" for _ in columns)
     values = ([value(row, column) for column in columns] for row in rows)
     connection.executemany(f'INSERT INTO "{table}" VALUES ({marks})', values)
 
 
-# Writes small nsys SQLite exports from plain Python calls, as several generations of nsys would.
-#
-# >>> export = Export() >>> main = export.thread(pid=1, tid=1) >>> launch = export.api(main, 0, 5_000,
-# "cudaLaunchKernel") >>> _ = export.kernel(launch, 9_000, 20_000) >>> export.nvtx(main, 0, 6_000, "step") >>> path =
-# export.write(folder / "report.sqlite", schema="2023")  # doctest: +SKIP
-#
-# Times are nanoseconds on the trace's own clock. An export can be written many times, in any schema.
+# What happened, as rows. Times are nanoseconds on the trace's own clock.
 
 _MACHINE = 1 << 56  # the bits of a global id above the pid are never zero in real exports
 
 
-class _EventClass(IntEnum):
+class EventClass(IntEnum):
     """What a call's row is of."""
 
     RUNTIME = 0
@@ -320,7 +242,7 @@ class CallRow(Struct, frozen=True):
     correlation: int
 
 
-class Export:
+class RunExport:
     """Collects events; ``write`` makes the file. Every method that adds an event may be called in any order.
 
     ``about``: what the export's own metadata says besides, or instead of what nsys would write there.
@@ -336,7 +258,6 @@ class Export:
         self._domains: dict[tuple[int, str], int] = {}
         self._gpus: dict[int, str] = {}
         self._facts: dict[int, dict[str, Value]] = {}
-        self._ordinals: dict[tuple[int, int], int | None] = {}
 
     def row(self, table: str, **values: Value) -> Row:
         """Any row of any table; columns that a generation lacks are left out, those not named are filled."""
@@ -356,10 +277,6 @@ class Export:
         TARGET_INFO_GPU that tell of its hardware."""
         self._gpus[number] = name
         self._facts[number] = dict(facts or {})
-
-    def visible(self, thread: ExportedThread, ordinal: int, gpu: int | None) -> None:
-        """Which GPU a process means by a CUDA ordinal (only schema 2026 can tell)."""
-        self._ordinals[thread.pid, ordinal] = gpu
 
     def api(
         self,
@@ -384,7 +301,7 @@ class Export:
             "CUPTI_ACTIVITY_KIND_RUNTIME",
             start=start,
             end=end,
-            eventClass=(_EventClass.DRIVER if driver else _EventClass.RUNTIME) if event_class is None else event_class,
+            eventClass=(EventClass.DRIVER if driver else EventClass.RUNTIME) if event_class is None else event_class,
             globalTid=thread.global_tid,
             correlationId=number,
             nameId=Name(name),
@@ -486,30 +403,13 @@ class Export:
         place = _operation(call, start, end, device, stream)
         return self.row("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", **place, graphId=1, graphExecId=2)
 
-    def graph_made(
-        self, thread: ExportedThread, time: int, graph: int, *, original: int | None = None, launched: int | None = None
-    ) -> Row:
-        """A CUDA graph was made, from an original where it is a copy; ``launched``: what can be launched of it was,
-        with this number."""
-        return self.row(
-            "CUDA_GRAPH_EVENTS",
-            start=time,
-            end=time,
-            eventClass=_EventClass.GRAPH_NODE,
-            globalTid=thread.global_tid,
-            nameId=Name("Graph Creation" if launched is None else "GraphExec Creation"),
-            graphId=graph,
-            originalGraphId=original,
-            graphExecId=launched,
-        )
-
     def graph_node(self, thread: ExportedThread, time: int, node: int, original: int | None = None) -> Row:
         """A node of a CUDA graph was made, from an original where the graph is a copy."""
         return self.row(
             "CUDA_GRAPH_NODE_EVENTS",
             start=time,
             end=time,
-            eventClass=_EventClass.GRAPH_NODE,
+            eventClass=EventClass.GRAPH_NODE,
             globalTid=thread.global_tid,
             nameId=Name("Graph Node Creation"),
             graphNodeId=node,
@@ -524,26 +424,17 @@ class Export:
         text: str,
         *,
         domain: str | None = None,
-        kind: str = "pushpop",
         registered: bool = False,
-        payload: float | None = None,
-        amounts: str | None = None,
-    ) -> None:
-        """A range; ``end=None``: still open. ``kind``: pushpop, startend, mark. ``registered``: its text is an id.
-        ``payload``: a number that it carries. ``amounts``: an object of several, as JSON."""
-        self.row(
+    ) -> Row:
+        """A push/pop range; ``end=None``: still open. ``registered``: its text is an id."""
+        return self.row(
             "NVTX_EVENTS",
             start=start,
             end=end,
-            eventType={"pushpop": 59, "startend": 60, "mark": 34}[kind],
-            rangeId=len(self.rows.get("NVTX_EVENTS", ())) if kind == "startend" else None,
-            int64Value=payload if isinstance(payload, int) else None,
-            doubleValue=payload if isinstance(payload, float) else None,
-            jsonTextId=Name(amounts) if amounts else None,
+            eventType=59,
             text=None if registered else text,
             textId=Name(text) if registered else None,
             globalTid=thread.global_tid,
-            endGlobalTid=thread.global_tid if kind == "startend" else None,
             domainId=0 if domain is None else self._domain(thread, start, domain),
         )
 
@@ -554,38 +445,6 @@ class Export:
             number = self._domains[place] = 1 + sum(pid == thread.pid for pid, _ in self._domains)
             self.row("NVTX_EVENTS", start=start, eventType=75, text=name, globalTid=thread.global_tid, domainId=number)
         return self._domains[place]
-
-    def mpi_rank(self, thread: ExportedThread, rank: int, size: int, handle: int, since: int = 0) -> None:
-        """A rank of MPI, and its name for the communicator of all ``size`` ranks (before 2023 nothing tells it)."""
-        self.row("MPI_RANKS", globalTid=thread.global_tid, rank=rank)
-        place: Row = {"rank": rank, "timestamp": since, "commHandle": handle, "localRank": rank, "size": size}
-        self.row("MPI_COMMUNICATORS", **place, parentHandle=0)
-
-    def mpi(
-        self,
-        thread: ExportedThread,
-        start: int,
-        end: int | None,
-        name: str,
-        *,
-        communicator: int | None = None,
-        peer: int | None = None,
-        tag: int | None = None,
-        root: int | None = None,
-        bytes: int | None = None,
-        received: int | None = None,
-    ) -> None:
-        """A call of MPI: a row of the table of its kind, in schema 2022 and before a range of a domain of its own."""
-        kind = message_kind(name)
-        place: Row = {"start": start, "end": end, "globalTid": thread.global_tid, "textId": Name(name)}
-        if kind == MessageKind.COLLECTIVE:
-            more: Row = {"commHandle": communicator, "rootRank": root, "size": bytes, "recvSize": received}
-            self.row("MPI_COLLECTIVES_EVENTS", **place, **more)
-        elif peer is not None:
-            more = {"commHandle": communicator, "tag": tag, "remoteRank": peer, "size": bytes}
-            self.row("MPI_P2P_EVENTS", **place, **more)
-        else:
-            self.row("MPI_START_WAIT_EVENTS" if kind == MessageKind.WAIT else "MPI_OTHER_EVENTS", **place)
 
     def osrt(self, thread: ExportedThread, start: int, end: int, name: str) -> None:
         """An OS runtime call."""
@@ -603,59 +462,23 @@ class Export:
         assert isinstance(last, int)
         return last
 
-    def sample(self, thread: ExportedThread, time: int) -> None:
-        """A CPU sample."""
-        number = len(self.rows.get("COMPOSITE_EVENTS", ())) + 1
-        self.row("COMPOSITE_EVENTS", id=number, start=time, cpu=0, globalTid=thread.global_tid, cpuCycles=1)
+    def write(self, path: Path, schema: str = "2023") -> Path:
+        """Write the file and return its path."""
+        return write_tables(path, tables(schema), self.complete(schema))
 
-    def overhead(
-        self, thread: ExportedThread, start: int, end: int, name: str = "CUDA profiling", *, cupti: bool = False
-    ) -> None:
-        """The profiler's own time; ``cupti``: in CUPTI's table, which only schema 2026 has."""
-        table = "CUPTI_ACTIVITY_KIND_OVERHEAD" if cupti else "PROFILER_OVERHEAD"
-        self.row(table, start=start, end=end, eventClass=103, globalTid=thread.global_tid, nameId=Name(name))
-
-    def diagnostic(self, text: str, severity: int = 2) -> None:
-        """A message of the profiler: severity 1 information, 2 warning, 3 error (schema 2023 on)."""
-        self.row("DIAGNOSTIC_EVENT", timestamp=0, timestampType=2, source=3, severity=severity, text=text)
-
-    def write(
-        self,
-        path: Path,
-        schema: str = "2023",
-        *,
-        shuffle: int | None = None,
-        shift: int = 0,
-        drop: Collection[str] = (),
-        empty_tables: bool = False,
-        page_size: int = 4096,
-    ) -> Path:
-        """Write the file and return its path.
-
-        ``shuffle``: a seed that permutes rows, tables and the numbers of texts. ``shift``: added to all times.
-        ``drop``: tables and ``table.column`` to leave out, ``*.column`` from all. ``empty_tables``: not lazily.
-        """
-        rows = self._complete(schema)
-        return write_tables(path, tables(schema), rows, shuffle, shift, frozenset(drop), empty_tables, page_size)
-
-    def _complete(self, schema: str) -> dict[str, list[Row]]:
+    def complete(self, schema: str) -> dict[str, list[Row]]:
         """The rows of a schema, with what the exporter itself would add."""
         rows = {table: list(found) for table, found in self.rows.items()}
-        if schema < "2023":
-            rows = _with_mpi_as_ranges(rows)
         for row in rows.pop("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", []):
             coded = {**row, "syncType": SYNC_CODES[schema][int(row["syncType"] or 0)]}
             rows.setdefault("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", []).append(coded)
-        used = sorted({place for place in self._used() if place[1] is not None})
+        used = sorted(set(self._used()))
         gpus = {gpu: self._gpus.get(gpu, "NVIDIA Test GPU") for gpu in (*(number for _, number in used), *self._gpus)}
         rows["TARGET_INFO_GPU"] = [
             {"id": n, "deviceId": n, "name": gpu, **self._facts.get(n, {})} for n, gpu in sorted(gpus.items())
         ]
         rows["TARGET_INFO_CUDA_GPU"] = [{"deviceId": n, "name": gpu} for n, gpu in sorted(gpus.items())]
-        ordinals = {place: place[1] for place in used} | self._ordinals
-        rows["TARGET_INFO_CUDA_DEVICE"] = [
-            {"gpuId": gpu, "cudaId": ordinal, "pid": pid} for (pid, ordinal), gpu in ordinals.items()
-        ]
+        rows["TARGET_INFO_CUDA_DEVICE"] = [{"gpuId": gpu, "cudaId": gpu, "pid": pid} for pid, gpu in used]
         for table, names in ENUMS.items():
             rows[table] = [{"id": code, "name": name, "label": name} for code, name in names.items()]
         rows["ANALYSIS_DETAILS"] = [{"globalVid": _MACHINE, "duration": 1, "startTime": 0, "stopTime": 1}]
@@ -674,21 +497,6 @@ class Export:
         for table in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE"):
             for row in self.rows.get(f"CUPTI_ACTIVITY_KIND_{table}", []):
                 yield (int(row["globalPid"] or 0) >> 24) & 0xFFFFFF, int(row["deviceId"] or 0)
-
-
-def _with_mpi_as_ranges(rows: dict[str, list[Row]]) -> dict[str, list[Row]]:
-    """Calls of MPI as nsys 2022 records them: ranges of a domain that each process creates."""
-    calls = [row for table, found in rows.items() if table.startswith("MPI_") for row in found if "textId" in row]
-    ranges = rows.get("NVTX_EVENTS", [])
-    known = {(int(row["globalTid"] or 0) >> 24, int(row["domainId"] or 0)) for row in ranges}
-    number = 1 + max((domain for _, domain in known), default=0)
-    for process in sorted({int(row["globalTid"] or 0) >> 24 for row in calls}):
-        created: Row = {"start": 0, "eventType": 75, "text": "MPI", "globalTid": process << 24, "domainId": number}
-        ranges = [*ranges, created]
-    told = ("start", "end", "globalTid", "textId")
-    ranges = [*ranges, *({**{key: row[key] for key in told}, "eventType": 59, "domainId": number} for row in calls)]
-    others = {table: found for table, found in rows.items() if not table.startswith("MPI_")}
-    return {**others, "NVTX_EVENTS": ranges} if calls else others
 
 
 def _operation(call: CallRow | ExportedThread, start: int, end: int, device: int, stream: int) -> Row:
@@ -748,7 +556,7 @@ class Capture(Struct, frozen=True):
     lost: float = 0.0
 
 
-def to_export(run: Run, capture: Capture | None = None) -> Export:
+def to_export(run: Run, capture: Capture | None = None) -> RunExport:
     """The rows of a run."""
     return _Exporter(run, capture or Capture()).export
 
@@ -796,7 +604,7 @@ class _Exporter:
         self.run = run
         self.capture = capture
         program = run.script.program
-        self.export = Export(
+        self.export = RunExport(
             program.command,
             {"EXPORT_PRODUCT_NAME": PRODUCT, "SIMULATED": f"by boundby {__version__}: {program.name}"},
         )

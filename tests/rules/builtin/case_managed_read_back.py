@@ -5,8 +5,9 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from benchmarks.simulated.full_export import Export
+
 from boundby.readers import read_trace
-from boundby.simulate.nsys_export import Export
 from boundby.trace.tables import Trace
 from tests.rules.builtin.harness import RuleCases, Source, without
 

@@ -6,12 +6,13 @@ import gzip
 import json
 from pathlib import Path
 
+from benchmarks.simulated.full_export import Export
+
 import boundby
 from boundby.results.report import Finding
 from boundby.simulate.instructions import MS, US, Launch, Loop, Range, Sync, Work, program
 from boundby.simulate.kineto import to_kineto
 from boundby.simulate.machine import Machine, realise, simulate
-from boundby.simulate.nsys_export import Export
 
 
 def _lost(path: Path) -> list[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from benchmarks.simulated.full_export import Export
 
 from boundby import analyze
 from boundby.api import Analysis
@@ -14,7 +15,6 @@ from boundby.replay.predictor import Predictor
 from boundby.results.report import Finding, Report
 from boundby.trace.tables import Paging
 from tests.rules.builtin.case_managed_read_back import read_back
-from tests.support.export import Export
 
 MS = 1_000_000
 STEPS, PAGES = 10, 8
