@@ -103,10 +103,11 @@ def run(job: Pipeline) -> list[list[Done]]:
 
 def gain(job: Pipeline) -> float:
     """What share of its length the job would gain if its operations were even."""
-    return 1 - _length(run(replace(job, is_even=True))) / _length(run(job))
+    return 1 - length_ns(run(replace(job, is_even=True))) / length_ns(run(job))
 
 
-def _length(done: Sequence[Sequence[Done]]) -> int:
+def length_ns(done: Sequence[Sequence[Done]]) -> int:
+    """How long a job takes from its first operation to its last."""
     return max(one[-1].end for one in done) - max(one[0].end for one in done)
 
 

@@ -42,6 +42,7 @@ from boundby.results.job_report import (
     JobReport,
     JobSide,
     JobWhatIf,
+    Pipeline,
     RankChange,
     RankReport,
     Straggler,
@@ -232,6 +233,28 @@ def told(job: JobReport, one: Straggler) -> str:
     return f"{sentences.get(one.kind, slower)} {remedy}. Without this cause, the job is {gain}."
 
 
+def _filling(job: JobReport, pipeline: Pipeline) -> str:
+    """What a pipeline's ranks wait while its stages fill and drain, and what would make that shorter."""
+    share = units.percent(pipeline.bubble_ns / job.length_ns)
+    few = units.plural(pipeline.micro_batches, "micro-batch", "micro-batches")
+    gain = f"{units.duration(pipeline.saving_ns)} ({units.percent(pipeline.saving_ns / job.length_ns, 1)})"
+    return (
+        f"The pipeline's stages fill and drain in each step (its bubble): that takes {share} of the time, since only"
+        f" {few} a step {'passes' if pipeline.micro_batches == 1 else 'pass'} its {pipeline.stages} stages. More"
+        " micro-batches a step, or an interleaved schedule, make it shorter: with twice as many of half the size, the"
+        f" job would be up to {gain} shorter."
+    )
+
+
+def holding_up(job: JobReport) -> list[str]:
+    """What holds the job up, most first: who does, and a pipeline's bubble where that is worth it."""
+    found = [(one.saving_ns, told(job, one)) for one in job.stragglers]
+    pipeline = job.pipeline
+    if pipeline is not None and pipeline.saving_ns >= SLIGHT * job.length_ns > 0:
+        found.append((pipeline.saving_ns, _filling(job, pipeline)))
+    return [text for _, text in sorted(found, key=lambda one: -one[0])]
+
+
 def nobody(job: JobReport) -> str:
     """What is said where nothing holds the job up."""
     if any(one.is_inside for one in job.ended):
@@ -392,6 +415,7 @@ def document(job: JobReport, look: JobLook = STANDING_OUT, links: Sequence[str |
     used = [key for key in CAUSE_KEYS if any(rank.own[key] for rank in job.ranks)]
     every_cause = (*used, *(row.key for row in JOB_CAUSES))
     predicted = [one for one in job.what_if if _is_worth_a_line(one) or look.full]
+    holds = holding_up(job)
     pairs = (
         Column("waits", lambda one: name_of(job, one.waiting)),
         Column("for, as it came last", lambda one: name_of(job, one.last)),
@@ -408,8 +432,8 @@ def document(job: JobReport, look: JobLook = STANDING_OUT, links: Sequence[str |
         (
             *section(
                 "Who holds it up",
-                entries((told(job, one) for one in job.stragglers), ordered=True),
-                None if job.stragglers else Paragraph(nobody(job)),
+                entries(holds, ordered=True),
+                None if holds else Paragraph(nobody(job)),
                 entries(told(job, one) for one in job.extras),
                 id="stragglers",
                 short="Who",

@@ -3,7 +3,7 @@ stretch between two collectives takes what those like it take, and every transfe
 itself stays the same.
 
 Stretches of one place in a step are alike, over all peers and steps. Places between the same kinds of collectives, with
-the same kernels, are one where their means differ no more than chance makes them differ: what of micro batches is known
+the same kernels, are one where their means differ no more than chance makes them differ: what of micro-batches is known
 from few is noise, and a pipeline would wait for the largest."""
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from boundby.capture.folder import worker_of
+from boundby.jobs.bubble import pipeline_of
 from boundby.jobs.diagnosis import FEW_STEPS, Chance, Culprit, Diagnosis, Job, diagnose, in_rounds
 from boundby.jobs.gather import Gathered
 from boundby.jobs.job_remedies import folded, remedy_of
@@ -41,6 +42,7 @@ from boundby.results.job_report import (
     JobVerdict,
     JobWhatIf,
     Pair,
+    Pipeline,
     ProgramOfRanks,
     RankClock,
     RankReport,
@@ -64,6 +66,8 @@ def broken(report: JobReport) -> Iterator[str]:
         if one.saving_ns > most + ROUNDED_NS:  # who is late makes the job longer by no more than others wait
             saved, with_others = units.duration(one.saving_ns), units.duration(most)
             yield f"what is named would save {saved}, and all ranks together are with others for {with_others}"
+    if report.pipeline is not None and report.pipeline.bubble_ns > most:
+        yield f"a pipeline fills and drains for {units.duration(report.pipeline.bubble_ns)}, and ranks wait for less"
     for rank in report.ranks:
         told = sum(rank.own.values()) + rank.transfer_ns + rank.wait_ns + rank.start_wait_ns
         if abs(told - rank.window_ns) > ROUNDED_NS:
@@ -118,6 +122,7 @@ def merge(summaries: Sequence[RankSummary], path: str, unused: Sequence[Gathered
     stragglers += tuple(_random(one, job, is_mpi) for one in diagnosis.chance)
     number, low, high = job.usual_step() or (0, 0, 0)
     programs = _programs(kept, unused)
+    pipeline = None if missing or not diagnosis.what_if else _pipeline(ranks, diagnosis, job)
     report = JobReport(
         path=path,
         world_size=world if world != UNKNOWN else None,
@@ -126,7 +131,7 @@ def merge(summaries: Sequence[RankSummary], path: str, unused: Sequence[Gathered
         steps=diagnosis.steps,
         steps_together=job.together,
         collectives=len(aligned.matched),
-        verdict=_verdict(ranks, diagnosis, aligned, missing, kept, programs),
+        verdict=_verdict(ranks, diagnosis, aligned, missing, kept, programs, pipeline),
         stragglers=tuple(sorted(stragglers, key=lambda one: (-one.saving_ns, one.kind, one.ranks))),
         extras=tuple(_straggler(one, job, is_mpi, *_longest(waited, one.ranks)) for one in diagnosis.extras),
         ranks=ranks,
@@ -148,6 +153,7 @@ def merge(summaries: Sequence[RankSummary], path: str, unused: Sequence[Gathered
         notes=tuple(notes),
         ended=_ended(kept),
         programs=programs,
+        pipeline=pipeline,
     )
     faults = tuple(broken(report))
     if not faults:
@@ -539,6 +545,7 @@ def _verdict(
     missing: Sequence[int],
     summaries: Sequence[RankSummary],
     programs: Sequence[ProgramOfRanks],
+    pipeline: Pipeline | None,
 ) -> JobVerdict:
     length = max(diagnosis.length_ns, 1)
     what_if = {one.scenario: one.length_ns for one in diagnosis.what_if}
@@ -560,7 +567,8 @@ def _verdict(
         gain = f"perfect balance would make the job {units.percent(even / length)} shorter"
         if (first_ns := _of_the_first(diagnosis)) > even:
             gain = f"without that, the job would be {units.percent(first_ns / length)} shorter"
-        because = f"{who}; {units.percent(waits)} of all ranks' time is waiting for others; {gain}"
+        fills = f" ({_filling(pipeline, length)})" if pipeline is not None else ""
+        because = f"{who}; {units.percent(waits)} of all ranks' time is waiting for others{fills}; {gain}"
         if not diagnosis.culprits and not diagnosis.chance:
             reasons = [*reasons, "no rank differs from the others in the same way in each step"]
             confidence = "medium" if confidence == "high" else "low"
@@ -572,8 +580,21 @@ def _verdict(
     told = f"{share} of the ranks' time is {SHORT_LABEL.get(bound, bound)}"
     if bound == "gpu_comm":
         told = f"transfers that nothing hides take {share}"
+    if pipeline is not None:
+        told = f"{told}, {_filling(pipeline, length)}"
     because = f"{told}, and perfect balance would save {units.percent(even / length, 1)}"
     return _told(bound, confidence, because, reasons, savings[bound])
+
+
+def _pipeline(ranks: Sequence[RankReport], diagnosis: Diagnosis, job: Job) -> Pipeline | None:
+    """The pipeline that the ranks are stages of, and its bubble."""
+    balanced = next((one.length_ns for one in diagnosis.what_if if one.scenario == "balance"), diagnosis.length_ns)
+    return pipeline_of(job, [rank.wait_ns for rank in ranks], diagnosis.length_ns - balanced)
+
+
+def _filling(pipeline: Pipeline, length_ns: int) -> str:
+    """How much of the time the pipeline fills and drains."""
+    return f"{units.percent(pipeline.bubble_ns / length_ns)} while the pipeline fills and drains"
 
 
 def _of_the_first(diagnosis: Diagnosis) -> int:

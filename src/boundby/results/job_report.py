@@ -135,6 +135,20 @@ class JobWhatIf(Struct, frozen=True):
     region: Annotated[Path, "Where it is gone; empty: everywhere."] = ()
 
 
+class Pipeline(Struct, frozen=True, kw_only=True):
+    """Stages that micro-batches pass one after the other, and what ranks wait while these fill and drain."""
+
+    stages: Annotated[int, Least(2), "How many there are."]
+    micro_batches: Annotated[int, Least(1), "How many pass them in each step."]
+    bubble_ns: Annotated[
+        Natural,
+        "How much longer the job is because the stages fill and drain, nanoseconds: what one micro-batch takes all"
+        " stages but the busiest, in each step; no more than the busiest rank waits, nor than ranks wait on average"
+        " beyond what balance would save.",
+    ]
+    saving_ns: Annotated[Natural, "The job would be so much shorter, at most, with twice as many of half the size."]
+
+
 class JobVerdict(Struct, frozen=True, kw_only=True):
     """What bounds the job."""
 
@@ -177,6 +191,9 @@ class JobReport(Saved, Viewed, Struct, frozen=True, kw_only=True):
     programs: Annotated[
         tuple[ProgramOfRanks, ...], LATER, "How programs ended that did not end well, those that failed first."
     ] = ()
+    pipeline: Annotated[
+        Pipeline | None, LATER, "The pipeline and its bubble; null: none, or its micro-batches cannot be counted."
+    ] = None
 
     def __repr__(self) -> str:
         verdict = self.verdict
