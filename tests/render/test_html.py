@@ -56,5 +56,5 @@ def test_notebooks_get_it() -> None:
     text = reports.sample()._repr_html_()
     assert text is not None
     assert "SYNC BOUND" in text
-    assert "it would take 4.12 s instead of 5.43 s (-24 %)" in text
+    assert "these 5.43 s would be 4.12 s (-24 %)" in text
     assert "sync 24 %" in text

@@ -43,15 +43,16 @@ def test_a_screen_is_one_screen(make: object, width: int) -> None:
     assert width < 100 or len(text.splitlines()) <= screen.MOST_LINES
 
 
-def test_what_stands_on_top_is_not_said_again_but_named() -> None:
+def test_what_stands_on_top_is_not_said_again() -> None:
     base = reports.sample()
     item = next(item for item in base.findings if item.severity != "note")
     first = replace(RESPONSE, command=f"boundby explain {item.rule}", because=item.title)
     devices = tuple(replace(device, first_responses=(first,)) for device in base.devices)
     text = screen.render(replace(base, devices=devices))
-    assert f"see First: {first.title} (in loss)" in text
-    assert "beside First" not in text
-    assert "FINDINGS (1) beside First" in screen.render(_with_response(base))
+    assert " ".join(text.split()).count(item.title.partition(":")[0]) == 1
+    assert "FINDINGS" not in text
+    assert "No other finding" in text
+    assert "OTHER FINDINGS (1)" in screen.render(_with_response(base))
 
 
 def test_what_only_moves_time_says_so() -> None:
@@ -98,5 +99,5 @@ def test_every_real_trace_fits_one_screen(name: str) -> None:
     ]
     assert not any(line.endswith("…") for line in below if line.startswith("   "))  # commands are there to be typed
     if report.devices:
-        above = 9 if report.trace.program is None else 13  # how it ended, in its own words, stands on top
+        above = 15  # how the program ended, how little of it is looked at, why
         assert any(line.startswith("First: ") for line in lines[:above]), lines[:above]

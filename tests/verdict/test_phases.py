@@ -45,7 +45,7 @@ def test_it_is_told_when_the_program_changes(slow_steps: int, tmp_path: Path) ->
     first = int(kernels.start_ns[np.flatnonzero(kernels.end_ns - kernels.start_ns > 200 * US)[0]])
     assert abs(after.window.start_ns - first) <= 0.01 * device.window_ns
     into = units.duration(after.window.start_ns - device.window.start_ns)
-    clock = f"{after.window.start_ns / 1e9:.3f} s on the trace's clock"
+    clock = f"from there: --window {after.window.start_ns / 1e9:.3f}s:"
     assert phases(device).startswith(f"The bound changes {into} into the window ({clock})")
 
 

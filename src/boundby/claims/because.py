@@ -64,7 +64,8 @@ def _per(case: BoundCase) -> str:
 
 
 def _each(case: BoundCase, cause: Cause) -> str:
-    return duration(case.time[cause] / max(case.instances * case.devices_each, 1)) + _per(case)
+    each = duration(case.time[cause] / max(case.instances * case.devices_each, 1)) + _per(case)
+    return f"{each} ({percent(case.share(cause))})"
 
 
 def _hidden(case: BoundCase, _: Decision) -> str:
@@ -105,7 +106,7 @@ def _host_limit(case: BoundCase, decision: Decision) -> str:
         return f"; removing {NOUN[decision.bound]} alone saves little: {why}"
     whole = "this part" if case.is_part else "the program"
     if left <= LEAST_TOLD:
-        return f"; if GPU work took no time, {whole} would take less than 1 % of its time"
+        return "; the host alone would need less than 1 % of the time"
     return f"; if GPU work took no time, {whole} would still take {rest} of its time"
 
 
@@ -183,16 +184,19 @@ def _calls(case: BoundCase) -> str:
 
 def _init(case: BoundCase, _: Decision) -> str:
     does = "while code is loaded or compiled, or memory is allocated or pinned"
-    return f"the GPU idles {duration(case.time[Cause.INIT])} {does}; {_busy(case)}"
+    idle = f"{duration(case.time[Cause.INIT])} ({percent(case.share(Cause.INIT))})"
+    return f"the GPU idles {idle} {does}; {_busy(case)}"
 
 
 def _mixed(case: BoundCase, decision: Decision) -> str:
-    named, busy = decision.mixed_of or (), f"the GPU is busy {_busy_share(case)} of the time"
+    named, busy = decision.mixed_of or (), f"the GPU is busy {_busy_share(case)}"
     if decision.host_limit_fraction is not None:
         first, second = (NOUN[key] for key in named)
-        return f"{first} and {second} run side by side, so that removing one alone would save little; {busy}"
+        return (
+            f"{first} and {second} run side by side, so that removing one alone would save little; {busy} of the time"
+        )
     saved = {one.cause: one.saving_ns for one in decision.savings}
-    return f"{' and '.join(_of_either(case, key, saved.get(key, 0)) for key in named)}; {busy}"
+    return f"{' and '.join(_of_either(case, key, saved.get(key, 0)) for key in named)} of the time; {busy}"
 
 
 def _of_either(case: BoundCase, key: str, saving_ns: int) -> str:
@@ -200,7 +204,8 @@ def _of_either(case: BoundCase, key: str, saving_ns: int) -> str:
     own_ns = case.time[Cause[key.upper()]]
     if own_ns < LEAD_LOST * saving_ns:
         return f"removing {NOUN[key]} would save {percent(saving_ns / case.window_ns)}"
-    return f"{SHORT_LABEL[key]} takes {percent(own_ns / case.window_ns)}"
+    what = "the host is blocked for" if key == Cause.HOST_BLOCKED.key else f"{SHORT_LABEL[key]} takes"
+    return f"{what} {percent(own_ns / case.window_ns)}"
 
 
 def _unknown(case: BoundCase, _: Decision) -> str:

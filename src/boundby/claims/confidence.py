@@ -303,7 +303,7 @@ def _doubts_of_wakers(case: BoundCase, named: Collection[str], *, is_saturated: 
 
 def _doubts_of_replay(case: BoundCase, decision: Decision) -> Iterator[Uncertainty]:
     """Nothing then shows how far host and device hide behind each other, nor what lost calls waited for."""
-    sentence, limit = f"savings are estimates: {case.replay.unreliable}", decision.host_limit_fraction
+    sentence, limit = case.replay.unreliable or "", decision.host_limit_fraction
     is_lost = (
         case.missing.calls_fraction >= SOME_CALLS_LOST or case.missing.unsure_ns >= SOME_CALLS_LOST * case.window_ns
     )

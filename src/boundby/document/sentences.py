@@ -225,7 +225,8 @@ def outlook(verdict: Verdict, window_ns: int, left: Left | None = None) -> str:
     left = left or {}
     if window_ns - saved < NEGLIGIBLE * window_ns and verdict.bound_next not in NOUN and verdict.bound != "mixed":
         return ""  # without all there is, nothing is left
-    return f"Without {NOUN[main]} {_taking(saved, window_ns, left.get(main))}{_then(verdict, window_ns, left)}."
+    taking = _taking(saved, window_ns, left.get(main))
+    return f"Without {NOUN[main]} these {units.duration(window_ns)} {taking}{_then(verdict, window_ns, left)}."
 
 
 def _then(verdict: Verdict, window_ns: int, left: Left) -> str:
@@ -233,7 +234,7 @@ def _then(verdict: Verdict, window_ns: int, left: Left) -> str:
     if verdict.bound == "mixed" and (other := verdict.runner_up) in NOUN:
         then = left.get(other)
         then_ns = window_ns - then.predicted_ns if then else verdict.runner_up_saving_ns or 0
-        return f"; without {NOUN[other]} {_taking(then_ns, window_ns, then)}"
+        return f"; without {NOUN[other]} they {_taking(then_ns, window_ns, then)}"
     return f"; {SHORT_LABEL[verdict.bound_next]} would be next" if verdict.bound_next in NOUN else ""
 
 
@@ -430,44 +431,46 @@ def is_unsure(verdict: Verdict, left: Left) -> bool:
 
 
 def _taking(saving_ns: int, window_ns: int, item: WhatIf | None = None) -> str:
-    """``it would take 10.7 s instead of 11.4 s (-6.4 %)``, ``it would take 4.3-10.7 s instead of 11.4 s (-6.4 to
-    -62 %)``."""
+    """``would be 10.7 s (-6.4 %)``, ``would be 4.3-10.7 s (-6.4 to -62 %)``."""
     if item is not None and is_wide(item):
-        after = f"{predicted_length(item)} instead of {units.duration(window_ns)}"
-        return f"it would take {after} ({predicted_change(item)})"
+        return f"would be {predicted_length(item)} ({predicted_change(item)})"
     if saving_ns <= 0:
-        return "it would take as long"
-    after = f"{units.duration(window_ns - saving_ns)} instead of {units.duration(window_ns)}"
-    return f"it would take {after} ({change(saving_ns, window_ns)})"
+        return "would be as long"
+    return f"would be {units.duration(window_ns - saving_ns)} ({change(saving_ns, window_ns)})"
 
 
 def confidence(verdict: Verdict, left: Left | None = None) -> str:
-    """``Confidence in the verdict: medium (CPU scheduling was not captured); in how much it saves: low.``; empty where
-    there is no verdict."""
+    """``Confidence in the verdict: medium (CPU scheduling was not captured); in the savings: low.``; empty where there
+    is no verdict."""
     if verdict.why_not is not None:  # nothing to be sure of
         return ""
     reasons = "; ".join(clean(reason).rstrip(".") for reason in verdict.reasons)
-    number = "; in how much it saves: low" if is_unsure(verdict, left or {}) else ""
+    number = "; in the savings: low" if is_unsure(verdict, left or {}) else ""
     return f"Confidence in the verdict: {verdict.confidence}{f' ({reasons})' if reasons else ''}{number}."
 
 
 def shared(report: Report, device: DeviceReport) -> str:
-    """``Another process or context had GPU 0 in turns, for 4.34 s.``; empty where none is known to have."""
+    """``Another process or context had GPU 0 in turns, for 4.34 s: times of kernels and savings include that.``; empty
+    where none is known to have."""
     taken = [item.evidence.get("interrupted_ns") for item in report.findings if item.evidence.get("gpu") == device.id]
     lost_ns = max((ns for ns in taken if isinstance(ns, int)), default=0)
-    return f"Another process or context had {gpu(device)} in turns, for {units.duration(lost_ns)}." if lost_ns else ""
+    if not lost_ns:
+        return ""
+    had = f"Another process or context had {gpu(device)} in turns, for {units.duration(lost_ns)}"
+    return f"{had}: times of kernels and savings include that."
 
 
 def phases(device: DeviceReport) -> str:
-    """``The bound changes 1.40 s into the window (12.400 s on the trace's clock): sync bound before, compute bound
+    """``The bound changes 1.40 s into the window (from there: --window 12.400s:): sync bound before, compute bound
     after.``; empty where it does not."""
     if len(device.phases) < 2:
         return ""
     first, second = device.phases[0], device.phases[-1]
-    labels = {**BOUND_LABEL, "unknown": "no verdict"}
+    waits = {device.verdict.bound: WAITING[device.verdict.waits_for]} if device.verdict.waits_for in WAITING else {}
+    labels = {**BOUND_LABEL, "unknown": "no verdict", **waits}
     one, other = (labels.get(phase.bound, phase.bound) for phase in (first, second))
     into = units.duration(second.window.start_ns - device.window.start_ns)
-    at = f"{into} into the window ({second.window.start_ns / 1e9:.3f} s on the trace's clock)"
+    at = f"{into} into the window (from there: --window {second.window.start_ns / 1e9:.3f}s:)"
     is_half = abs(_length(first) - _length(second)) <= 1
     if one == other:
         parts = "both halves" if is_half else "both parts"
@@ -519,6 +522,13 @@ def bound_word(verdict: Verdict) -> str:
     return "-" if verdict.bound == "unknown" else SHORT_LABEL.get(verdict.bound, verdict.bound)
 
 
+def topic(verdict: Verdict) -> str:
+    """What ``boundby explain`` is asked of the verdict: its name as people read it; empty where there is none."""
+    if verdict.bound in ("hidden", "unknown", "mixed"):
+        return ""
+    return shlex.quote("page migration" if verdict.waits_for == "pages" else SHORT_LABEL[verdict.bound])
+
+
 def each(region: RegionReport) -> str:
     """The account's time per instance, on one device; in parentheses the host's, where the account holds none of it."""
     return each_time(region.total_ns / region.devices_each, region.host.total_ns, region.instances)
@@ -553,16 +563,15 @@ def command(report: Report, *options: str) -> str:
 
 
 def circumstances(report: Report) -> tuple[str, ...]:
-    """What part of the trace, GPU, nsys version, window and file, each a short phrase."""
-    parts = ["only the last part of the report (--max-memory)"] if report.trace.is_part else []
+    """File, what part of it, GPU, nsys version and window, each a short phrase."""
+    parts = [file_name(report.trace.path)] if report.trace.command else []
+    parts += ["only the last part of the report (--max-memory)"] if report.trace.is_part else []
     parts += gpus([device.name or "GPU of unrecorded name" for device in report.devices]) or [_no_gpus(report)]
     if report.trace.nsys_version:
         parts.append(f"nsys {clean(report.trace.nsys_version)}")
     parts.append(window(report))
     if report.analysis.region_glob:
         parts.append(f"regions {clean(report.analysis.region_glob)}")
-    if report.trace.command:
-        parts.append(file_name(report.trace.path))
     return tuple(part for part in parts if part)
 
 
@@ -611,7 +620,7 @@ def elsewhere(report: Report, device: DeviceReport) -> str:
         return ""
     where = max(around, key=lambda one: around[one])
     share = _finely(device.window_ns / run_ns)
-    told = f"If the whole run matters, begin with the {units.duration(around[where])} {where} it."
+    told = f"If the whole run matters, begin with the {units.duration(around[where])} {where} it: --window all."
     return f"The analysed part is {share} of the run. {told}"
 
 
@@ -765,18 +774,19 @@ def worst_instances(examples: Sequence[Example]) -> str:
 WORTH_TELLING = NEGLIGIBLE
 
 
-def nothing_found(report: Report) -> str:
-    """``No finding: none of 40 checks knows a change that would save 1 % of the time.``; empty where something
-    was found, or nobody looked."""
-    if not report.analysis.rules_checked or any(item.severity != NOTE for item in report.findings):
+def nothing_found(report: Report, *, is_told_above: bool = False) -> str:
+    """``No finding: none of 40 checks knows a change that would save 1 % of the time.``; empty where something was
+    found, or nobody looked. ``is_told_above``: all that was found stands on top of the screen."""
+    found, notes = (count_findings(report, notes=is_note) for is_note in (False, True))
+    if not report.analysis.rules_checked or (found and not is_told_above):
         return ""
     glob = report.analysis.region_glob
     where = f" in regions {clean(glob)}" if glob is not None else ""  # others may have some
     least = "0.1 %" if report.analysis.show_all else "1 %"
-    rules, notes = units.plural(report.analysis.rules_checked, "check"), len(report.findings)
-    if _is_promised(report):  # First knows a change, which no rule has found
+    rules = units.plural(report.analysis.rules_checked, "check")
+    if found or _is_promised(report):  # First knows a change, which no rule has found
         also = f"; {units.plural(notes, 'note')}" if notes else ""
-        return f"No further finding{where} ({rules}){also}."
+        return f"No other finding{where} ({rules}){also}."
     if notes:
         return f"No finding{where} worth {least} of the time ({rules}); {units.plural(notes, 'note')}."
     if not report.devices:

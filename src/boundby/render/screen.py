@@ -17,7 +17,6 @@ from boundby.document.blocks import clean, part_name, region_name
 from boundby.document.sentences import not_captured
 from boundby.document.view import Row, ShownAccount
 from boundby.model import units
-from boundby.model.causes import SHORT_LABEL
 from boundby.model.expressions import expression
 from boundby.model.scale import A_FEW_LINES, COLUMN, GLANCE, HANDFUL, LEVELS, LIST, SLIGHT, SMALL, TABLE
 from boundby.model.units import LINE
@@ -98,7 +97,7 @@ def _head(report: Report, face: Face) -> list[Text]:
         for part in ([fact] if len(fact) <= face.width - 2 else fact.split("; "))
     ]
     facts = [face.line((face.fit(fact, face.width - 2), DIM)) for fact in told]
-    return [title, *face.flow(facts)[: _room(2, face)]]
+    return [title, *face.flow(facts)[: _room(3, face)]]
 
 
 def _room(lines: int, face: Face) -> int:
@@ -170,7 +169,9 @@ class _Regions(Struct, frozen=True):
         selection = view.select(report, options.min_share)
         notes: list[Text] = []
         if any(row.region.found for row in selection.rows):
-            notes = face.wrapped("(found): by what repeats, not by an NVTX range.", style=DIM)
+            notes = face.wrapped(
+                "(found): boundby found this region by what repeats; the program does not name it.", style=DIM
+            )
         return cls(report, face, options, selection, tuple(notes))
 
     @property
@@ -204,7 +205,7 @@ class _Regions(Struct, frozen=True):
         told = [f"{units.plural(left, 'more region')}: --full, or --top N."] if left else []
         if any(cell.plain.endswith("?") for cell in (parts.bound(row, face) for row in rows)):
             told.append("? after a bound: uncertain.")
-        folded = "*: any number." if any(" *" in row.label or "_*" in row.label for row in rows) else ""
+        folded = "* stands for any number." if any(" *" in row.label or "_*" in row.label for row in rows) else ""
         told = [" ".join(filter(None, (*told, folded, view.not_by_size(rows)))), view.uneven(rows)]
         return [*lines, *(line for text in told for line in face.wrapped(text.strip(), style=DIM)), *self.notes]
 
@@ -274,19 +275,22 @@ def _columns(names: int, rows: Sequence[Row], face: Face) -> tuple[int, list[Fac
 def _findings(report: Report, face: Face, options: ScreenOptions, room: int) -> list[Text]:
     """The best ones, as many of the first as ``room`` lines hold; what stands on top already is not said again."""
     above = view.told_above(report)
-    first = above.get("First")
-    worth = [item for item in report.findings if item.severity != sentences.NOTE]
-    worth.sort(key=lambda item: first is None or not sentences.is_told_by(first, item))  # what stands on top, on top
+    worth = [
+        item
+        for item in report.findings
+        if item.severity != sentences.NOTE and not any(sentences.is_told_by(one, item) for one in above.values())
+    ]
     shown = worth[: options.top or MOST_FINDINGS]
     if not shown:
-        return face.wrapped(sentences.nothing_found(report)) + _notes(report, face)
+        return face.wrapped(sentences.nothing_found(report, is_told_above=bool(above))) + _notes(report, face)
     width = natural("SAVES", (parts.saves(item, above) for item in shown))
     told = [_finding(rank, item, width, above, face) for rank, item in enumerate(shown, 1)]
-    while len(told) > 1 and not options.top and 1 + sum(map(len, told)) > room:
+    while len(told) > (not above) and not options.top and 1 + sum(map(len, told)) > room:
         told.pop()
+    if not told:
+        return face.wrapped(f"{units.plural(len(worth), 'other finding')}: --full.", style=DIM)
     number = f"{len(told)} of {len(worth)}" if len(told) < len(worth) else f"{len(worth)}"
-    is_beside = first is not None and not sentences.is_told_by(first, shown[0])
-    title = f"FINDINGS ({number}){' beside First' if is_beside else ''}"
+    title = f"{'OTHER ' if above else ''}FINDINGS ({number})"
     return [parts.heads_of_findings(title, width, face), *(line for lines in told for line in lines)]
 
 
@@ -300,9 +304,6 @@ def _finding(rank: int, item: Finding, width: int, above: Mapping[str, FirstResp
     """What, where, and what to do: whole, or less of it."""
     head = parts.head_of_finding(rank, item, width, above, face)
     where = f" (in {face.fit(part_name(item.region[-1]), MOST_WHERE)})" if item.region else ""
-    for label, response in above.items():
-        if sentences.is_told_by(response, item):
-            return face.wrapped(f"see {label}: {clean(response.title)}{where}", first=head)
     told, room = clean(item.title), 2 * (face.width - head.cell_len) - len(where) - LONGEST_TAIL
     claim = _CLAIM.match(told) if len(told) > room else None
     title = face.wrapped(f"{told if claim is None else claim[0]}{where}", first=head)
@@ -323,7 +324,7 @@ def _tops(report: Report, face: Face, options: ScreenOptions) -> list[Text]:
     half = (face.width - 4) // 2
     left = parts.top("TOP KERNELS", kernels[:most], half, face)
     is_more = sum(one.total_ns for one in calls) > window  # several threads at once, or calls that begin before it
-    head = f"API CALLS ({'sums, with waits' if is_more else 'waits included'})"
+    head = f"API CALLS ({'all threads, with waits' if is_more else 'waits included'})"
     right = parts.top(head, calls[:most], half, face)
     rows = max(len(left), len(right))
     left += [Text()] * (rows - len(left))
@@ -343,8 +344,8 @@ def _last(report: Report, face: Face) -> list[Text]:
     ]
     texts = [f"Not captured: {', '.join(lacking)}." if lacking else ""]
     texts += [f"! {clean(item.message).rstrip('.')}." for item in lost[:1]]
-    bound = next((device.verdict.bound for device in report.devices), "")
-    teach = f"; boundby explain {bound}" if bound in SHORT_LABEL and bound not in ("hidden", "unknown", "mixed") else ""
+    topic = next((sentences.topic(device.verdict) for device in report.devices), "")
+    teach = f"; boundby explain {topic}" if topic else ""
     more, holds = f"More: {sentences.command(report, '--full')}", " (all findings, what-if, words)"
     texts.append(next((text for text in (f"{more}{holds}{teach}", f"{more}{teach}") if len(text) <= face.width), more))
     return [line for text in texts for line in face.whole(text, 1, style=DIM)]

@@ -142,8 +142,7 @@ def _in_full(account: ShownAccount, face: Face) -> list[Text]:
 def legend(account: ShownAccount, face: Face) -> list[Text]:
     """What the letters of its bar are, which is no timeline."""
     causes = [face.cause(part.cause, f"{account.named(part)} {units.percent(part.fraction)}") for part in account.parts]
-    exposed = [face.line((account.exposed, STRONG))] if account.exposed else []
-    return face.flow([face.line(("Sorted by cause:", DIM)), *causes, *exposed])
+    return face.flow([face.line(("Shares, no timeline:", DIM)), *causes])
 
 
 def headline(headline: sentences.Headline, face: Face) -> list[Text]:
