@@ -10,11 +10,21 @@ import boundby
 from boundby.compare import between
 from boundby.compare.between import compare
 from boundby.compare.matching import TreePart, match, tree
-from boundby.document.comparison_document import finding_figures, headline, predictions, regions, whole_run
+from boundby.document.comparison_document import (
+    document,
+    finding_figures,
+    headline,
+    not_its_own,
+    predictions,
+    regions,
+    verdict,
+    whole_run,
+)
 from boundby.model.causes import SHORT_LABEL
 from boundby.model.errors import SelectionError
+from boundby.render import to_terminal
 from boundby.results import saved
-from boundby.results.comparison import FindingChange
+from boundby.results.comparison import Comparison, DeviceChange, FindingChange
 from boundby.results.report import AnalysisSummary, NotChecked, Report, Top
 from boundby.rules.builtin import builtin
 from boundby.trace.facts import Captured
@@ -357,6 +367,14 @@ def test_findings_of_one_place_find_the_one_that_says_the_same() -> None:
         ("2 copies in 232 us, while", "2 copies in 1.2 ms, while", "was 232 us"),
         ("2 copies take 3 ms", "2 copies take 3 ms", ""),
         ("two copies take 3 ms", "one copy takes 3 ms", "before: two copies take 3 ms"),
+        (
+            "it waits for 15.2 s (21 times 723 ms)",
+            "it waits for 746 ms (3 times 249 ms)",
+            "was 15.2 s (21 times 723 ms)",
+        ),
+        ("1 long kernel (51.1 s) runs alone", "1 long kernel (1.86 s) runs alone", "was 51.1 s"),
+        ("9.99k kernels take 3 us", "10 kernels take 3 us, 3 % of it", "was 9.99k"),
+        ("gemm_128x64 takes 3 ms", "gemm_128x32 takes 3 ms", "before: gemm_128x64 takes 3 ms"),
         ("1 x a, 2 x b, 3 x c, 4 x d, 5 x e, 6 x f, 7 x g", "2 x a, 2 x b, 3 x c, 4 x d, 5 x e, 6 x f, 8 x g", ""),
     ],
 )
@@ -433,7 +451,10 @@ def test_mean_and_median_of_opposite_signs_say_why() -> None:
     rows, _ = regions(found)
     odd = [row for row in rows if row.below]
     assert [(row.state[0], row.typical[0]) for row in odd] == [("-", "+")]
-    assert odd[0].below == "slow instances decide the mean: it was 2.3 times the median, and is 1.1 times"
+    assert odd[0].below == (
+        "the mean fell, though a typical instance takes longer: slow instances made it 2.3 times the median before, "
+        "1.1 times after"
+    )
     told = {
         row.typical.startswith("host ")
         for row in rows
@@ -445,7 +466,38 @@ def test_mean_and_median_of_opposite_signs_say_why() -> None:
 def test_a_prediction_tells_what_became_of_its_causes() -> None:
     """Of several causes together, one of which grew, a part that is gone would say what no table does."""
     found = compare(*(analysis_of(f"pair_input_{workers}_workers.sqlite").report for workers in (2, 8)))
-    assert (
-        predictions(found)[1].told
-        == "with an infinitely fast host (host code and blocked: 15.2 s before, 753 ms after)"
-    )
+    assert predictions(found)[1].told == "host code and blocked cut from 15.2 s to 753 ms"
+
+
+def test_a_verdict_has_the_name_that_its_own_report_gives_it() -> None:
+    found = compare(*(analysis_of(f"pair_input_{workers}_workers.sqlite").report for workers in (2, 8)))
+    for one in (found, saved.loads(saved.render(found), Comparison)):
+        assert verdict(one.devices[0]).endswith("It was waiting for input and is now compute bound.")
+
+
+def test_the_whole_run_is_told_first_where_it_changed_the_other_way() -> None:
+    opposite = compare(*(analysis_of(f"pair_{kind}.sqlite").report for kind in ("pageable", "pinned")))
+    told = to_terminal.render(document(opposite), width=200)
+    assert told.index("4.62 s, then 10.2 s. Before and after GPU work: 132 ms, then 6.27 s.") < told.index("4.49 s on")
+    alike = compare(*(analysis_of(f"pair_lm_{kind}.sqlite").report for kind in ("fp32", "bf16")))
+    told = to_terminal.render(document(alike), width=200)
+    assert told.index("From first to last GPU work") < told.index("The whole run")
+
+
+def test_time_that_another_program_took_is_no_gain() -> None:
+    reports_of = [analysis_of(f"pair_lm_{kind}.sqlite").report for kind in ("fp32", "bf16")]
+    found = compare(*reports_of)
+    had = "another process or context had GPU 0 for 4.34 s."
+    told = f"Up to 4.34 s of the change are no gain of the program: before, {had}"
+    assert list(not_its_own(found.devices[0], found)) == [told]
+    together = {item.finding.rule: item.together for item in found.findings if item.status == "resolved"}
+    assert together == {"tensor-cores": 2, "shared-gpu": 2}  # the window holds the time of its kernels
+    back = compare(*reversed(reports_of))
+    told = f"Up to 4.34 s of the change are no loss of the program: after, {had}"
+    assert list(not_its_own(back.devices[0], back)) == [told]
+    assert not list(not_its_own(*_same(reports_of[0])))
+
+
+def _same(report: Report) -> tuple[DeviceChange, Comparison]:
+    found = compare(report, report)
+    return found.devices[0], found

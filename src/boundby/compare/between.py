@@ -257,7 +257,7 @@ def _windows(before: Report, after: Report) -> Iterator[Doubt]:
 def _commands(before: Report, after: Report) -> Iterator[Doubt]:
     one, other = before.trace.command, after.trace.command
     if one != other and one is not None and other is not None:
-        yield Doubt("command", f"Other commands: {one!r} before, {other!r} after.")
+        yield Doubt("command", "The commands differ.")
     elif (one is None) != (other is None):
         which = "earlier" if one is None else "later"
         yield Doubt("command-unknown", f"What ran is not recorded in the {which} report.")

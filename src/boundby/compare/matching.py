@@ -8,7 +8,7 @@ what lies in it. What moved to another parent is found last, by its name and wha
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from functools import cached_property
@@ -497,10 +497,16 @@ def _shortened(before: Report, after: Report, change: RegionChange | None, cause
 def _shared(ended: Sequence[FindingChange]) -> list[FindingChange]:
     """With how many resolved findings share one measurement: none of them may take all the credit."""
     keys = [(_folded(item.finding.region), item.cause) for item in ended]
-    count = Counter(
+    measured = [
         key for key, item in zip(keys, ended, strict=True) if item.status == "resolved" and item.measured_ns is not None
-    )
-    return [replace(item, together=max(count[key], 1)) for key, item in zip(keys, ended, strict=True)]
+    ]
+    count = [sum(_is_one_time(key, other) for other in measured) for key in keys]
+    return [replace(item, together=max(many, 1)) for many, item in zip(count, ended, strict=True)]
+
+
+def _is_one_time(one: tuple[Path | None, str | None], other: tuple[Path | None, str | None]) -> bool:
+    """Whether the time of one cause (all time where there is none) in one place is a part of the other."""
+    return one[0] == other[0] and (one[1] == other[1] or None in (one[1], other[1]))
 
 
 def _times(change: RegionChange | None) -> float:

@@ -31,13 +31,12 @@ from boundby.document.blocks import (
     section,
     segments,
 )
-from boundby.document.sentences import NOTE, bound_word, each_time, gpus, saves_range
+from boundby.document.sentences import NOTE, bound_label, bound_word, each_time, gpus, saves_range
 from boundby.document.view import NO_RANGE
 from boundby.model import units
-from boundby.model.causes import BOUND_LABEL, CAUSE_KEYS, NOUN, SHORT_LABEL, info
+from boundby.model.causes import CAUSE_KEYS, NOUN, SHORT_LABEL, info
 from boundby.model.expressions import expression
 from boundby.model.scale import COLUMN, GLANCE, HARDLY, LIST, NEARLY_ALL, NEGLIGIBLE, SMALL, TABLE, TENFOLD
-from boundby.model.scenarios import scenario_label
 from boundby.model.statistics import MANY_SAMPLES
 from boundby.results.comparison import (
     Account,
@@ -65,14 +64,21 @@ FINDING_WORDS = {
 }
 TREND_WORDS = {"improved": "improved", "worse": "worse"}  # of those that remain
 MOST_TOLD = COLUMN  # characters of what a finding was: more would hide what it is
-_UNIT = expression(r"(?:%|[num]?s|[kMGT]?B(?:/s)?|min|h|x)[,;:.]?")
-_DIGITS = expression(r"\d+(?:[.,]\d+)*")
-
+SHARED = "shared-gpu"  # the rule on time that another program, or a lower clock, takes from this one
+#: A number or a range with its unit, as `units` writes them; not the digits of a name.
+_FIGURE = expression(
+    r"(?<![\w.])\d+(?:[.,]\d+)*(?:-\d+(?:[.,]\d+)*)?[kM]?(?: (?:%|[num]?s|[kMGT]?B(?:/s)?|min|h))?(?!\w)"
+)
 
 MOST_FINDINGS, MOST_PREDICTIONS = GLANCE, LIST  # in texts, where none are asked for by number
 _LEGEND = (
-    "Before, After and Mean: the account's time per instance. Median: the change of the median instance, with its 95 % "
-    "interval, where it is significant: of the time from its first to its last GPU work; host: of its time on the host."
+    "Before, after: mean time of one instance; in parentheses its time on the host, where it has no part of the times "
+    "above. Mean: how that changed. Median: how the median instance changed (95 % interval), measured on the GPU, or "
+    'on the host where "host" stands.'
+)
+_REPLAYED = (
+    "Replayed: how long the first run would take with so much less of these causes as the second run has. Error: by "
+    "how much that is more or less than measured."
 )
 _NOT_KNOWN = "Not known: some launches have no work on record there, so that the times are too short to compare."
 _ROLES: dict[str, Role] = {
@@ -99,10 +105,10 @@ _REGIONS = (
 )
 _PREDICTIONS = (
     Column("part", lambda row: Span(row.subject, "code")),
-    Column("predicted", lambda row: row.expected, right=True),
+    Column("replayed", lambda row: row.expected, right=True),
     Column("measured", lambda row: row.measured, right=True),
     Column("error", lambda row: row.error, right=True),
-    Column("prediction", lambda row: row.told, prose=True),
+    Column("with", lambda row: row.told, prose=True),
 )
 
 
@@ -122,7 +128,7 @@ def document(
         (
             *told_first(result),
             *(Facts((Span(parts[0], "code"), *parts[1:]), word, "") for word, parts in both),
-            *(Paragraph(f"{doubt.message} [{doubt.code}]", "warning") for doubt in comparison.doubts),
+            *(Paragraph(doubt.message, "warning") for doubt in comparison.doubts),
             *(block for device in comparison.devices for block in _device(device, comparison)),
             Paragraph(summary),
         ),
@@ -144,21 +150,26 @@ def document(
                 short="Findings",
             ),
             *section(
-                "Predictions of the first report, and what was measured",
+                "Replay of the first report with the change that was measured",
                 Only("text", (Table(_PREDICTIONS, tuple(foretold[: top or MOST_PREDICTIONS])),)),
                 Only("page", (Table(_PREDICTIONS, tuple(foretold)),)),
+                Paragraph(_REPLAYED if foretold else "", "faint"),
                 id="predictions",
-                short="Predictions",
+                short="Replay",
             ),
         ),
     )
 
 
 def _device(device: DeviceChange, comparison: Comparison) -> Iterator[object]:
+    whole = whole_run(comparison) if device is comparison.devices[0] else ""
+    if whole and _is_opposite(device, comparison):
+        yield Heading(f"{whole} {_around(device, comparison)}")
+        whole = ""
     yield Heading(headline(device, comparison))
-    if device is comparison.devices[0]:
-        yield Paragraph(whole_run(comparison))
+    yield Paragraph(whole)
     yield Paragraph(verdict(device))
+    yield from (Paragraph(told) for told in not_its_own(device, comparison))
     one, other = device.before, device.after
     if one is None or other is None:
         return
@@ -190,6 +201,45 @@ def whole_run(comparison: Comparison) -> str:
         return f"The whole runs, with what lies before and after GPU work: {old}, then {new}."
     told = f"{_speed(after / before - 1)}: {new} instead of {old} ({change(after / before - 1)})"
     return f"The whole run, with what lies before and after GPU work, {told}."
+
+
+def _is_opposite(device: DeviceChange, comparison: Comparison) -> bool:
+    """Whether the whole run became longer and the time from the first to the last GPU work shorter, or the other way
+    round: then that of the whole run comes first."""
+    before, after = comparison.before.run_ns, comparison.after.run_ns
+    if not before or after is None or device.change is None or device.is_per_step:
+        return False
+    of_run = after / before - 1
+    return abs(of_run) >= ONE_RUN and of_run * device.change < 0
+
+
+def _around(device: DeviceChange, comparison: Comparison) -> str:
+    """``Before and after GPU work: 131 ms, then 6.26 s.``"""
+    one, other = (
+        max((side.run_ns or 0) - (account.total_ns if account else 0), 0)
+        for side, account in ((comparison.before, device.before), (comparison.after, device.after))
+    )
+    return f"Before and after GPU work: {units.duration(one)}, then {units.duration(other)}."
+
+
+def not_its_own(device: DeviceChange, comparison: Comparison) -> Iterator[str]:
+    """What part of the change may be that another program, or a lower clock, took less or more of the GPU's time:
+    ``Up to 4.34 s of the change are no gain of the program: before, another process or context had GPU 0 for 4.34 s.``
+    """
+    one, other = device.before, device.after
+    if one is None or other is None or device is not comparison.devices[0]:
+        return
+    for item in comparison.findings:
+        old, new = (saving[1] if saving else 0 for saving in (item.saving_before_ns, item.saving_after_ns))
+        least = MIN_SHARE * max(one.total_ns, other.total_ns)
+        if item.finding.rule != SHARED or item.status == "unchecked" or abs(old - new) < least:
+            continue
+        is_gain = old > new
+        title = item.title_before or item.finding.title if is_gain else item.finding.title
+        each_ns = abs(old - new) / ((one if is_gain else other).instances or 1)
+        kind, when = ("gain", "before") if is_gain else ("loss", "after")
+        why = clean(title).partition(":")[0]
+        yield f"Up to {units.duration(each_ns)} of the change are no {kind} of the program: {when}, {why}."
 
 
 def _is_part(comparison: Comparison) -> bool:
@@ -270,8 +320,8 @@ def verdict(device: DeviceChange) -> str:
         return ""
     largest = _changed_most(one, other) if device.why_not is None else None
     most = "" if largest is None else f"{_noun(largest.cause).capitalize()} changed most: {largest.delta}. "
-    old, new = (BOUND_LABEL.get(item.verdict.bound, clean(item.verdict.bound)) for item in (one, other))
-    if bound_word(one.verdict) == bound_word(other.verdict):
+    old, new = (bound_label(item.verdict) for item in (one, other))
+    if old == new and bound_word(one.verdict) == bound_word(other.verdict):
         return f"{most}It was {new} and still is."
     return f"{most}It was {old} and is now {new}."
 
@@ -373,7 +423,7 @@ def _renamed(item: RegionChange) -> str:
     if old == new:
         return f"matched in another domain ({sure})"
     if old[-1:] == new[-1:] and item.similarity >= 0.995:
-        return f"path before: {region_name(old)}"
+        return f"its path was {region_name(old)}"
     name = part_name(old[-1]) if len(old) == len(new) and old[:-1] == new[:-1] else region_name(old)
     return f"before: {name} (matched by similarity, {sure})"
 
@@ -387,7 +437,11 @@ def _means(item: RegionChange) -> str:
     if not all(medians) or item.change * (found.change or 0) >= 0 or abs(item.change) < ALIKE:
         return ""
     was, now = (mean / (median or 1) for mean, median in zip(means, medians, strict=True))
-    return f"slow instances decide the mean: it was {was:.1f} times the median, and is {now:.1f} times"
+    mean, typical = ("fell", "longer") if item.change < 0 else ("rose", "less time")
+    return (
+        f"the mean {mean}, though a typical instance takes {typical}: slow instances made it {was:.1f} times the "
+        f"median before, {now:.1f} times after"
+    )
 
 
 class CauseRow(Struct, frozen=True):
@@ -603,35 +657,29 @@ def _still_saves(old: tuple[int, int] | None, new: tuple[int, int] | None) -> st
 
 
 def _was(item: FindingChange) -> str:
-    """What it said before: the words that differ where these are few, all of it where it was worded in another way."""
+    """What it said before: the figures that differ where these are few. Where it was worded in another way, all of it,
+    or its place alone where that was another one."""
     if item.title_before is None or item.finding.severity == NOTE:
         return ""
-    old, new = (clean(title).rstrip(".").split() for title in (item.title_before, item.finding.title))
-    moved = item.region_before if item.region_before != item.finding.region else None
-    place = region_name(moved) if moved else ""
-    short = min(len(old), len(new))
-    if short and [_worded(word) for word in old[:short]] == [_worded(word) for word in new[:short]]:
-        old, new = old[:short], new[:short]  # what one of the two adds at its end is said of the new one
-    if [_worded(word) for word in old] != [_worded(word) for word in new]:
-        return f"before{f', in {place}' if place else ''}: {' '.join(old)}"
+    old, new = (clean(title).rstrip(".") for title in (item.title_before, item.finding.title))
+    place = region_name(item.region_before) if item.region_before and item.region_before != item.finding.region else ""
+    shorter, longer = sorted((_FIGURE.sub("#", old), _FIGURE.sub("#", new)), key=len)
+    if not longer.startswith(shorter):  # what one of the two adds at its end is said of the new one
+        return f"before: in {place}" if place else f"before: {old}"
     parts = (_differing(old, new), f"in {place}" if place else "")
     return " ".join(("was", *filter(None, parts))) if any(parts) else ""
 
 
-def _differing(old: Sequence[str], new: Sequence[str]) -> str:
-    """The earlier words from the first that differs to the last; empty where none does, or too many do."""
-    differ = [number for number, pair in enumerate(zip(old, new, strict=True)) if pair[0] != pair[1]]
+def _differing(old: str, new: str) -> str:
+    """What was said before, from the first figure that differs to the last; empty where none does, or it is too long
+    to tell."""
+    pairs = zip(_FIGURE.finditer(old), _FIGURE.finditer(new), strict=False)
+    differ = [one for one, other in pairs if one[0] != other[0]]
     if not differ:
         return ""
-    last = differ[-1] + 1
-    last += last < len(old) and _UNIT.fullmatch(old[last]) is not None  # a figure is told with its unit
-    told = " ".join(old[differ[0] : last]).rstrip(",;:")
+    told = old[differ[0].start() : differ[-1].end()]
+    told += ")" * (told.count("(") - told.count(")"))
     return told if len(told) <= MOST_TOLD else ""
-
-
-def _worded(word: str) -> str:
-    """A word without its figures: units may change with them."""
-    return "" if _UNIT.fullmatch(word) else _DIGITS.sub("#", word)
 
 
 def _credit(item: FindingChange) -> str:
@@ -694,7 +742,7 @@ class PredictionRow(Struct, frozen=True):
 
 
 def predictions(comparison: Comparison) -> list[PredictionRow]:
-    """What was predicted before, for the part that was done, and what was measured."""
+    """The first report's replay with what was done, and what was measured."""
     both: tuple[DeviceChange | RegionChange, ...] = (*comparison.devices, *comparison.regions)
     accounts = {
         ("/".join(one.before.path) or one.before.name, one.before.each_ns): (one.before, one.after)
@@ -714,12 +762,11 @@ def predictions(comparison: Comparison) -> list[PredictionRow]:
 
 
 def _prediction(item: Prediction, one: Account, other: Account) -> str:
-    """``without copies (copy: 26.2 s before, 338 ms after)``."""
-    name = clean(scenario_label(item.scenario))
+    """``copy cut from 26.2 s to 338 ms``."""
     words = " and ".join(SHORT_LABEL.get(cause, cause) for cause in item.causes)
     was, now = (units.duration(sum(map(side.each_of, item.causes))) for side in (one, other))
     also = " and ".join(SHORT_LABEL.get(cause, cause) for cause in item.also)
-    return f"{name} ({words}: {was} before, {now} after{f'; {also} changed too' if also else ''})"
+    return f"{words} cut from {was} to {now}{f'; {also} changed too' if also else ''}"
 
 
 # The result of a gate as a document: one line a limit, those that are broken first.

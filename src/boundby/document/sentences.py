@@ -94,7 +94,7 @@ def headline(verdict: Verdict, subject: str, *, plural: bool = False, begin_with
     if verdict.bound == "mixed" and verdict.mixed_of:
         first, second = (SHORT_LABEL.get(cause, cause) for cause in verdict.mixed_of)
         return Headline(f"{subject} {verb} ", "MIXED", f": {first} and {second}.", "mixed")
-    words = WAITING.get(verdict.waits_for) or BOUND_LABEL.get(verdict.bound, verdict.bound)
+    words = bound_label(verdict)
     end = f"; start with {NOUN[begin_with]}." if begin_with in NOUN else "."
     return Headline(f"{subject} {verb} ", words.upper(), end, verdict.bound)
 
@@ -511,6 +511,11 @@ def because(verdict: Verdict) -> str:
         return f"Why not: {clean(verdict.why_not).rstrip('.')}."
     text = clean(verdict.because).rstrip(".")
     return f"Why: {text}." if text else ""
+
+
+def bound_label(verdict: Verdict) -> str:
+    """``sync bound``, ``waiting for input``: what the headline calls it, without what a mixed one is of."""
+    return WAITING.get(verdict.waits_for) or BOUND_LABEL.get(verdict.bound, clean(verdict.bound))
 
 
 def bound_word(verdict: Verdict) -> str:

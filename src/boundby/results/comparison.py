@@ -121,7 +121,7 @@ class Account(Struct, frozen=True, kw_only=True):
     time: Annotated[Times, "Nanoseconds of every cause, of all instances."]
     host_ns: Annotated[int, "Host time of all instances."] = 0
     sync_count: Annotated[int, "Blocking syncs."] = 0
-    verdict: Annotated[Verdict, Flat(("bound", "mixed_of", "confidence", "saving_ns"))]
+    verdict: Annotated[Verdict, Flat(("bound", "waits_for", "mixed_of", "confidence", "saving_ns"))]
 
     @property
     @derived(after="total_ns")
