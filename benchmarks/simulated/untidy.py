@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
+from benchmarks.simulated.contended import contended
 from benchmarks.simulated.mixture import MOST_PART_NS, Draft, Helper, delegate, feed, part
 from boundby.simulate.instructions import (
     MS,
@@ -212,7 +213,7 @@ def _memory_pools(draft: Draft) -> None:
 def _contention(draft: Draft) -> None:
     """Gradients are reduced while the backward pass goes on: kernels run beside communication, and all get slower."""
     chance = draft.chance
-    draft.machine = replace(draft.machine, contention=chance.choice([0.1, 0.3, 0.6, 1.0]))
+    draft.machine = contended(draft.machine, contention=chance.choice([0.1, 0.3, 0.6, 1.0]))
     grad, reduce = draft.size() // 4, draft.size() // 4
     share = chance.choice([0.1, 0.2, 0.4])
     bucket = [
@@ -235,7 +236,7 @@ def _shared_gpu(draft: Draft) -> None:
     turn: list[Instruction] = [Launch("foreign_gemm", kernel), Sync("stream"), Sleep(pause, "poll", 0.1)]
     traced = chance.random() < 0.5
     if not traced or chance.random() < 0.6:
-        draft.machine = replace(draft.machine, slice_ns=log_uniform(chance, 100 * US, 2 * MS))
+        draft.machine = contended(draft.machine, slice_ns=log_uniform(chance, 100 * US, 2 * MS))
     if traced:
         body = Loop(chance.randint(5, 40), [Range("request {i}", turn)])
         draft.neighbours.append(Process((Thread((body,)),), "server"))

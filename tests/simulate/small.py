@@ -35,10 +35,10 @@ SMALL = Machine(
 Row = tuple[str, int, int]
 
 
-def run(made: Program | Sequence[Instruction], **changes: Any) -> Run:
+def run(made: Program | Sequence[Instruction], on: Machine = SMALL, **changes: Any) -> Run:
     """A program (or the body of its only thread) on the small machine, with some costs changed."""
     made = made if isinstance(made, Program) else program(*made)
-    return simulate(realise(made, replace(SMALL, **changes)))
+    return simulate(realise(made, replace(on, **changes)))
 
 
 def host(run: Run, thread: int = 0) -> list[Row]:

@@ -6,10 +6,10 @@ import random
 from pathlib import Path
 
 import pytest
+from benchmarks.simulated.contended import contended
 from benchmarks.simulated.counterfactual import CostRemoval, Truths
 from benchmarks.simulated.generate import drawn_features, generate
 from benchmarks.simulated.untidy import FEATURES
-from msgspec.structs import replace
 
 from boundby.readers import read_trace
 from boundby.simulate.instructions import (
@@ -52,18 +52,21 @@ def test_of_managed_memory_the_host_waits_in_page_faults_that_are_no_calls(tmp_p
 
 
 def test_kernels_that_run_together_slow_each_other_down() -> None:
-    ran = run([Launch("a", 100, 0, share=0.5), Launch("b", 100, 1, share=0.5)], contention=1.0)
+    ran = run([Launch("a", 100, 0, share=0.5), Launch("b", 100, 1, share=0.5)], contended(SMALL, contention=1.0))
     # a alone 8-13 (5 done), both at two thirds of the speed until a's 95 are done, then b's last 5 alone.
     assert device(ran) == [("a", 8, 13 + 143), ("b", 13, 161)]
-    assert device(run([Launch("a", 100), Launch("b", 100)], contention=1.0)) == [("a", 8, 108), ("b", 109, 209)]
+    assert device(run([Launch("a", 100), Launch("b", 100)], contended(SMALL, contention=1.0))) == [
+        ("a", 8, 108),
+        ("b", 109, 209),
+    ]
 
 
 def test_processes_take_turns() -> None:
     one, other = (Process((Thread((Launch(name, 100),)),)) for name in "ab")
-    ran = run(Program((one, other)), slice_ns=30)
+    ran = run(Program((one, other)), contended(SMALL, slice_ns=30))
     # a runs 8-38, b 38-68, a 68-98, b 98-128, a 128-158 and b 158-188, a 188-198, b 198-208
     assert device(ran) == [("a", 8, 198), ("b", 38, 208)]
-    alone = run(Program((one,)), slice_ns=30)
+    alone = run(Program((one,)), contended(SMALL, slice_ns=30))
     assert device(alone) == [("a", 8, 108)]
 
 
@@ -88,7 +91,7 @@ def test_a_daemon_ends_with_the_others() -> None:
 def test_somebody_elses_process_is_in_no_export_and_changes_with_nothing() -> None:
     mine = Process((Thread((Loop(5, [Launch("a", 100 * US)]), Sync())),))
     theirs = Process((Thread((Loop(1000, [Launch("b", 100 * US), Sync("stream")]),), daemon=True),), traced=False)
-    known = Truths(Program((mine, theirs)), replace(SMALL, slice_ns=50 * US))
+    known = Truths(Program((mine, theirs)), contended(SMALL, slice_ns=50 * US))
     export = to_export(known.run)
     assert len(export.rows["CUPTI_ACTIVITY_KIND_KERNEL"]) == 5
     assert len(export.rows["PROCESSES"]) == 1
@@ -119,7 +122,7 @@ def test_a_clock_that_drifts() -> None:
 
 def test_nodes_of_a_graph_that_is_held_up_stay_inside_it() -> None:
     graph = GraphLaunch((Node("n", 50), Node("m", 50)), share=0.5)
-    ran = run([graph, Launch("b", 1_000, 1, share=0.5)], contention=1.0)
+    ran = run([graph, Launch("b", 1_000, 1, share=0.5)], contended(SMALL, contention=1.0))
     rows = to_export(ran, Capture(graph_nodes=True)).rows["CUPTI_ACTIVITY_KIND_KERNEL"]
     [whole] = [one for one in ran.operations if one.spec.nodes]
     assert max(int(row["end"] or 0) for row in rows if row["graphNodeId"]) == whole.end_ns

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import heapq
-import math
 import random
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -81,13 +80,6 @@ class Machine(Struct, frozen=True, dict=True):
 
     legacy_default_stream: bool = False  # True: stream 0 waits for the other streams of its process and they for it
 
-    #: What kernels that run beside each other lose (memory, caches): each takes 1 + contention * (the share of the GPU
-    #: that the others take) times as long.
-    contention: float = 0.0
-    #: Kernels of several processes: 0 runs them beside each other, as MPS does; else one process at a time has the
-    #: device, for so long while others have work. What runs when its process loses the turn stands still.
-    slice_ns: int = 0
-
     host_jitter: float = 0.0  # sigma of a lognormal factor of call times, host work and sleeps
     device_jitter: float = 0.0  # the same of kernels, copies, latencies and switches
     hiccup_chance: float = 0.0  # that a call or a piece of host work is interrupted (another process, a page fault)
@@ -105,6 +97,10 @@ class Machine(Struct, frozen=True, dict=True):
                 raise ValueError(f"{name} must be more than 0")
         if self.submit_point > 1:
             raise ValueError("submit_point is a fraction of a call")
+
+    def device(self, hears: DeviceEvents) -> SharedDevice:
+        """One of its devices."""
+        return SharedDevice(self, hears)
 
     def copy_ns(self, bytes: int, memory: str) -> int:
         """Time of a copy on the device's copy engine, by the kind of memory on its slower side."""
@@ -459,7 +455,7 @@ def _in_turn(event: str, turn: int) -> str:
     return re.sub(r"\{i%(\d+)\}", lambda slots: str(turn % int(slots[1])), event)
 
 
-# How operations that are on one device at a time share it: room, slowing each other down, turns of processes.
+# How operations that are on one device at a time share it.
 
 WHOLE_GPU = 1000  # thousandths
 
@@ -467,10 +463,7 @@ WHOLE_GPU = 1000  # thousandths
 class Task:
     """An operation or an event's record on its way: what it waits for, and who waits for it."""
 
-    __slots__ = (
-        *("after", "due", "end", "key", "left", "pending", "place", "rate", "ready", "since", "spec", "staged"),
-        *("start", "waiting"),
-    )
+    __slots__ = ("after", "due", "end", "key", "pending", "place", "ready", "spec", "staged", "start", "waiting")
 
     def __init__(self, spec: Operation | None, key: tuple[int, int, int], place: tuple[int, int], ready: int) -> None:
         self.spec = spec
@@ -483,117 +476,75 @@ class Task:
         self.after: list[tuple[Task, int]] = []  # who needs this one, and how long after its end
         self.waiting: list[object] = []  # hosts
         self.staged: object | None = None
-        self.left = 0.0  # work that was left at ``since``, in ns at full rate
-        self.since = 0
-        self.rate = 0.0
         self.due = -1  # when it ends, as things are now
 
 
+class DeviceEvents(Protocol):
+    """Who is told what happens on a device."""
+
+    def started(self, task: Task, time: int) -> None:
+        """A task has begun."""
+
+    def ends(self, task: Task, time: int) -> None:
+        """When it would end as things are now; a later word replaces an earlier one."""
+
+    def later(self, time: int, action: Callable[[int], None]) -> None:
+        """Call back at a time, with it."""
+
+
+#: What a task needs room on: a kind of engine, and which of its parts.
+Room = tuple[Engine, int]
+
+
 class SharedDevice:
-    """One device. Operations get room in the order in which they become ready: none overtakes one that does not fit.
+    """One device. Operations get room in the order in which they become ready: none overtakes one that does not fit."""
 
-    Kernels that run together slow each other down by ``Machine.contention``. With ``Machine.slice_ns`` the kernels of
-    one process at a time run, the others' stand still. ``started(task, time)`` and ``ends(task, time)`` are told what
-    begins, and when it would end as things are now; a later word replaces an earlier one.
-    """
-
-    def __init__(
-        self,
-        machine: Machine,
-        started: Callable[[Task, int], None],
-        ends: Callable[[Task, int], None],
-        turn_ends: Callable[[SharedDevice, int], None],
-    ) -> None:
-        self.machine = machine
-        self.started, self.ends, self.turn_ends = started, ends, turn_ends
-        self.is_shared = bool(machine.contention or machine.slice_ns)
-        self.free: dict[tuple[Engine, int], int] = {}
-        self.queue: dict[tuple[Engine, int], deque[Task]] = {}
-        self.running: list[Task] = []  # kernels, where they do not simply last what they last
-        self.turn = 0  # the process whose kernels run, where processes take turns
-        self.is_turn_limited = False
+    def __init__(self, machine: Machine, hears: DeviceEvents) -> None:
+        self.machine, self.hears = machine, hears
+        self.free: dict[Room, int] = {}
+        self.queue: dict[Room, deque[Task]] = {}
 
     def add(self, task: Task, time: int) -> None:
         """A task is ready: start it, or let it queue for room."""
-        place = self.place(task)
-        if place[0] == Engine.NONE:
+        room = self.room_for(task)
+        if room[0] == Engine.NONE:
             self.start(task, time)
             return
-        self.queue.setdefault(place, deque()).append(task)
-        self.fill(place, time)
+        self.queue.setdefault(room, deque()).append(task)
+        self.fill(room, time)
 
     def remove(self, task: Task, time: int) -> None:
         """A task has ended: its room is free."""
-        place = self.place(task)
-        if place[0] == Engine.NONE:
-            return
-        self.free[place] += _need(task)
-        if self.is_shared and place[0] == Engine.COMPUTE:
-            self.running.remove(task)
-            self.change_rates(time)
-        self.fill(place, time)
+        room = self.room_for(task)
+        if room[0] != Engine.NONE:
+            self.free[room] += need(task)
+            self.fill(room, time)
 
-    def end_turn(self, time: int) -> None:
-        """The time slice of a process is over: the next that has work gets the device."""
-        self.is_turn_limited = False
-        self.fill((Engine.COMPUTE, self.turn), time, is_over=True)
-
-    def place(self, task: Task) -> tuple[Engine, int]:
-        """The engine that a task needs and, where processes take turns, whose share of it."""
+    def room_for(self, task: Task) -> Room:
+        """What a task needs."""
         assert task.spec is not None
-        return task.spec.engine, task.key[0] if self.machine.slice_ns and task.spec.engine == Engine.COMPUTE else 0
+        return task.spec.engine, 0
 
-    def fill(self, place: tuple[Engine, int], time: int, *, is_over: bool = False) -> None:
-        if place[0] == Engine.COMPUTE and self.machine.slice_ns:
-            place = Engine.COMPUTE, self.take_turns(time, is_over=is_over)
-        queue = self.queue.get(place)
-        room = {Engine.COMPUTE: WHOLE_GPU}.get(place[0], self.machine.copy_engines)
-        while queue and self.free.setdefault(place, room) >= _need(queue[0]):
+    def fill(self, room: Room, time: int) -> None:
+        """Start what fits, first come, first served."""
+        queue = self.queue.get(room)
+        whole = {Engine.COMPUTE: WHOLE_GPU}.get(room[0], self.machine.copy_engines)
+        while queue and self.free.setdefault(room, whole) >= need(queue[0]):
             task = queue.popleft()
-            self.free[place] -= _need(task)
+            self.free[room] -= need(task)
             self.start(task, time)
 
-    def take_turns(self, time: int, *, is_over: bool) -> int:
-        """Whose turn it is now: a process keeps it while it has work and its slice lasts."""
-        busy = {number for (engine, number), queue in self.queue.items() if engine == Engine.COMPUTE and queue}
-        busy |= {task.key[0] for task in self.running}
-        if busy and (is_over or self.turn not in busy):
-            later = [number for number in busy if number > self.turn]
-            self.turn = min(later or busy)
-            self.change_rates(time)
-        if len(busy) > 1 and not self.is_turn_limited:
-            self.is_turn_limited = True
-            self.turn_ends(self, time + self.machine.slice_ns)
-        return self.turn
-
     def start(self, task: Task, time: int) -> None:
+        """It begins, and lasts as long as it lasts."""
         assert task.spec is not None
         task.start = time
-        self.started(task, time)
-        if self.is_shared and task.spec.engine == Engine.COMPUTE:
-            task.since, task.left = time, task.spec.ns
-            self.running.append(task)
-            self.change_rates(time)
-        else:
-            task.due = time + task.spec.ns
-            self.ends(task, task.due)
-
-    def change_rates(self, time: int) -> None:
-        """Work out again how fast every kernel goes, and when it will end."""
-        moves = [not self.machine.slice_ns or task.key[0] == self.turn for task in self.running]
-        total = sum(_need(task) for task, is_moving in zip(self.running, moves, strict=True) if is_moving)
-        for task, is_moving in zip(self.running, moves, strict=True):
-            beside = (total - _need(task)) / WHOLE_GPU
-            rate = 1 / (1 + self.machine.contention * beside) if is_moving else 0.0
-            if rate != task.rate:
-                task.left = max(task.left - (time - task.since) * task.rate, 0.0)
-                task.since, task.rate = time, rate
-                task.due = time + math.ceil(task.left / rate) if rate else -1
-                if rate:
-                    self.ends(task, task.due)
+        self.hears.started(task, time)
+        task.due = time + task.spec.ns
+        self.hears.ends(task, task.due)
 
 
-def _need(task: Task) -> int:
+def need(task: Task) -> int:
+    """How much of its engine a task takes: of the GPU in thousandths, else one engine."""
     assert task.spec is not None
     return task.spec.share if task.spec.engine == Engine.COMPUTE else 1
 
@@ -603,7 +554,7 @@ def _need(task: Task) -> int:
 # Nothing here looks ahead or sorts afterwards: a host thread runs until something else comes first, a device starts
 # what is ready when there is room, and whoever waits is woken. Ties go to the device, then to whoever came first.
 
-_DONE, _READY, _STAGED, _TURN, _RESUME = range(5)  # kinds of events, in the order of equal times
+_DONE, _READY, _STAGED, _LATER, _RESUME = range(5)  # kinds of events, in the order of equal times
 
 
 class DeadlockError(ValueError):
@@ -656,7 +607,7 @@ def simulate(script: Script) -> Run:
 class _Simulation:
     def __init__(self, script: Script) -> None:
         self.script = script
-        self.heap: list[tuple[int, int, int, Task | _Host | SharedDevice]] = []
+        self.heap: list[tuple[int, int, int, Task | _Host | Callable[[int], None]]] = []
         self.count = 0
         self.hosts = [_Host(number, thread) for number, thread in enumerate(script.threads)]
         self.devices: dict[int, SharedDevice] = {}
@@ -679,8 +630,8 @@ class _Simulation:
             if isinstance(who, _Host):
                 if self.lasting or not who.daemon:
                     self.advance(who, time)
-            elif isinstance(who, SharedDevice):
-                who.end_turn(time)
+            elif not isinstance(who, Task):
+                who(time)
             elif kind == _DONE:
                 if who.end < 0 and who.due == time:  # else it was told another end since
                     self.finish(who, time)
@@ -699,7 +650,7 @@ class _Simulation:
             tuple(operations),
         )
 
-    def push(self, time: int, kind: int, who: Task | _Host | SharedDevice) -> None:
+    def push(self, time: int, kind: int, who: Task | _Host | Callable[[int], None]) -> None:
         self.count += 1
         heapq.heappush(self.heap, (time, kind, self.count, who))
 
@@ -877,17 +828,18 @@ class _Simulation:
     def device(self, task: Task) -> SharedDevice:
         number = task.key[1]
         if number not in self.devices:
-            self.devices[number] = SharedDevice(
-                self.script.machine,
-                self.started,
-                lambda task, time: self.push(time, _DONE, task),
-                lambda device, time: self.push(time, _TURN, device),
-            )
+            self.devices[number] = self.script.machine.device(self)
         return self.devices[number]
 
     def started(self, task: Task, time: int) -> None:
         if task.staged is not None and task.spec is not None:
             self.push(time + task.spec.lead_ns, _STAGED, task)
+
+    def ends(self, task: Task, time: int) -> None:
+        self.push(time, _DONE, task)
+
+    def later(self, time: int, action: Callable[[int], None]) -> None:
+        self.push(time, _LATER, action)
 
     def finish(self, task: Task, time: int) -> None:
         task.end = time
