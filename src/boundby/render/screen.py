@@ -69,7 +69,7 @@ def render(
     above = [_head(report, face), *_accounts(report, face)]
     tops, last, regions = _tops(report, face, options), _last(report, face), _Regions.of(report, face, options)
     least = _height([*above, last, tops[: 1 + A_FEW_LINES]]) + regions.least + 1
-    below = [_findings(report, face, options, MOST_LINES - least), tops, last]
+    below = [_findings(report, face, options, _room(MOST_LINES, face) - least), tops, last]
     taken = _height([*above, *below]) + regions.least + 1
     if not options.top:  # names with least time give way
         below[1] = tops[: max(len(tops) - max(taken - MOST_LINES - 1, 0), 1 + 1)]
@@ -314,15 +314,16 @@ def _finding(rank: int, item: Finding, width: int, above: Mapping[str, FirstResp
 def _tops(report: Report, face: Face, options: ScreenOptions) -> list[Text]:
     """Kernels with most time and, where the host's calls decide, these beside them."""
     kernels, calls = view.tops(report)
-    most = options.top or HANDFUL
+    most, gpus = options.top or HANDFUL, len(report.devices)
+    of_kernels = "TOP KERNELS" if gpus < 2 else f"TOP KERNELS (sum of {gpus} GPUs)"
     window = max(view.window_total(report), 1)
     show_calls = sum(one.total_ns for one in calls) >= CALLS_DECIDE * window
     if not kernels:
         return parts.top("CUDA API CALLS", calls[:most], face.width, face) if show_calls else []
     if not show_calls or face.width < TWO_COLUMNS:
-        return parts.top("TOP KERNELS", kernels[:most], face.width, face)
+        return parts.top(of_kernels, kernels[:most], face.width, face)
     half = (face.width - 4) // 2
-    left = parts.top("TOP KERNELS", kernels[:most], half, face)
+    left = parts.top(of_kernels, kernels[:most], half, face)
     is_more = sum(one.total_ns for one in calls) > window  # several threads at once, or calls that begin before it
     head = f"API CALLS ({'all threads, with waits' if is_more else 'waits included'})"
     right = parts.top(head, calls[:most], half, face)
