@@ -431,7 +431,11 @@ def is_unsure(verdict: Verdict, left: Left) -> bool:
 
 
 def _taking(saving_ns: int, window_ns: int, item: WhatIf | None = None) -> str:
-    """``would be 10.7 s (-6.4 %)``, ``would be 4.3-10.7 s (-6.4 to -62 %)``."""
+    """``would be 10.7 s (-6.4 %)``, ``would be 4.3-10.7 s (-6.4 to -62 %)``, ``would be 10.7 s at most (-6.4 % or
+    more)`` where the range says no more."""
+    if item is not None and item.ends_ns[1] - item.ends_ns[0] > HALF * window_ns:
+        longest_ns = item.ends_ns[1]
+        return f"would be {units.duration(longest_ns)} at most ({change(window_ns - longest_ns, window_ns)} or more)"
     if item is not None and is_wide(item):
         return f"would be {predicted_length(item)} ({predicted_change(item)})"
     if saving_ns <= 0:
