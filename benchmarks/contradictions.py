@@ -332,7 +332,7 @@ def _devices(report: Report) -> Iterator[str]:
 
 
 #: Sentences on a screen, and the numbers in them.
-_INSTEAD = re.compile(r"instead of ([\d.]+ [num]?s)")
+_THESE = re.compile(r"these ([\d.]+ [num]?s)")
 _NEXT = re.compile(r"Removing ([\w -]+?) instead would save (?:up to )?([\d.]+(?:-[\d.]+)?|<1) %")
 _LOW = "in the savings: low"
 _MARKUP = re.compile(r"<[^>]+>")
@@ -345,7 +345,7 @@ def _told(report: Report) -> Iterator[str]:
     for device, account in zip(report.devices, view.accounts(report), strict=False):
         name, window, predicted = f"GPU {device.id}", device.window_ns, sentences.left(report, device)
         most, doubts = account.most, " ".join(account.doubts)
-        if any(length != units.duration(window) for length in _INSTEAD.findall(most)):
+        if any(length != units.duration(window) for length in _THESE.findall(most)):
             yield f"{name}: another window than {units.duration(window)}: {most}"
         item = predicted.get(device.verdict.bound)
         if (

@@ -791,18 +791,24 @@ def nothing_found(report: Report, *, is_told_above: bool = False) -> str:
         return ""
     glob = report.analysis.region_glob
     where = f" in regions {clean(glob)}" if glob is not None else ""  # others may have some
-    least = "0.1 %" if report.analysis.show_all else "1 %"
     rules = units.plural(report.analysis.rules_checked, "check")
     if found or _is_promised(report):  # First knows a change, which no rule has found
-        also = f"; {units.plural(notes, 'note')}" if notes else ""
-        return f"No other finding{where} ({rules}){also}."
+        return f"No other finding{where} ({rules}){_notes(notes)}."
     if notes:
-        return f"No finding{where} worth {least} of the time ({rules}); {units.plural(notes, 'note')}."
+        return f"No finding{where} worth {_least_told(report)} of the time ({rules}){_notes(notes)}."
     if not report.devices:
         return f"No finding{where} ({rules} of the host's threads; the others look for what keeps a GPU waiting)."
     if where:
         return f"No finding{where} ({rules}, of the whole program)."
-    return f"No finding: none of {rules} knows a change that would save {least} of the time."
+    return f"No finding: none of {rules} knows a change that would save {_least_told(report)} of the time."
+
+
+def _notes(number: int) -> str:
+    return f"; {units.plural(number, 'note')}" if number else ""
+
+
+def _least_told(report: Report) -> str:
+    return "0.1 %" if report.analysis.show_all else "1 %"
 
 
 def _is_promised(report: Report) -> bool:
