@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec.structs import replace
 
+from boundby.attribution.host_state import LAUNCH_LIMIT_NS
 from boundby.attribution.losses import filled
 from boundby.attribution.timeline import Timeline, build_timeline, select
 from boundby.attribution.windows import matching_ranges, parse_window, regions_matching, skipped_steps
@@ -21,6 +22,7 @@ from boundby.model.errors import OutOfBoundsError, SelectionError
 from boundby.model.scale import NEARLY_ALL, NOTABLE, QUARTER
 from boundby.model.scenarios import SCENARIOS
 from boundby.model.stage import SHARE_OF_MACHINE, Room, give_back, machine_bytes, stage
+from boundby.model.units import duration
 from boundby.opening import Progress, open_trace
 from boundby.options import AnalysisOptions
 from boundby.readers import holds_trace
@@ -649,11 +651,12 @@ def _describe(trace: Trace, timeline: Timeline, skip_first: int, late: Sequence[
     warnings += [
         TraceWarning(
             "clock-skew",
-            f"GPU {trace.gpus[device.index].id}'s times were moved by {device.shift.shift_ns / 1e6:+.3f} ms "
-            f"against the host's: {device.shift.because}.",
+            f"GPU {trace.gpus[device.index].id}'s clock was {duration(abs(device.shift.shift_ns))} "
+            f"{'ahead of' if device.shift.shift_ns < 0 else 'behind'} the host's ({device.shift.because}); that is "
+            "corrected here.",
         )
         for device in timeline.devices
-        if device.shift.shift_ns
+        if abs(device.shift.shift_ns) >= LAUNCH_LIMIT_NS
     ]
     if (trace.operations.kind == OpKind.GRAPH).any():
         text = (

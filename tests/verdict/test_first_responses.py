@@ -64,7 +64,7 @@ def test_code_is_of_what_the_program_is_written_in() -> None:
     assert "cudaMallocHost" in told[ProgramKind.CPP]
     assert "gpu=pinned" in told[ProgramKind.DIRECTIVES]
     search = remedies.by_key()["gpu_compute.better-kernels"]
-    facts = {"search": "solve", "program": "heat 8000"}
+    facts = {"search": "solve", "launches": "--kernel-name solve", "program": "heat 8000"}
     assert search.code(KnownProgram(ProgramKind.CPP), facts).endswith("--kernel-name solve heat 8000")
     assert search.code(KnownProgram(ProgramKind.CPP), facts, is_of_amd=True).startswith("rocprof-compute")
     assert search.code(KnownProgram(ProgramKind.CPP), {}) == ""  # what is not told is not guessed

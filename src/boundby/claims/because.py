@@ -14,7 +14,7 @@ from boundby.claims.bound import (
     is_covered,
 )
 from boundby.model.causes import BUSY_CAUSES, NOUN, SHORT_LABEL, Cause
-from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, MANY, NOTABLE, SMALL
+from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, MANY, NOTABLE, QUARTER, SMALL
 from boundby.model.units import duration, percent
 from boundby.trace.vocabulary.os import MESSAGES
 
@@ -100,7 +100,8 @@ def _host_limit(case: BoundCase, decision: Decision) -> str:
     if case.replayed is None:  # the account alone does not show what waits for what
         if limit < IDLE_WORTH:
             return "; the host works just as long meanwhile, and the trace cannot tell which of the two sets the pace"
-        return f"; the host works {rest} of the time meanwhile"
+        soon = f"; the host works {rest} of the time as well: faster kernels alone gain no more than the rest"
+        return soon if limit < QUARTER else ""
     if limit < IDLE_WORTH:
         why = "other work hides it" if is_covered(case, decision.bound) else "what is left takes as long"
         return f"; removing {NOUN[decision.bound]} alone saves little: {why}"
@@ -137,7 +138,7 @@ def _sync(case: BoundCase, decision: Decision) -> str:
 def _cuda_api(case: BoundCase, _: Decision) -> str:
     inside_ns = max(case.api.in_window[1] - case.sync.blocked_ns, 0)  # the rest is what a program does between calls
     inside, idle = min(inside_ns / case.window_ns, 1.0), case.share(Cause.CUDA_API)
-    between = ", the rest of the idle time passes between them" if inside < HALF * idle else ""
+    between = ", the code between them most of it" if inside < HALF * idle else ""
     calls = "" if case.is_part or not case.api.per_ms else f" (CUDA calls take {percent(inside)} of the time{between})"
     return f"the GPU idles {percent(idle)} of the time because launches come too slowly{calls}; {_busy(case)}"
 

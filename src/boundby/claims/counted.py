@@ -11,10 +11,21 @@ from boundby.claims.checklist import LOW_UTILIZATION, MANY_SYNCS_PER_MS
 from boundby.claims.subject import BOUGHT, FOUND, NO_REPLAY, REPLAYED, Subject, Told
 from boundby.evidence.chunks import items
 from boundby.evidence.code_lines import line_of_calls
+from boundby.evidence.context import Rows
 from boundby.evidence.device_work import SHORT_KERNEL_NS, device_work, kernel_name
 from boundby.evidence.feeders import SATURATED
 from boundby.evidence.host_idleness import is_in_operators
-from boundby.evidence.kernels import is_slow_double, is_training, kernel_search, kernel_word, limits, ready_made, shape
+from boundby.evidence.initialization import warm_up_code
+from boundby.evidence.kernels import (
+    is_slow_double,
+    is_training,
+    kernel_search,
+    kernel_word,
+    launches_profiled,
+    limits,
+    ready_made,
+    shape,
+)
 from boundby.evidence.latecomers import is_exchange
 from boundby.evidence.waits import wait_chain
 from boundby.model.causes import BOUND_LABEL, Cause
@@ -62,6 +73,7 @@ class _TopKernel(NamedTuple):
     symbol: str
     share: str
     is_slow_double: bool
+    rows: Rows
     told: Told
 
 
@@ -88,7 +100,8 @@ def _top_kernel(subject: Subject) -> _TopKernel | None:
             f" (each {percent(NOTABLE)} off it saves {saved}, {percent(tenth[1] / subject.window_ns)} of the window)"
         )
     took = duration(int(work.duration_ns[chosen].sum()))
-    because = f"{name} takes {took}, {share}, in {shape(context, chosen)}{seen}"
+    who = "it" if len(name) <= LONGEST_NAME else name  # the title has a short one
+    because = f"{who} takes {took}, {share}, in {shape(context, chosen)}{seen}"
     # A plus would join two scenarios; and a scenario makes it faster on other GPUs, too.
     is_asked = "+" not in name and len(chosen) == int(alike.sum())
     asked = f"kernel:{name}={KERNEL_MOST:g}" if is_asked else ""
@@ -96,12 +109,18 @@ def _top_kernel(subject: Subject) -> _TopKernel | None:
     where = line_of_calls(context, context.calls.of_operation[chosen], work.duration_ns[chosen])
     symbol = context.trace.names[context.operations.name[chosen[0]]]
     told = told._replace(where=where, is_shown=bool(seen), is_guess=True)
-    return _TopKernel(name, symbol, share, is_slow_double(context, int(chosen[0])), told)
+    return _TopKernel(name, symbol, share, is_slow_double(context, int(chosen[0])), chosen, told)
 
 
 def _changed(subject: Subject, remedy: str, top: _TopKernel, **facts: str) -> Told:
     row, search = remedies.by_key()[remedy], kernel_search(subject.context, top.name)
-    told = {**subject.facts, **facts, "kernel": kernel_word(top.name), "search": search}
+    told = {
+        **subject.facts,
+        **facts,
+        "kernel": kernel_word(top.name),
+        "search": search,
+        "launches": launches_profiled(subject.context, top.name, top.rows),
+    }
     code = row.code(subject.context.program, told, is_of_amd=subject.context.trace.is_of_amd)
     return top.told._replace(title=row.words({**told, "kernel": top.name}), code=code)
 
@@ -475,7 +494,7 @@ def _warm_up(subject: Subject) -> Told | None:
     if found or subject.found("init.allocate-once") or _after_warm_up(subject):
         return found
     row = remedies.by_key()["init.warm-up"]
-    return subject.replayed(row.scenario, row.because)
+    return subject.replayed(row.scenario, row.because)._replace(code=warm_up_code(subject.context))
 
 
 #: By the remedy's key.

@@ -83,8 +83,8 @@ class ClockShift(Struct, frozen=True):
     def because(self) -> str:
         """What shows that the clock is off."""
         if self.shift_ns < 0:
-            return f"{percent(self.late_fraction)} of the copies whose call waits for them end after that call returned"
-        return f"{percent(self.early_fraction)} of its operations start before their launch"
+            return f"{percent(self.late_fraction)} of its blocking copies seemed to end after their call had returned"
+        return f"{percent(self.early_fraction)} of its operations seemed to start before their launch"
 
 
 NO_SHIFT = ClockShift(0, 0.0)

@@ -904,16 +904,17 @@ def _not_in_nsys_report(report: Report) -> Iterator[NotCaptured]:
 
 def _not_of_cuda(captured: Captured, why: Mapping[str, str]) -> Iterator[NotCaptured]:
     cuda, is_seen = why.get("cuda", ""), captured.kernels or captured.cuda_api
+    none_came = "tracing was on, and no event came" * bool(cuda)
     if not captured.kernels and captured.cuda_graphs:
         cost = "what runs inside a graph: each launch counts as one piece of compute"
         yield NotCaptured("kernels in CUDA graphs", cost, "--cuda-graph-trace=node", why.get("cuda_graphs", ""))
     elif not is_seen:
         yield NotCaptured("CUDA", "anything about the GPU: the account is the host's", "-t cuda", cuda)
     elif not captured.kernels:
-        yield NotCaptured("kernels", "what the GPU computed, and when", "-t cuda", "traced, none recorded" * bool(cuda))
+        yield NotCaptured("kernels", "what the GPU computed, and when", "-t cuda", none_came)
     elif not captured.cuda_api:
         cost = "what the host did while the GPU was idle"
-        yield NotCaptured("CUDA API calls", cost, "-t cuda", "traced, none recorded" * bool(cuda))
+        yield NotCaptured("CUDA API calls", cost, "-t cuda", none_came)
 
 
 def _not_in_pytorch_trace(report: Report) -> Iterator[NotCaptured]:

@@ -46,6 +46,18 @@ def warm_option(context: RuleContext) -> str:
     return found[0] if found else ""
 
 
+# A forward pass alone loads no code of the backward pass, and the first backward pass adds nothing to gradients.
+_WARM_TRAINING = (
+    "for _ in range(3): model(sample).sum().backward()  # before the clock starts, backward pass and all\n"
+    "model.zero_grad(); torch.cuda.synchronize()"
+)
+
+
+def warm_up_code(context: RuleContext) -> str:
+    """How a program in PyTorch that trains warms up; empty of others, whose remedy has it."""
+    return _WARM_TRAINING if context.program.is_torch and is_training(context) else ""
+
+
 class SetupCalls(Struct, frozen=True):
     """Rows of ``context.calls`` in the windows."""
 

@@ -237,12 +237,26 @@ def kernel_search(context: RuleContext, label: str) -> str:
     return f"'regex:{word}.*{inner[1]}' --kernel-name-base demangled" if inner else word
 
 
-def profile_command(context: RuleContext, label: str) -> str:
-    """The command that shows what limits a kernel, for its GPU's vendor."""
-    kernel, program = kernel_search(context, label), context.trace.how_it_runs
+def launches_profiled(context: RuleContext, label: str, rows: Rows) -> str:
+    """Options of ncu: a few launches of a kernel (``rows``: those of the window), from the one at which half of its
+    time is over. The first ones of a program are seldom like the rest."""
+    table, duration_ns = context.operations, device_work(context).duration_ns
+    ordered = rows[np.argsort(table.start_ns[rows], kind="stable")]
+    over_ns = np.cumsum(duration_ns[ordered].astype(np.int64))
+    middle = int(table.start_ns[ordered[np.searchsorted(over_ns, HALF * over_ns[-1])]])
+    alike = np.isin(table.name, unique(table.name[rows])) & (table.device == table.device[rows[0]])
+    before = int(np.count_nonzero(alike & (table.start_ns < middle)))
+    skipped = f"--launch-skip {before} " if before else ""
+    return f"{skipped}--launch-count {HABIT} --kernel-name {kernel_search(context, label)}"
+
+
+def profile_command(context: RuleContext, label: str, rows: Rows) -> str:
+    """The command that shows what limits a kernel, for its GPU's vendor. ``rows``: its launches."""
+    program = context.trace.how_it_runs
     if context.trace.is_of_amd:
+        kernel = kernel_search(context, label)
         return f"rocprof-compute profile -n limits -k {kernel} -- {program} (omniperf before ROCm 6.3)"
-    return f"ncu --set full --launch-count 3 --kernel-name {kernel} {program}"
+    return f"ncu --set full {launches_profiled(context, label, rows)} {program}"
 
 
 def ready_made(context: RuleContext, name: str) -> StandardWork | None:

@@ -104,6 +104,8 @@ _GRAPH_CPP = (
     "cudaGraphInstantiate(&exec, graph, 0);\n"
     "cudaGraphLaunch(exec, stream);  // in the loop"
 )
+# Whether it runs with that option is not on record.
+_VLLM_NOT_EAGER = "vllm serve MODEL  # if it was started with --enforce-eager: without that"
 _POOL = "rmm.reinitialize(pool_allocator=True)"
 
 TABLE: tuple[Remedy, ...] = (
@@ -127,7 +129,7 @@ TABLE: tuple[Remedy, ...] = (
         title="Fuse kernels with a compiler",
         rules=("unfused-elementwise",),
         do={
-            "vllm": "vllm serve MODEL  # without --enforce-eager: it then compiles the model, too",
+            "vllm": _VLLM_NOT_EAGER,
             "sglang": "python -m sglang.launch_server --model-path MODEL --enable-torch-compile",
             "torch": "model = torch.compile(model)",
             "jax": "step = jax.jit(step)",
@@ -222,7 +224,7 @@ TABLE: tuple[Remedy, ...] = (
         rules=("hot-kernel",),
         do={
             "amd": "rocprof-compute profile -n limits -k $search -- $program",
-            "any": "ncu --set full --launch-count 3 --kernel-name $search $program",
+            "any": "ncu --set full $launches $program",
         },
         text="A profiler of single kernels shows whether memory, arithmetic or latency limits it.",
         needs="the kernel's source, or another library call",
@@ -288,7 +290,7 @@ TABLE: tuple[Remedy, ...] = (
         title="Launch what repeats as one CUDA graph",
         rules=("cuda-graphs",),
         do={
-            "vllm": "vllm serve MODEL  # without --enforce-eager",
+            "vllm": _VLLM_NOT_EAGER,
             "sglang": "python -m sglang.launch_server --model-path MODEL  # without --disable-cuda-graph",
             "torch": 'model = torch.compile(model, mode="reduce-overhead")',
             "jax": "step = jax.jit(step)",
@@ -340,7 +342,7 @@ TABLE: tuple[Remedy, ...] = (
         id="larger-chunks",
         title="Cut the work into larger chunks",
         rules=("small-chunks",),
-        do={"any": "chunk_size = $larger * chunk_size"},
+        do={"any": "chunk_size = $larger * chunk_size  # $each: a copy then takes several times as long as its call"},
         text="A copy or kernel should run for several times as long as its call.",
         needs="memory for two or three chunks at a time",
         caution="the latency of one chunk counts",
@@ -351,7 +353,7 @@ TABLE: tuple[Remedy, ...] = (
         title="Use fewer and larger operations",
         rules=("launch-overhead",),
         do={
-            "vllm": "vllm serve MODEL  # without --enforce-eager",
+            "vllm": _VLLM_NOT_EAGER,
             "sglang": "python -m sglang.launch_server --model-path MODEL --enable-torch-compile",
             "torch": "step = torch.compile(step)",
             "jax": "step = jax.jit(step)",
@@ -554,7 +556,7 @@ TABLE: tuple[Remedy, ...] = (
         id="fewer-operators",
         title="Cut operator overhead",
         do={
-            "vllm": "vllm serve MODEL  # without --enforce-eager",
+            "vllm": _VLLM_NOT_EAGER,
             "sglang": "python -m sglang.launch_server --model-path MODEL --enable-torch-compile",
             "torch": "model = torch.compile(model)",
             "jax": "step = jax.jit(step)",
@@ -588,8 +590,8 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="cpu",
         id="start-once",
-        title="Serve several jobs from one process, and look at the rest of this run",
-        do={"any": "boundby analyze $report $rest"},
+        title="Serve several jobs from one process",
+        do={"any": "boundby analyze $report $rest  # the rest of this run, as the next job would run"},
         text="What comes before most of the kernels is paid once: a longer run, or one process for many jobs, does not "
         "pay it again.",
         needs="a process that is kept for the next job",
@@ -823,7 +825,7 @@ TABLE: tuple[Remedy, ...] = (
         do={
             "torch": 'x = torch.empty(shape, device="cuda")  # in place of torch.zeros',
             "cupy": "x = cupy.empty(shape)  # in place of cupy.zeros",
-            "any": "cudaMemset(pointer, 0, bytes);  // remove this line",
+            "any": "// cudaMemset(pointer, 0, bytes);  // delete this line, if a kernel writes all of that memory",
         },
     ),
     Remedy(
@@ -962,6 +964,8 @@ TABLE: tuple[Remedy, ...] = (
             "torch": "for _ in range(3): model(sample)  # before the clock starts\ntorch.cuda.synchronize()",
             "jax": "step(sample).block_until_ready()  # before the clock starts",
             "python": "step(sample)  # once, before the clock starts",
+            "cpp": "kernel<<<blocks, threads>>>(data);  // once, before the timer starts: this loads its code\n"
+            "cudaDeviceSynchronize();",
             "any": "step(sample);  // once, before the clock starts: it loads the code that the measured steps run",
         },
         text="Run a few steps before the clock starts or the requests come. `CUDA_MODULE_LOADING=EAGER` loads all code "
@@ -1070,7 +1074,7 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="",
         id="record-graphs",
-        title="Record what runs inside the CUDA graphs",
+        title="Record what runs inside the CUDA graphs (boundby profile does: --cuda-graph-trace=node)",
         rules=("trace-graph-level",),
         do={"any": "boundby profile -- $program"},
         is_search=True,

@@ -230,7 +230,14 @@ def test_a_loss_is_for_a_program_that_trains(also: str, inside: str) -> None:
     steps = Loop(20, [Range("step {i}", [Launch("ampere_sgemm_128x64_tn", 4 * MS), Launch(also, 200 * US)])])
     (found,) = of("tensor-cores", on_gpu(as_torch(Source(program(steps, Sync()))), V100))
     assert inside in found.code
-    assert ("GradScaler" in found.code) == ("loss" in inside)
+    assert all((line in found.code) == ("loss" in inside) for line in ("GradScaler", "scaler.scale(loss)", "update()"))
+
+
+@pytest.mark.parametrize(("also", "is_whole"), [("softmax_backward", True), ("softmax", False)])
+def test_who_trains_warms_up_the_backward_pass_as_well(also: str, is_whole: bool) -> None:
+    step = Range("step {i}", [Work(20 * US), Launch("gemm", 150 * US, load_ns=4 * MS), Launch(also, 150 * US)])
+    (found,) = of("lazy-initialization", as_torch(Source(program(Launch("first", 10 * US), Loop(20, [step]), Sync()))))
+    assert (".backward()" in found.code) == is_whole
 
 
 MUL = "void at::native::vectorized_elementwise_kernel<4, at::native::BinaryFunctor<float, MulFunctor<float>>>(int)"

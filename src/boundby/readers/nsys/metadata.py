@@ -117,7 +117,7 @@ def _not_recorded(
         if any(warning.code == "nvtx-incompatible" for warning in warnings):
             found["nvtx"] = "the program's nvtx package is too new for this nsys: pip install nvtx==0.2.11"
     if "OSRuntime" in asked:
-        found["osrt"] = "traced, none recorded"
+        found["osrt"] = "tracing was on, and no event came"
     if _NOT_PERMITTED.search(said):
         found["cpu_scheduling"] = "the system did not permit it (boundby doctor says how)"
     if any(name.startswith("GPU_METRICS_OPTIONS") for name, _ in told):
@@ -131,7 +131,7 @@ def _no_cuda(database: Database, diagnostics: Sequence[Diagnostic]) -> str:
     if (refusal := why_no_cuda(diagnostics)) is not None:
         return refusal.because
     has_gpu = database.holds("TARGET_INFO_GPU") or has_started_cuda(diagnostics)
-    return "traced, none recorded" if has_gpu else "no NVIDIA GPU on that machine"
+    return "tracing was on, and no event came" if has_gpu else "no NVIDIA GPU on that machine"
 
 
 def _machine(database: Database) -> HostMachine:

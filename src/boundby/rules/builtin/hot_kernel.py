@@ -13,6 +13,7 @@ from boundby.evidence.kernels import (
     attention,
     elementwise_chains,
     kernel_search,
+    launches_profiled,
     limits,
     profile_command,
     profiler,
@@ -130,15 +131,16 @@ def _match(hot: KernelSet, label: str, share: float, saved_ns: int | None, named
         None,  # how far it is from its limit cannot be seen in a timeline
         (
             *_library_advice(ready),
-            *_profile_advice(context, longest, label),
+            *_profile_advice(hot, label),
             *_scale(context, saved_ns),
             *_occupancy_advice(context, label, occupancy),
         ),
-        severity="medium" if told else "low",
+        severity="medium" if told or of_window >= HALF else "low",
     ).advising(
         "gpu_compute.library-kernel" if ready is not None else "",
         kernel=label,
         search=kernel_search(context, label),
+        launches=launches_profiled(context, label, hot.rows),
         **(ready._asdict() if ready is not None else {}),
     )
 
@@ -170,11 +172,12 @@ def _occupancy_advice(context: RuleContext, label: str, occupancy: Occupancy | N
     )
 
 
-def _profile_advice(context: RuleContext, row: int, label: str) -> tuple[str, ...]:
-    name = context.trace.names[context.operations.name[row]]
+def _profile_advice(hot: KernelSet, label: str) -> tuple[str, ...]:
+    context = hot.context
+    name = context.trace.names[context.operations.name[hot.longest]]
     profile = (
-        f"{profile_command(context, label)} shows whether memory, arithmetic or latency limits it: near the peak of "
-        "one of them, only less work helps"
+        f"{profile_command(context, label, hot.rows)} shows whether memory, arithmetic or latency limits it: near the "
+        "peak of one of them, only less work helps"
     )
     if (source := context.trace.kernel_sources.get(name)) is not None:
         return (f"Triton compiled it from {source}: change its blocks, warps and stages there, and measure", profile)

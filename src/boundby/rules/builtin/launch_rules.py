@@ -146,7 +146,7 @@ def _small_chunks(context: RuleContext) -> Iterator[Match]:
         saving_by_size(context, found),
         (_larger_chunks(context, found, larger),),
         cost_ns=found.span_ns,
-    ).advising(larger=larger)
+    ).advising(larger=larger, each=size(found.bytes_each * larger))
 
 
 def _larger_chunks(context: RuleContext, found: Chunks, larger: int) -> str:
@@ -254,6 +254,8 @@ def _graph_advice(context: RuleContext, repeating: LaunchSet, *, communicates: b
     pace = f"kernels of {duration(round(repeating.median_ns))}"
     if repeating.between_ns is not None:
         pace += f", {duration(repeating.between_ns)} of host time each"
+        if repeating.median_ns > repeating.between_ns:
+            pace += ": where kernels take longer than their launches a graph gains little"
     small = repeating.small_share or 0.0
     more = context.program.pick("more work in each", torch="a larger batch", jax="a larger batch")
     batch = (

@@ -22,6 +22,7 @@ from boundby.evidence.initialization import (
     warm_option,
     warm_regions,
     warm_share,
+    warm_up_code,
 )
 from boundby.evidence.latecomers import MESSAGE_NAME
 from boundby.model.arrays import unique
@@ -117,14 +118,14 @@ def _others(context: RuleContext, part: _FirstCalls, match: Match) -> Match:
     is_runtime = context.program.kind == ProgramKind.DIRECTIVES and not len(part.pieces)
     if option := warm_option(context):
         return _by_option(context, part, match, option)
+    remedy = "init.runtime-start" if is_runtime else "init.allocate-once" if part.is_allocation else "init.warm-up"
     return replace(
         match,
         saving_ns=_saving(context, part),
         advice=_RUNTIME if is_runtime else _advice(context, part),
         severity="low" if is_runtime else None,
-        remedy="init.runtime-start" if is_runtime else "init.allocate-once" if part.is_allocation else "init.warm-up",
         where=line_of_calls(context, part.rows, context.call_ns(part.rows)),
-    ).advising(**known(rest=_rest(context, part)))
+    ).advising(remedy, warm_up_code(context) if remedy == "init.warm-up" else "", **known(rest=_rest(context, part)))
 
 
 _RUNTIME = (

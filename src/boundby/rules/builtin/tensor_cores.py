@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from string import Template
 
 import numpy as np
 
@@ -143,6 +144,14 @@ _CPP_HALF = (
 )
 
 
+# FP16 loses small gradients unless the loss is scaled: these lines take the place of loss.backward() and the step.
+_SCALED = Template(
+    'scaler = torch.amp.GradScaler("cuda")  # once, before the loop\n'
+    "$mixed\n"
+    "scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()"
+)
+
+
 def _autocast(context: RuleContext, half: str) -> str:
     """For a forward pass and, of a program that trains, its loss."""
     inside = "loss = criterion(model(x), y)" if is_training(context) else "y = model(x)"
@@ -156,8 +165,8 @@ def _around(context: RuleContext) -> str:
 def _code(context: RuleContext, capability: Capability, *, tf32_is_on: bool) -> str:
     """What takes FP32 products to the tensor cores."""
     if capability < _FIRST_WITH_TF32:
-        scaler = '\nscaler = torch.amp.GradScaler("cuda")' if is_training(context) else ""
-        return f"{_autocast(context, 'float16')}{scaler}"
+        mixed = _autocast(context, "float16")
+        return _SCALED.substitute(mixed=mixed) if is_training(context) else mixed
     if tf32_is_on or capability in _TF32_GAINS_LITTLE:
         return _autocast(context, "bfloat16")
     return 'torch.set_float32_matmul_precision("high")'
