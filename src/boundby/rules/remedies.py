@@ -23,6 +23,7 @@ UNTOLD = {
     "thread": "launching thread",
     "work": "the GPU's work",
     "late": "one rank",
+    "doing": "it does something else meanwhile",
     "items": "N",
     "kernel": "the kernel with the most time",
     "library": "a library",
@@ -106,6 +107,11 @@ _GRAPH_CPP = (
 )
 # Whether it runs with that option is not on record.
 _VLLM_NOT_EAGER = "vllm serve MODEL  # if it was started with --enforce-eager: without that"
+_AN_EVENT = {
+    "torch": "event.synchronize()  # torch.cuda.Event(blocking=True), in place of time.sleep",
+    "cpp": "ready.wait(lock, [&] { return is_ready; });  // std::condition_variable, in place of sleep",
+    "python": "ready.wait()  # threading.Event, in place of time.sleep",
+}
 _POOL = "rmm.reinitialize(pool_allocator=True)"
 
 TABLE: tuple[Remedy, ...] = (
@@ -675,13 +681,21 @@ TABLE: tuple[Remedy, ...] = (
     ),
     Remedy(
         bound="host_blocked",
+        id="late-rank-sleeps",
+        title="Bring $late in time: $doing",
+        do=_AN_EVENT,
+    ),
+    Remedy(
+        bound="host_blocked",
+        id="late-rank-computes",
+        title="Bring $late in time: $doing",
+        do={"any": "$job"},
+    ),
+    Remedy(
+        bound="host_blocked",
         id="wait-for-event",
         title="Wait for an event instead of sleeping",
-        do={
-            "torch": "event.synchronize()  # torch.cuda.Event(blocking=True), in place of time.sleep",
-            "cpp": "ready.wait(lock, [&] { return is_ready; });  // std::condition_variable, in place of sleep",
-            "python": "ready.wait()  # threading.Event, in place of time.sleep",
-        },
+        do=_AN_EVENT,
     ),
     Remedy(
         bound="host_blocked",

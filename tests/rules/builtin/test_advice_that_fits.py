@@ -199,6 +199,14 @@ def test_few_messages_are_not_many() -> None:
     assert "small and many" in many.advice[0]
 
 
+def test_what_was_begun_already_is_begun_earlier() -> None:
+    (found,) = _waits_in("MPI_Waitall", 10)
+    assert found.advice[0].startswith("These messages were begun before MPI_Waitall and are not there yet")
+    assert "Begin them earlier, or do the GPU's work that does not need them before MPI_Waitall" in found.advice[0]
+    assert found.code.splitlines()[0].endswith("// as early as possible")
+    assert found.code.splitlines()[1].startswith("MPI_Waitall(...);  // after ")
+
+
 def test_who_waits_in_a_send_sends_ahead() -> None:
     (found,) = _waits_in("MPI_Send", 10)
     assert found.code.startswith("MPI_Isend(")

@@ -10,19 +10,29 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from boundby.evidence.context import Rows, RuleContext
-from boundby.evidence.host_idleness import ON_PURPOSE, Idleness, Place, host_pieces, places, slept_on
-from boundby.evidence.latecomers import MESSAGE_NAME, Late, Messages, Sender, latecomer, messages, sender
+from boundby.evidence.host_idleness import (
+    ON_PURPOSE,
+    Idleness,
+    Place,
+    host_pieces,
+    hot_functions,
+    is_seen,
+    places,
+    slept_on,
+)
+from boundby.evidence.latecomers import MESSAGE_NAME, MOSTLY, Late, Messages, Sender, latecomer, messages, sender, who
 from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
 from boundby.model.intervals import CoveredTime
 from boundby.model.scale import HALF
 from boundby.model.units import duration, duration_range, percent, size
+from boundby.model.units import place as place_of
 from boundby.rules.builtin._launches import ENOUGH
-from boundby.rules.builtin._telling import fold, match, where_and_when, while_idle
+from boundby.rules.builtin._telling import fold, match, mostly_in, neighbours, where_and_when, while_idle
 from boundby.rules.rule import Match, Rule
 from boundby.trace.stacks import StackSource
-from boundby.trace.vocabulary.os import MESSAGES
+from boundby.trace.vocabulary.os import MESSAGES, MessageKind, message_kind
 
 # Functions of CPython in which a thread waits for the interpreter's lock.
 GIL_FUNCTIONS = ("take_gil", "PyEval_RestoreThread", "PyEval_AcquireThread", "PyGILState_Ensure")
@@ -109,12 +119,20 @@ class _Wait(Struct, frozen=True):
             found["other_processes_inside_ns"] = [self.late.least_ns, self.late.most_ns]
         return found
 
-    @property
-    def remedy(self) -> str:
-        """The row of the table that fits."""
+    def remedy(self, doing: _Doing | None) -> str:
+        """The row of the table that fits. ``doing``: what the late rank does meanwhile, where that is on record."""
         if self.what == MESSAGES:
+            if doing is not None:
+                return "host_blocked.late-rank-sleeps" if doing.sleeps else "host_blocked.late-rank-computes"
             return "host_blocked.late-rank" if self.late_rank or self.is_barrier else "host_blocked.messages-ahead"
         return "host_blocked.wait-for-event" if self.what == "sleep" else "host_blocked.shorter-wait"
+
+
+class _Doing(Struct, frozen=True):
+    """What a rank does while others wait for it: ``it is in sleep() between MPI_Barrier and MPI_Allreduce``."""
+
+    words: str
+    sleeps: bool  # in a call that only lets time pass
 
 
 def _check(context: RuleContext) -> Iterator[Match]:
@@ -129,20 +147,20 @@ def _check(context: RuleContext) -> Iterator[Match]:
             evidence["slept_on_ns"] = slept
         if gil := _gil_share(context, place.rows):
             evidence["waiting_with_gil_in_backtrace_fraction"] = round(gil, 3)
+        doing = _meanwhile(context, place, wait.late_rank) if wait.late_rank else None
         yield match(
             context,
             place,
             f"the host {wait.does}{while_idle(context)}{wait.for_whom}{where_and_when(context, place)}",
             wait.does,
             evidence=evidence,
-            advice=(_advice(context, place, wait),),
+            advice=(_advice(context, place, wait, doing),),
             removed_least=HALF,
         ).advising(
-            wait.remedy,
-            code=_send_code(context)
-            if wait.what == MESSAGES and _are_sends(context, place)
-            else _code(context, wait.what),
+            wait.remedy(doing),
+            code=_code(context, place, wait),
             late=wait.late_rank or "one rank",
+            doing=doing.words if doing is not None else "",
             job=_job(context),
             work=_work(context),
             thread=_thread(context),
@@ -163,16 +181,49 @@ def _wait(context: RuleContext, place: Place) -> _Wait:
     return _Wait(next(iter(slept)) if slept and is_named else None)
 
 
-def _advice(context: RuleContext, place: Place, wait: _Wait) -> str:
+def _meanwhile(context: RuleContext, place: Place, rank: str) -> _Doing | None:
+    """What a rank does for most of the time for which others wait for it there; None: nothing on record tells."""
+    trace, pieces = context.trace, host_pieces(context)
+    is_of_rank = np.array([who(trace, number) == rank for number in range(len(trace.processes))], bool)
+    is_message = np.array([bool(MESSAGE_NAME.search(name)) for name in context.tree.name], bool)
+    mine = np.flatnonzero(is_of_rank[trace.process_of_thread[pieces.thread]] & ~is_message[pieces.region])
+    waits = pieces.intervals(place.rows)
+    inside_ns = CoveredTime(waits).within(pieces.start_ns[mine], pieces.end_ns[mine])
+    is_asleep = pieces.cause[mine] == Cause.HOST_BLOCKED
+    for chosen in (is_asleep, ~is_asleep):
+        rows = mine[chosen & (inside_ns > 0)]
+        if inside_ns[chosen].sum() < MOSTLY * waits.total or not len(rows):
+            continue
+        where = _where(context, rows)
+        if not is_asleep[chosen].any():
+            hot = mostly_in(hot_functions(context, rows))
+            computes = f"it computes{where}{f', mostly in {hot}' if hot else ''}"
+            return _Doing(computes, sleeps=False) if is_seen(context) else None
+        slept = slept_on(context, rows)
+        what = next(iter(slept), "")
+        if slept.get(what, 0) >= HALF * pieces.total_ns(rows):
+            return _Doing(f"it {_Wait(what).does}{where}", sleeps=what == "sleep")
+    return None
+
+
+def _where(context: RuleContext, rows: Rows) -> str:
+    """`` between MPI_Barrier and MPI_Allreduce``, `` in assemble``: where most of these pieces lie."""
+    pieces = host_pieces(context)
+    path = context.path(context.place(pieces.region[rows], pieces.length_ns[rows]))
+    told = f"in {place_of(path)}" if path else neighbours(context, rows)
+    return f" {told}" if told else ""
+
+
+def _advice(context: RuleContext, place: Place, wait: _Wait, doing: _Doing | None) -> str:
     if wait.what is None:
         return _unnamed(context, place)
     if wait.what != MESSAGES:
         return ADVICE[wait.what].replace(LAUNCHING, _thread(context))
     if wait.late is not None:
-        return _late_advice(wait.late)
+        return _late_advice(wait.late, doing, is_barrier=wait.is_barrier)
     of = wait.messages
     if of is not None and (of.late or _are_small(of) or of.copies):
-        return _message_advice(of)
+        return _message_advice(of, doing)
     if wait.is_barrier:
         return (
             "Nothing is sent in a barrier: another rank comes late. Record all ranks to see which and why, balance the "
@@ -208,6 +259,9 @@ def _overlap_advice(context: RuleContext, place: Place, of: Messages | None) -> 
         why, join = f"messages of {size(of.median_bytes)} (median) take their time on the way", ""
     elif of is None and place.times < LEAST_MESSAGES:
         why, join = "messages take their time on the way", ""
+    if call := _waited_in(context, place):
+        begun = f"These messages were begun before {call} and are not there yet: another rank comes late, or {why}"
+        return f"{begun}. Begin them earlier, or do {_work(context)} that does not need them before {call}{join}{hand}"
     ahead = "MPI_Isend" if _are_sends(context, place) else "MPI_Irecv"
     return (
         f"Another rank comes late, or {why}: overlap them with {_work(context)} ({ahead} before it, MPI_Wait after it)"
@@ -220,7 +274,27 @@ def _are_sends(context: RuleContext, place: Place) -> bool:
     return all(_SEND.search(context.tree.name[part.region]) for part in place.parts or (place,))
 
 
-def _code(context: RuleContext, what: str | None) -> str:
+def _waited_in(context: RuleContext, place: Place) -> str:
+    """``MPI_Waitall``: the call that waits for what was begun before; empty where any part is another call."""
+    names = [context.tree.name[part.region] for part in place.parts or (place,)]
+    return names[0] if all(message_kind(name) == MessageKind.WAIT for name in names) else ""
+
+
+def _code(context: RuleContext, place: Place, wait: _Wait) -> str:
+    """What takes the wait off the thread, where the remedy's own words do not fit."""
+    if wait.what != MESSAGES:
+        return _code_by_wait(context, wait.what)
+    if wait.late_rank or wait.is_barrier:
+        return ""
+    if call := _waited_in(context, place):
+        return (
+            "MPI_Irecv(buffer, count, type, source, tag, comm, &request);  // as early as possible\n"
+            f"{call}(...);  // after {_work(context)} that does not need the messages"
+        )
+    return _send_code(context) if _are_sends(context, place) else ""
+
+
+def _code_by_wait(context: RuleContext, what: str | None) -> str:
     """What takes the wait off the launching thread, by what it waits for."""
     python = {
         "GIL": "pool = concurrent.futures.ProcessPoolExecutor()  # in place of threading.Thread",
@@ -250,12 +324,13 @@ def _are_small(told: Messages) -> bool:
     return 0 <= told.median_bytes <= SMALL_BYTES and told.count >= LEAST_MESSAGES
 
 
-def _message_advice(told: Messages) -> str:
+def _message_advice(told: Messages, doing: _Doing | None) -> str:
     if told.late:
         does, call = ("receives", "MPI_Irecv") if told.sends else ("sends", "MPI_Isend")
+        before = "See what it does before" if doing is None else f"Meanwhile {doing.words}"
         return (
             f"{_capital(told.late)} {does} late: {duration(told.late_ns)} of {duration(told.total_ns)} in these "
-            f"{told.count:,} calls pass before it begins. See what it does before; {call} before that work, and "
+            f"{told.count:,} calls pass before it begins. {before}; {call} before that work, and "
             f"{'MPI_Isend' if told.sends else 'MPI_Irecv'} here with MPI_Wait after other work, hide the wait"
         )
     if told.copies:
@@ -270,12 +345,15 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _late_advice(late: Late) -> str:
-    return (
+def _late_advice(late: Late, doing: _Doing | None, *, is_barrier: bool) -> str:
+    last = (
         f"{_capital(late.who)} comes last to {late.name} ({duration(late.inside_ns)} inside where the others wait "
-        f"{duration_range(late.least_ns, late.most_ns)}): see what it does before, balance the work, or do without the "
-        "barrier"
+        f"{duration_range(late.least_ns, late.most_ns)})"
     )
+    without = ", or do without the barrier" if is_barrier else ""
+    if doing is not None:
+        return f"{last}: {doing.words} meanwhile. Shorten that, or share it among the ranks{without}"
+    return f"{last}: see what it does before, {'' if is_barrier else 'and '}balance the work{without}"
 
 
 def _sender_advice(context: RuleContext, sends: Sender) -> str:
