@@ -4,7 +4,6 @@ and real traces."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
 from functools import partial
 from itertools import chain
 from random import Random
@@ -39,7 +38,17 @@ from boundby.model.arrays import (
 )
 from boundby.model.causes import Cause
 from boundby.model.intervals import CoveredTime, IntervalSet, StepFunction, contains, cut, overlay, union
-from boundby.native.passes import FIRST_INSTANT, LAST_INSTANT, TABLES, Layer, cut_intervals, divide, states
+from boundby.native.passes import (
+    COLUMNS,
+    FIRST_INSTANT,
+    LAST_INSTANT,
+    TABLES,
+    Costs,
+    Layer,
+    cut_intervals,
+    divide,
+    states,
+)
 from boundby.readers import read_trace
 from boundby.replay.build import build_graph
 from boundby.stats.figures import measure
@@ -66,9 +75,10 @@ def assert_same(one: Any, other: Any, where: str = "") -> None:
     elif isinstance(one, Struct):
         for name in one.__struct_fields__:
             assert_same(getattr(one, name), getattr(other, name), f"{where}.{name}")
-    elif is_dataclass(one):
-        for field in fields(one):
-            assert_same(getattr(one, field.name), getattr(other, field.name), f"{where}.{field.name}")
+    elif isinstance(one, Costs):
+        for name in COLUMNS:
+            assert_same(getattr(one, name), getattr(other, name), f"{where}.{name}")
+        assert one.has_queue_limit == other.has_queue_limit, where
     elif isinstance(one, dict):
         assert_same(list(one.items()), list(other.items()), where)
     elif type(one).__name__ not in _LAZY:

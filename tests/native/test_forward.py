@@ -140,8 +140,14 @@ def random_graph(seed: int, most: int = 9) -> tuple[Links, Costs, Int32Array]:
         kinds=kinds,
     )
     costs = Costs(
-        *(time(nodes), time(nodes), truth(nodes), time(nodes)),
-        *(time(operations), time(operations), time(operations), time(operations)),
+        interval_ns=time(nodes),
+        call_ns=time(nodes),
+        waits=truth(nodes),
+        wait_lag_ns=time(nodes),
+        launch_latency_ns=time(operations),
+        switch_ns=time(operations),
+        unexplained_delay_ns=time(operations),
+        duration_ns=time(operations),
         has_queue_limit=bool(random.integers(2)),
     )
     return links, costs, index(int(random.integers(0, 5 * most)), 2 * nodes, -operations)

@@ -67,8 +67,16 @@ def struct(name: str, columns: Mapping[str, Any]) -> ctypes.Structure:
 @cache
 def constant(name: str) -> int:
     """A number that a C file gives a name."""
-    text = "".join(path.read_text(encoding="utf-8") for path in sorted(HERE.glob("*.c")))
-    return int(re.findall(rf"\b{name} = (\d+)", text)[0])
+    value = re.match(r"\d+", _programs().partition(f" {name} = ")[2])
+    if value is None:
+        raise KeyError(name)
+    return int(value.group())
+
+
+@cache
+def _programs() -> str:
+    """The text of all C files."""
+    return "".join(path.read_text(encoding="utf-8") for path in sorted(HERE.glob("*.c")))
 
 
 @cache

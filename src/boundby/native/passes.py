@@ -6,7 +6,6 @@ import contextlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
 from enum import IntEnum
 from functools import cache, cached_property
 from typing import Any, NamedTuple, TypeVar
@@ -742,7 +741,6 @@ def _is_within(column: Int32Array, low: int, stop: int) -> bool:
     return len(column) == 0 or (int(column.min()) >= low and int(column.max()) < stop)
 
 
-@dataclass(frozen=True, eq=False)
 class Costs(CStruct):
     """What scenarios change: columns of nodes, then of operations. Unchanged they replay the trace."""
 
@@ -754,7 +752,13 @@ class Costs(CStruct):
     switch_ns: Int64Array  # from the end of what it comes after
     unexplained_delay_ns: Int64Array
     duration_ns: Int64Array
-    has_queue_limit: bool = True
+    has_queue_limit: bool
+
+    def __init__(self, *, has_queue_limit: bool = True, **columns: Column | BoolArray) -> None:
+        """All columns by name. Those of which less is left are written out when somebody asks for them."""
+        self.has_queue_limit = has_queue_limit
+        self._less = {name: column for name, column in columns.items() if isinstance(column, Less)}
+        vars(self).update({name: column for name, column in columns.items() if name not in self._less})
 
     def __getattr__(self, name: str) -> Any:
         """A column of which less is left, written out now that somebody asks for it."""
@@ -766,17 +770,13 @@ class Costs(CStruct):
 
     def column(self, name: str) -> Column:
         """A column, as it was given to `changed`."""
-        less: Column | None = vars(self).get("_less", {}).get(name)
+        less: Column | None = self._less.get(name)
         return getattr(self, name) if less is None else less
 
-    def changed(self, **columns: Column | BoolArray | bool) -> Costs:
+    def changed(self, *, has_queue_limit: bool | None = None, **columns: Column | BoolArray) -> Costs:
         """The same with these columns for others."""
-        made = object.__new__(Costs)
-        known = {field.name: columns.get(field.name, vars(self).get(field.name)) for field in fields(self)}
-        less = {**vars(self).get("_less", {}), **columns}
-        less = {name: column for name, column in less.items() if isinstance(column, Less)}
-        vars(made).update({name: column for name, column in known.items() if name not in less}, _less=less)
-        return made
+        is_limited = self.has_queue_limit if has_queue_limit is None else has_queue_limit
+        return Costs(has_queue_limit=is_limited, **{name: self.column(name) for name in COLUMNS} | columns)
 
     def blanked(self, name: str, where: BoolArray, left: Int64Array | None = None) -> Column:
         """A column of which in these places nothing is left, or ``left`` of what was measured."""
@@ -789,15 +789,16 @@ class Costs(CStruct):
 
     def check(self, links: Links) -> None:
         """Raise ValueError where columns are not those of these links."""
-        columns = [self.column(field.name) for field in fields(self)[:-1]]
+        columns = [self.column(name) for name in COLUMNS]
         lengths = [len(column.measured if isinstance(column, Less) else column) for column in columns]
         if lengths != [links.nodes] * 4 + [links.operations] * 4:
             raise ValueError("costs are of another graph")
 
     def is_same(self, other: Costs) -> bool:
         """Whether nothing differs."""
-        pairs = [(getattr(self, field.name), getattr(other, field.name)) for field in fields(self)]
-        return all(one is two or np.array_equal(one, two) for one, two in pairs)
+        pairs = [(getattr(self, name), getattr(other, name)) for name in COLUMNS]
+        same = all(one is two or np.array_equal(one, two) for one, two in pairs)
+        return same and self.has_queue_limit == other.has_queue_limit
 
     @cached_property
     def total_ns(self) -> float:
@@ -830,6 +831,11 @@ class Less(NamedTuple):
 
 
 Column = Int64Array | Less
+#: Columns of `Costs`: of nodes, then of operations.
+COLUMNS = (
+    *("interval_ns", "call_ns", "waits", "wait_lag_ns"),
+    *("launch_latency_ns", "switch_ns", "unexplained_delay_ns", "duration_ns"),
+)
 #: Columns of `Costs` in nanoseconds, in the order of forward.c.
 COSTS = (
     *("interval_ns", "call_ns", "wait_lag_ns", "launch_latency_ns"),

@@ -62,7 +62,7 @@ def _compiled(context: RuleContext, compiled: Compilations) -> Match:
         ),
         instances=len(length),
         cost_ns=compiled.total_ns,
-        where=line_of_calls(context, np.unique(compiled.calls)),
+        where=line_of_calls(context, unique(compiled.calls)),
     ).advising(code=_code(context, compiled.who))
 
 

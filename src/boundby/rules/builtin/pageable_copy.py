@@ -18,7 +18,7 @@ from boundby.evidence.transfers import (
     looks_like_a_model,
     transfers,
 )
-from boundby.model.arrays import unique
+from boundby.model.arrays import factorize, group_counts, unique
 from boundby.model.causes import Cause
 from boundby.model.scale import HABIT, NOTABLE
 from boundby.model.units import bandwidth, count, counted, size
@@ -149,9 +149,9 @@ def _rounds(copies: CopySet) -> int:
     """How often the same size goes the same way with a kernel in between, at most: in a row they are other buffers."""
     table, rows = copies.context.operations, copies.rows
     kernels = np.sort(table.start_ns[device_work(copies.context).is_kernel])
-    groups = np.stack((table.bytes[rows], table.direction[rows], np.searchsorted(kernels, table.start_ns[rows])))
-    alike = np.unique(groups, axis=1)[:2]
-    return int(np.unique(alike, axis=1, return_counts=True)[1].max())
+    kinds, kind = factorize(table.bytes[rows], table.direction[rows])
+    rounds = factorize(kind, np.searchsorted(kernels, table.start_ns[rows]))[0]
+    return int(group_counts(rounds[:, 0], len(kinds)).max())
 
 
 def _ends(copies: CopySet) -> str:
