@@ -7,7 +7,7 @@ Everything that asks about gaps asks this table: it is built once, with the acco
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -294,7 +294,7 @@ def _divided(context: TraceContext, thread: int, waits: _BlockedTime, gaps: _Div
         asked = every[: max(1, 2 * len(asked))]  # who need not be asked need not be worked out
 
 
-class _BlockedTime(NamedTuple):
+class _BlockedTime(Struct, frozen=True):
     """When the members of one logical thread waited for the device, in order of start, and in which call."""
 
     start: Int64Array

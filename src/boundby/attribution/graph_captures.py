@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 from msgspec.structs import replace
 
 from boundby.attribution.regions import Ownership, Regions, build_ownership
@@ -229,7 +230,7 @@ class _Numbers:
         return (*self._first, *self._more)
 
 
-class ReplayedGraph(NamedTuple):
+class ReplayedGraph(Struct, frozen=True):
     """What a launch of a graph runs: its nodes in an order in which they may have been captured."""
 
     pid: int

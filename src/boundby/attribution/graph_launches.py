@@ -8,10 +8,9 @@ was, the trace does not tell.)
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.attribution.host_state import LAUNCH_LIMIT_NS
 from boundby.correlation.correlate import Calls
@@ -23,7 +22,7 @@ from boundby.trace.tables import Trace
 _Rows = npt.NDArray[np.intp]
 
 
-class LostNodes(NamedTuple):
+class LostNodes(Struct, frozen=True):
     """Stretches inside launches of graphs in which nodes are not on record; a row each, in order of call and time."""
 
     call: _Rows  # row of Calls

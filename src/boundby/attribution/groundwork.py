@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +54,7 @@ class TraceContext(Struct, frozen=True, dict=True):
         ]
 
 
-class DeviceOperations(NamedTuple):
+class DeviceOperations(Struct, frozen=True):
     """One device's operations in order of start, and their rows in the trace."""
 
     rows: slice

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from boundby.claims.bound import (
@@ -87,7 +87,7 @@ def _turned(case: BoundCase, decision: Decision, doubts: Iterable[Uncertainty]) 
         yield uncertainty("close", steps=1, where=close, sentence=f"removing {either} may save nearly as much")
 
 
-class _Rival(NamedTuple):
+class _Rival(Struct, frozen=True):
     """A cause beside the one that the verdict names: what that saves at least where this is its rival, and this at
     most."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from boundby.claims.checklist import LOW_UTILIZATION, MANY_SYNCS_PER_MS
 from boundby.claims.subject import BOUGHT, FOUND, NO_REPLAY, REPLAYED, Subject, Told
@@ -66,7 +66,7 @@ def _lower_precision(subject: Subject) -> Told | None:
     return Told("no number: the kernels' names do not show their precision")
 
 
-class _TopKernel(NamedTuple):
+class _TopKernel(Struct, frozen=True):
     """The kernel with the most time: what making it faster by hand would save, and what its rows say."""
 
     name: str  # as it is shown

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -36,7 +35,7 @@ class Findings(Struct, frozen=True):
     checked: int
 
 
-class _Judged(NamedTuple):
+class _Judged(Struct, frozen=True):
     """What a match comes to. ``beside``: why its saving is not what it looks like, behind its title."""
 
     saving: ClaimedSaving | None

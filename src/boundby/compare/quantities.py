@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -311,7 +310,7 @@ _OF_HOST = tuple(f"{of}.{cause}" for of in ("share", "time") for cause in _HOST_
 _BEHIND_KERNELS = ("gpu_comm", "gpu_copy")
 
 
-class Known(NamedTuple):
+class Known(Struct, frozen=True):
     """The least and the greatest that a quantity can be, and why these differ."""
 
     low: float
@@ -323,7 +322,7 @@ class Known(NamedTuple):
         return self.low == self.high
 
 
-class KnownRecords(NamedTuple):
+class KnownRecords(Struct, frozen=True):
     """What is on record of a region or device that a limit is held against."""
 
     coverage: Coverage

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -99,7 +98,7 @@ def overlap_sentence(device: DeviceReport) -> str:
     return f"Communication runs for {units.duration(found.total_ns)}; {hidden}."
 
 
-class Drawn(NamedTuple):
+class Drawn(Struct, frozen=True):
     """Counters over time as points of a drawing 1,000 wide and 120 high, by the words of the legend."""
 
     lines: tuple[tuple[str, str], ...]
@@ -164,7 +163,7 @@ def memory_held(device: DeviceReport) -> list[tuple[str, str, str]]:
     ]
 
 
-class Lines(NamedTuple):
+class Lines(Struct, frozen=True):
     """Memory over time as points of a drawing 1,000 wide and 120 high, and what its ends stand for."""
 
     in_use: str

@@ -8,7 +8,6 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -257,7 +256,7 @@ def _by_account(verdict: Verdict, main: str, window_ns: int) -> str:
     return f"The GPU idles for up to {' and for up to '.join(parts)}; a change may save less." if parts[1:] else ""
 
 
-class First(NamedTuple):
+class First(Struct, frozen=True):
     """What is tried first: what to write or type, why, and at which line."""
 
     code: tuple[str, ...]
@@ -381,7 +380,7 @@ def change(saving_ns: int, window_ns: int) -> str:
     return units.change(-saving_ns / window_ns if window_ns else 0.0)
 
 
-class MiddleHalf(NamedTuple):
+class MiddleHalf(Struct, frozen=True):
     """A saving: as told, at least, and at most."""
 
     told_ns: int

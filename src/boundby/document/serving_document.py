@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from boundby.document.blocks import Column, Document, Facts, Heading, Paragraph, Span, Table, clean, entries, section
 from boundby.model.causes import BOUND_LABEL, SHORT_LABEL
@@ -142,7 +143,7 @@ _BUDGET = (
 )
 
 
-class _Part(NamedTuple):
+class _Part(Struct, frozen=True):
     """One row of the table of phases."""
 
     steps: str

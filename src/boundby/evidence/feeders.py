@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -22,7 +21,7 @@ from boundby.trace.vocabulary.range_names import FEEDER_NAME
 # Which files are read while the GPU waits, and how fast, where file accesses are on record.
 
 
-class FilesRead(NamedTuple):
+class FilesRead(Struct, frozen=True):
     """What was read inside some intervals: bytes, time in which at least one read ran, files with most bytes first."""
 
     bytes: int

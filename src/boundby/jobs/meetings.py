@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -209,14 +208,14 @@ class _MeetingLane:
         return int(places[np.lexsort((np.abs(np.median(apart, axis=1) + told), left))[0]])
 
 
-class _Kinds(NamedTuple):
+class _Kinds(Struct, frozen=True):
     """One numbering of all ranks' kinds of collectives, and of each rank's numbers those in it."""
 
     names: list[str]
     of_rank: list[Int64Array]
 
 
-class _Block(NamedTuple):
+class _Block(Struct, frozen=True):
     """Instances of one group: their parts, by instance; each instance's kind."""
 
     name: str

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import PurePath
-from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
 from boundby.capture.folder import worker_of
@@ -231,7 +231,7 @@ def _ended(summaries: Sequence[RankSummary]) -> tuple[Ended, ...]:
     )
 
 
-class _WaitsOfParts(NamedTuple):
+class _WaitsOfParts(Struct, frozen=True):
     """Per part of all collectives: how long its rank had nothing to do but what was transferred, and but wait for
     others; how much of that is for who came last, and who that is. In the first collective of each rank nobody is
     waited for: ranks begin at different times."""

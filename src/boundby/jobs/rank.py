@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import PurePath
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 from msgspec.structs import replace
 
 from boundby.attribution.host_state import ELSEWHERE, LAUNCH_LIMIT_NS
@@ -220,7 +220,7 @@ def _without_debits(timeline: Timeline, segments: Segments) -> _Columns:
     return start[order], end, cause, region
 
 
-class _RankHosts(NamedTuple):
+class _RankHosts(Struct, frozen=True):
     """Message passing of the host: when it is in any, and meetings of it that are known by their ranges' names."""
 
     inside: IntervalSet

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, NamedTuple, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -604,7 +604,7 @@ def group_counts(group: npt.NDArray[Any], groups: int) -> Int64Array:
 # Where groups and values make no more cells than this for each row, a table of all of them takes the place of sorting.
 
 
-class Tally(NamedTuple):
+class Tally(Struct, frozen=True):
     """Of each pair of a group and a label that there is, in ascending order."""
 
     group: Int64Array

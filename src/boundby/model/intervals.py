@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.model.arrays import Int64Array, as_rows, pick, places, sorted_distinct
 from boundby.model.library import int64, run
@@ -296,7 +297,7 @@ def cut(
 # Which range lies in which, and which is innermost at any instant of a thread.
 
 
-class Nesting(NamedTuple):
+class Nesting(Struct, frozen=True):
     """``parent`` is a row of the same ranges or NOTHING; ``innermost`` steps through rows."""
 
     parent: npt.NDArray[np.int64]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from msgspec import Struct
 
 _NSYS, _NSYS_EVENTS = "--trace=cuda,nvtx,osrt --sample=process-tree --cpuctxsw=process-tree", "--cuda-event-trace=true"
 _TORCH, _TORCH_EVENTS = "with_stack=True", "_ExperimentalConfig(enable_cuda_sync_events=True)"
@@ -14,7 +14,7 @@ _ALONE = "capture while no other process uses the GPU"
 _COMPARE = "make the change and compare: boundby compare BEFORE AFTER"
 
 
-class OpenKind(NamedTuple):
+class OpenKind(Struct, frozen=True):
     """``sentence``: what is open, where nothing more is known of it. ``capture``: what would settle it."""
 
     sentence: str

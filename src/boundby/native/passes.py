@@ -806,7 +806,7 @@ class Costs(CStruct):
         return sum(_total_ns(getattr(self, name)) for name in COSTS)
 
 
-class Pieces(NamedTuple):
+class Pieces(Struct, frozen=True):
     """What the intervals before nodes are made of: ``at[node]:at[node + 1]`` of ``ns``."""
 
     at: Int32Array
@@ -895,7 +895,7 @@ def assign_slots(links: Links, order: Int32Array, told: Int32Array) -> tuple[Int
     return None if count < 0 else (node, row, count)
 
 
-class Windows(NamedTuple):
+class Windows(Struct, frozen=True):
     """Of each operation the window that it counts for, of ``size``; NONE: of none. Those that are told themselves have
     -2 - n (the n-th), and so are these ``nodes``."""
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 from msgspec.structs import replace
 
 from boundby.attribution.account import ThreadAccount, sample_period
@@ -161,7 +162,7 @@ MOST_RANGES = DRAWN
 Rows = npt.NDArray[np.intp]
 
 
-class _Lane(NamedTuple):
+class _Lane(Struct, frozen=True):
     process: int
     thread: int  # NOTHING: start/end ranges of the process
     depth: int
@@ -314,7 +315,7 @@ class _WorkOfLane(NamedTuple):
     end_ns: Int64Array
 
 
-class WorkLanes(NamedTuple):
+class WorkLanes(Struct, frozen=True):
     lanes: tuple[WorkLane, ...]
     left_out: int
     names: tuple[str, ...]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
@@ -183,7 +183,7 @@ FORMATS: dict[str, Format] = {row.name: row for row in _ROWS}
 BY_SUFFIX: dict[str, str] = {suffix: row.name for row in _ROWS for suffix in row.suffixes}
 
 
-class FigureKind(NamedTuple):
+class FigureKind(Struct, frozen=True):
     """One kind of figure. `boundby.render.figures.KINDS` has what draws it."""
 
     name: str  # for --kind

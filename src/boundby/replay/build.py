@@ -3,9 +3,8 @@ device concurrency put together."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
 from boundby.attribution.regions import ROOT
@@ -43,7 +42,7 @@ from boundby.trace.tables import Operations, Trace
 from boundby.trace.vocabulary.cuda import CallClass
 
 
-class _Waits(NamedTuple):
+class _Waits(Struct, frozen=True):
     at: Int32Array
     what: Int32Array
     lag_ns: Int64Array

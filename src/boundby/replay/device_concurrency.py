@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array, as_rows, ranked, spread, unique
 from boundby.model.intervals import taking_turns
@@ -31,7 +31,7 @@ WARP = 32  # threads
 MOST_BLOCKS = 32  # blocks that a multiprocessor holds at most
 
 
-class Concurrency(NamedTuple):
+class Concurrency(Struct, frozen=True):
     """``lane``: each operation's stream (of very many those that take turns), numbered across devices; -1 where its
     device has only one. ``lanes``: first
     and last + 1 lane of its device, per lane. ``kind``: what it is to others; ``excludes``: pairs (kind * kinds +

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 from msgspec.structs import replace
 
 from boundby.attribution.timeline import DeviceTimeline, Timeline
@@ -138,7 +139,7 @@ class _Length(NamedTuple):
     later_ns: int  # by how much later it ends
 
 
-class _RangeQuestion(NamedTuple):
+class _RangeQuestion(Struct, frozen=True):
     """A change whose range is asked for. Nanoseconds are those of the device's windows, one each."""
 
     costs: Costs

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -409,7 +408,7 @@ def _init_ns(graph: Graph, scope: Scope, pieces_ns: Int64Array) -> Int64Array:
     return _calls_ns(graph, scope.of_nodes(graph.is_init), len(pieces_ns)) + pieces_ns[:, Cause.INIT]
 
 
-class CauseRemoval(NamedTuple):
+class CauseRemoval(Struct, frozen=True):
     """How one cause is removed, and how much of it there is to remove in each region, in nanoseconds, of which the
     third (see `_pieces_ns`) is known."""
 

@@ -5,10 +5,9 @@ How long calls waited, `boundby.attribution.gaps` tells.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.attribution.host_state import FULL_QUEUE_DEPTH
 from boundby.attribution.timeline import Timeline
@@ -64,7 +63,7 @@ MOSTLY_ASLEEP = HALF
 LEAST_ALLOCATIONS = HABIT
 
 
-class Waits(NamedTuple):
+class Waits(Struct, frozen=True):
     """Per call (rows of Calls): what it waits for (``at[call]:at[call + 1]`` of ``what``), the lag from then to its
     return, what it costs without the wait. ``queue_slot``: the operation that must have ended before it can launch.
     ``is_open``: whether it waits at all, its times do not tell; what it then would wait for is told if it ``holds`` or

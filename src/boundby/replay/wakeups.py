@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.attribution.timeline import Timeline
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array, factorize, group_counts, is_in, median, unique
@@ -214,7 +215,7 @@ def _makings(timeline: Timeline, wakeups: Wakeups, rows: npt.NDArray[np.intp], m
     return found
 
 
-class _Sleeper(NamedTuple):
+class _Sleeper(Struct, frozen=True):
     """What can be known of one thread that may have woken another."""
 
     number: int
@@ -224,7 +225,7 @@ class _Sleeper(NamedTuple):
     signals: Int64Array  # when it let others go, as far as that can be told from other times
 
 
-class _Told(NamedTuple):
+class _Told(Struct, frozen=True):
     """Waits that one thread seems to have ended, told in one way."""
 
     waker: int

@@ -9,7 +9,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from boundby.model.causes import CAUSE_KEYS
 from boundby.model.errors import UserError
@@ -126,7 +128,7 @@ def frame(report: Report, table: str) -> pd.DataFrame:
     return result
 
 
-class TableColumn(NamedTuple):
+class TableColumn(Struct, frozen=True):
     """One column: its name, the type of its values, and what gets a value out of an item."""
 
     name: str

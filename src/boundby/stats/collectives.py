@@ -7,10 +7,9 @@ waiting, also where the trace is of one rank only.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.attribution.timeline import Timeline, rows_in_windows
 from boundby.model.arrays import factorize, group_sums
@@ -19,7 +18,7 @@ from boundby.results.report import CollectiveSize
 from boundby.stats.instances import quantiles
 
 
-class SizedCollectives(NamedTuple):
+class SizedCollectives(Struct, frozen=True):
     """Collectives in the windows of which the trace tells kind and size, and their groups by both and by ranks."""
 
     rows: npt.NDArray[np.intp]  # of Trace.operations

@@ -3,10 +3,9 @@ time, and of the work of each region."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.model.arrays import Int64Array, factorize, pick
@@ -26,7 +25,7 @@ Float = npt.NDArray[np.float64]
 MOST_POINTS = CURVE
 
 
-class _Sampled(NamedTuple):
+class _Sampled(Struct, frozen=True):
     """The samples of one device, and of each the part in which operations on record run."""
 
     table: MetricSamples

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.model.arrays import group_sums
@@ -31,7 +32,7 @@ class _Times(NamedTuple):
     exposed: Int
 
 
-class _Communication(NamedTuple):
+class _Communication(Struct, frozen=True):
     """Communication of one device within its window, in order of its rows."""
 
     rows: _Rows  # into Trace.operations

@@ -8,10 +8,10 @@ its work, whichever is later. What lies between two steps is in neither.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.attribution.regions import project
 from boundby.attribution.segments import Segments
@@ -60,7 +60,7 @@ def step_of(timeline: Timeline, rows: _Rows, steps: _Rows) -> Int64Array:
     return of_range[launched]
 
 
-class MeasuredPace(NamedTuple):
+class MeasuredPace(Struct, frozen=True):
     """The steps of each device, in order of time; of many as many as are kept, evenly. ``total_ns``: of all of them;
     ``region``: theirs, NOTHING where nothing is plainly the step."""
 

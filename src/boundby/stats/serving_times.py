@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +46,7 @@ _QUERY_DIMENSIONS = 4
 _OF_HOST = (Cause.SYNC, Cause.CUDA_API, Cause.INIT, Cause.CPU, Cause.HOST_BLOCKED)
 
 
-class StepSize(NamedTuple):
+class StepSize(Struct, frozen=True):
     """How many requests a step serves, and on how many tokens it works; None: not told."""
 
     requests: int | None = None

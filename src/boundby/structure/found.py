@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 from msgspec.structs import replace
 
 from boundby.correlation.correlate import Calls
@@ -36,7 +37,7 @@ _MOST_LOOPS = HABIT
 MOST_REST = A_FEW_LINES
 
 
-class _Launches(NamedTuple):
+class _Launches(Struct, frozen=True):
     """The launches of one logical thread in order of time; ``call`` is the row of the launching call."""
 
     thread: int  # the one that leads

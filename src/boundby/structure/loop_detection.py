@@ -12,8 +12,6 @@ What cannot be shown to repeat is not called an iteration: a wrong one is worse 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
@@ -318,7 +316,7 @@ class DetectedLoop(Struct, frozen=True):
         return int((self.end - self.begin).sum())
 
 
-class _Level(NamedTuple):
+class _Level(Struct, frozen=True):
     loop: DetectedLoop
     spacing: float
     support: int

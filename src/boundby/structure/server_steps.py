@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.correlation.correlate import Calls
 from boundby.model.arrays import Int8Array, Int64Array, is_in, median, pick, ranked, unique
@@ -31,7 +31,7 @@ DECODES, SERVES_PROMPTS = range(1, 3)  # what an operation of attention does; 0:
 _Bools = npt.NDArray[np.bool_]
 
 
-class ServerStep(NamedTuple):
+class ServerStep(Struct, frozen=True):
     """Launches ``first`` to before ``stop``, and what the step is called."""
 
     first: int
@@ -39,7 +39,7 @@ class ServerStep(NamedTuple):
     name: str
 
 
-class _RanForLaunches(NamedTuple):
+class _RanForLaunches(Struct, frozen=True):
     """Of each launch, in order: what ran for it."""
 
     decodes: _Bools

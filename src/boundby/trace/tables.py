@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import IntEnum
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -404,7 +404,7 @@ class Ranges(ColumnTable, frozen=True):
         return Ranges(**self.grown({**unknown, **columns}))
 
 
-class Construct(NamedTuple):
+class Construct(Struct, frozen=True):
     """What a directive of OpenACC does, and where it stands in the source. Empty, 0: not told."""
 
     file: str
@@ -422,7 +422,7 @@ class Construct(NamedTuple):
         return f"{self.file}:{self.line}" if self.file and self.line > 0 else ""
 
 
-class KernelSource(NamedTuple):
+class KernelSource(Struct, frozen=True):
     """Where a compiler wrote the source of a kernel, and how it launches it. Empty, 0: not told."""
 
     file: str

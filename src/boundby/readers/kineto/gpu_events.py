@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from boundby.model.arrays import MISSING, BoolArray, Int32Array, Int64Array, factorize, unique
 from boundby.model.expressions import expression
@@ -46,7 +47,7 @@ _MOST_SUM = float(1 << 62)
 _IN_WORK_ITEMS = frozenset(("hipExtModuleLaunchKernel", "hipHccModuleLaunchKernel"))
 
 
-class KinetoGpus(NamedTuple):
+class KinetoGpus(Struct, frozen=True):
     """The GPUs, used ones first by id, with what is told of each; ``place`` leads to them from their ids."""
 
     info: tuple[GpuInfo, ...]
@@ -69,7 +70,7 @@ class KinetoGpus(NamedTuple):
         return self.of(np.array([agent[number] for number in device.tolist()], np.int64))
 
 
-class KinetoDevice(NamedTuple):
+class KinetoDevice(Struct, frozen=True):
     """All that is told of devices."""
 
     gpus: KinetoGpus

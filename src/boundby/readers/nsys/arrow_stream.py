@@ -11,10 +11,11 @@ import struct
 from collections.abc import Iterator
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from boundby.model import door
 from boundby.model.arrays import MISSING, BoolArray, Int32Array, Int64Array, is_even, joined, spread
@@ -51,7 +52,7 @@ class NotPlainError(Exception):
     """Not a stream that is read here, or one cut short."""
 
 
-class _Column(NamedTuple):
+class _Column(Struct, frozen=True):
     kind: int
     type: npt.DTypeLike  # of its numbers
     buffers: int
@@ -67,7 +68,7 @@ class _Column(NamedTuple):
         return self.kind != _Kind.FLOAT
 
 
-class _Batch(NamedTuple):
+class _Batch(Struct, frozen=True):
     rows: int
     missing: list[int]  # rows without a value, of each column
     buffers: list[tuple[int, int]]  # where each lies in the file, and its bytes
@@ -244,7 +245,7 @@ def _batch(header: _Table, begin: int, end: int, columns: list[_Column]) -> _Bat
     return _Batch(rows, nodes[1::2], places)
 
 
-class _Table(NamedTuple):
+class _Table(Struct, frozen=True):
     """A table of a flatbuffer: https://flatbuffers.dev/internals. Raises struct.error where it leads out of it."""
 
     data: bytes

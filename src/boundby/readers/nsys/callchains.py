@@ -13,9 +13,9 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from boundby.model.arrays import BoolArray, Int32Array, Int64Array, factorize, in_order, joined, spread
 from boundby.model.stage import stage
@@ -48,7 +48,7 @@ DECLARED = (
 _FUNCTION, _FILE, _LINE = "function", "file", "line"
 
 
-class _ChainPart(NamedTuple):
+class _ChainPart(Struct, frozen=True):
     """Events of one source and the frames of their stacks; ``symbol`` and ``module`` are rows of ``names``."""
 
     source: StackSource

@@ -18,10 +18,11 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 from urllib.parse import quote
 
 import numpy as np
+from msgspec import Struct
 
 from boundby.model import door, stage
 from boundby.model.arrays import MISSING as MISSING
@@ -37,7 +38,7 @@ from boundby.readers.nsys.pages import DECIMALS, Only, PageReader, Since, bits_o
 # How a reader declares what it reads: the register of tables (`boundby.readers.nsys.register`) is made of that.
 
 
-class Reads(NamedTuple):
+class Reads(Struct, frozen=True):
     """A table of an export, the columns that one reader asks it for, and what for. A table can be read by several."""
 
     table: str

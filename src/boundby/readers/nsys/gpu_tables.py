@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 from msgspec.structs import replace
 
 from boundby.model.arrays import (
@@ -181,7 +181,7 @@ def _shapes(rows: Raw) -> tuple[LaunchShapes, Int64Array]:
     return shapes, pick(index.astype(np.int64), of_row, 0)
 
 
-class Gpus(NamedTuple):
+class Gpus(Struct, frozen=True):
     """The GPUs of a report, used ones first by id, with what is told of each; ``places`` leads to them from (process
     key, CUDA ordinal)."""
 

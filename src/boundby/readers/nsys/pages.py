@@ -15,6 +15,7 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 from msgspec.structs import replace
 
 from boundby.model.arrays import (
@@ -58,14 +59,14 @@ DECIMALS = frozenset({"doublevalue", "floatvalue"})
 Only = tuple[str, tuple[int, ...]] | Since
 
 
-class Texts(NamedTuple):
+class Texts(Struct, frozen=True):
     """A column of texts: of each row the number of its text among the distinct ones; NONE for NULL."""
 
     number: Int32Array
     distinct: list[bytes]
 
 
-class _Shape(NamedTuple):
+class _Shape(Struct, frozen=True):
     """A table as its pages hold it."""
 
     root: int

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from boundby.document import view
 from boundby.document.blocks import clean, part_name, shorten
@@ -26,7 +27,7 @@ MOST_RANGE_ROWS = GLANCE
 TINTS = ("#d7e0ea", "#e9eef3")  # NVTX ranges, by turns: no cause has these colours
 
 
-class _Time(NamedTuple):
+class _Time(Struct, frozen=True):
     """The axis that all panels share: instants in ``unit`` since the window began."""
 
     start_ns: int

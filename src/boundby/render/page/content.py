@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -183,7 +182,7 @@ class RankedFinding(Struct, frozen=True):
         return [(evidence_label(key), evidence(key, value)) for key, value in self.finding.evidence.items()]
 
 
-class ScenarioRow(NamedTuple):
+class ScenarioRow(Struct, frozen=True):
     """One prediction: ``fraction`` of the window is left, ``then`` bounds it ("" for nothing; None: not worked out)."""
 
     label: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from boundby.evidence.context import RuleContext
 from boundby.evidence.feeders import has_loader, started_processes
@@ -32,7 +33,7 @@ from boundby.rules.builtin._telling import (
 from boundby.rules.rule import Match, Rule
 
 
-class _Phase(NamedTuple):
+class _Phase(Struct, frozen=True):
     """What is on record of what the host does there."""
 
     spots: Sequence[Hotspot]

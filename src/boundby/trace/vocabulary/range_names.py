@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
+from msgspec import Struct
 
 from boundby.model.arrays import Int32Array
 from boundby.model.expressions import expression
@@ -48,7 +49,7 @@ _DIVIDES_KEYS = expression(r"flash_fwd_split_?kv", re.IGNORECASE)
 _SEQUENCES = ((expression(r"paged_attention_v[12]_kernel"), 1), (expression(r"paged_attention_ll4mi_QKV"), 0))
 
 
-class ServingStep(NamedTuple):
+class ServingStep(Struct, frozen=True):
     """A step of a server, as its name tells it. ``tokens``: that it works on, prompts' and one or more of each request
     that generates; ``generating``: requests that generate. None: the name does not say."""
 
@@ -231,7 +232,7 @@ _ANY_NUMBER = "0"
 Told = TypeVar("Told")
 
 
-class Shapes(NamedTuple):
+class Shapes(Struct, frozen=True):
     """Names, and what they are but for the numbers at the ends of their words: of a million names most differ in these
     only, and what does not ask for them is asked once of each shape."""
 
