@@ -228,7 +228,7 @@ def to_plain(value: Any, *, keep_infinite: bool = False) -> Any:
 
     A float that is no number becomes None, or with ``keep_infinite`` an object that ``from_plain`` knows.
     """
-    if value is None or isinstance(value, bool | int):
+    if value is None or isinstance(value, int):  # True and False are integers
         return value
     if isinstance(value, str):
         return valid(value)

@@ -12,6 +12,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+import msgspec
+
 from boundby.__about__ import __version__
 from boundby.model import door
 from boundby.model.errors import InputError
@@ -65,7 +67,7 @@ def escaped(text: str) -> str:
 
 def dumps(data: object) -> str:
     """Plain data as text: indented, arrays of integers on one line."""
-    text = escaped(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
+    text = escaped(msgspec.json.format(msgspec.json.encode(data), indent=2).decode()) + "\n"
     return _NUMBERS.sub(lambda array: " ".join(array[0].split()).replace("[ ", "[").replace(" ]", "]"), text)
 
 
