@@ -28,8 +28,9 @@ from boundby.capture.launcher.program.torch_profile import SETTINGS_VARIABLE
 from boundby.capture.locate import Nsys, find_nsys
 from boundby.capture.run_facts import NVTX_FIX, nvtx_trap
 from boundby.capture.session import Ran, Say
-from boundby.model.errors import OutputError, UserError
+from boundby.model.errors import UserError
 from boundby.model.scale import ANSWER_S
+from boundby.results import write
 from boundby.trace.facts import JobPlace
 
 #: What nsys says of arguments that it does not take.
@@ -153,16 +154,9 @@ def find_report(made: RunFolder, ran: Ran, options: CaptureOptions, nsys: Nsys) 
     for path in (made.report, made.path / folder.STREAM):
         if path.is_file() and path.stat().st_size:
             with contextlib.suppress(OSError):  # nsys lets all of a group write it, whatever the mask
-                path.chmod(path.stat().st_mode & 0o777 & ~_mask())
+                path.chmod(path.stat().st_mode & 0o777 & ~write.mask())
             return path
     raise failure.why_no_report(ran, options, made.path, nsys)
-
-
-def _mask() -> int:
-    """The mask for the modes of new files, which can only be read by setting it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
 
 
 def export_report(report: Path, export: Path, nsys: Nsys, *, progress: Progress | None = None) -> None:
@@ -197,13 +191,8 @@ def check_program(program: Sequence[str]) -> None:
 
 def write_facts(made: RunFolder, run: Mapping[str, Any]) -> None:
     """Write run.json."""
-    try:
-        text = json.dumps(run, indent=2, ensure_ascii=False, default=str) + "\n"
-        part = made.path / f".{folder.FACTS}.part"
-        part.write_text(text, encoding="utf-8", errors="replace")
-        part.replace(made.path / folder.FACTS)  # whole, or not at all
-    except OSError as error:
-        raise OutputError(f"{made.path} cannot be written: {error.strerror}.", "Is the disk full?") from error
+    text = json.dumps(run, indent=2, ensure_ascii=False, default=str) + "\n"
+    write.write_text(made.path / folder.FACTS, text)
 
 
 def _run(request: Request, nsys: Nsys, support: Support, full: Plan, made: RunFolder, say: Say) -> tuple[Ran, Plan]:
@@ -333,7 +322,7 @@ def record_with_torch(
     return TorchRecording(made, code if code >= 0 else 128 - code, traces)
 
 
-def check(recording: TorchRecording, *, imported_torch: bool = True) -> Path:
+def check(recording: TorchRecording) -> Path:
     """The trace to analyse. Raises UserError where there is none, or each rank wrote its own."""
     if len(recording.traces) == 1:
         return recording.traces[0]
@@ -344,9 +333,8 @@ def check(recording: TorchRecording, *, imported_torch: bool = True) -> Path:
             f"{len(recording.traces)} processes wrote a trace each into {place} ({names}).",
             "Look at one: boundby analyze FILE; or at all of them together: boundby job FOLDER",
         )
-    why = "no module was called and no step ended" if imported_torch else "the program did not import torch"
     raise UserError(
-        f"torch.profiler recorded nothing: {why}, or too few steps ended.",
+        "torch.profiler recorded nothing: no module was called and no step ended, or too few steps ended.",
         "Record fewer steps (--torch-steps 0,0,1), mark them with boundby.annotate.steps, or record with nsys.",
     )
 

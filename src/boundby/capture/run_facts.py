@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
@@ -83,17 +82,16 @@ def find_python(program: Sequence[str]) -> Path | None:
     return None if first is None else _of_first_line(Path(first))
 
 
-def look_at_python(interpreter: Path | None, folder: Path | None = None) -> Python | None:
+def look_at_python(interpreter: Path | None) -> Python | None:
     """Ask an interpreter for its version and the packages that matter; None where it does not answer."""
     if interpreter is None:
         return None
-    answer = ask([str(interpreter), "-c", _ASK, *PACKAGES], ANSWER_S, folder)
+    answer = ask([str(interpreter), "-c", _ASK, *PACKAGES], ANSWER_S)
     if answer is None or answer.returncode != 0 or not answer.lines:
         return None
     try:
-        answered = json.loads(answer.lines[-1])
-        return Python(str(answered["executable"]), str(answered["version"]), dict(answered["packages"]))
-    except (ValueError, KeyError, TypeError):
+        return msgspec.json.decode(answer.lines[-1], type=Python)
+    except msgspec.MsgspecError:
         return None
 
 

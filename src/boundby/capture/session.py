@@ -27,6 +27,7 @@ from boundby.capture.child import LINES_KEPT, ChildTimeoutError, Finished, run_c
 from boundby.capture.locate import Nsys
 from boundby.model import door
 from boundby.model.scale import ANSWER_S, GRACE_S, LOOK_S, MOMENT_S
+from boundby.results import write
 from boundby.trace.facts import LAUNCHING_SCRIPT
 from boundby.trace.vocabulary.last_words import INTERRUPTED, TAIL, LastWords, last_words
 
@@ -76,9 +77,8 @@ def prepare(folder: Path, env: Mapping[str, str]) -> Handover:
     take = " ".join(f"{'<' if number == 0 else f'{number}>'}&{PARKED[number]}" for number in streams)
     close = " ".join(f"{PARKED[number]}<&-" for number in streams)
     own = f"export TMPDIR={shlex.quote(env['TMPDIR'])}" if "TMPDIR" in env else "unset TMPDIR"
-    mask = os.umask(0)  # nsys zeroes it: the program's files would be anybody's to write
-    os.umask(mask)
-    script = f'{_SCRIPT}umask {mask:04o}\n{own}\nexec "$@" {take} {close}\n'
+    # nsys zeroes the mask: the program's files would be anybody's to write
+    script = f'{_SCRIPT}umask {write.mask():04o}\n{own}\nexec "$@" {take} {close}\n'
     (folder / LAUNCHING_SCRIPT).write_bytes(os.fsencode(script))
     return Handover(folder, {**env, "TMPDIR": str(folder)})
 

@@ -178,7 +178,7 @@ class Watched:
             removals=wanted.removals,
             without_delays=wanted.remedy is not None,
         )
-        planning.make_folder_ready(str(self._folder), self.plan)
+        planning.make_folder_ready(self._folder, self.plan)
         self._say(costs(self.plan))
 
     def _keep_losses(self, told: Mapping[str, Any]) -> None:

@@ -272,10 +272,10 @@ def _beside(blocks: Sequence[Block | None], at: int) -> Block | None:
     return None
 
 
-def student_quantile(freedom: float, confidence: float = CONFIDENCE) -> float:
+def student_quantile(freedom: float) -> float:
     """How many standard errors the interval reaches to either side (Student's t)."""
     low, high = 0.0, 1e3
     for _ in range(60):
         between = (low + high) / 2
-        low, high = (between, high) if student_tail(between, freedom) > 1 - confidence else (low, between)
+        low, high = (between, high) if student_tail(between, freedom) > 1 - CONFIDENCE else (low, between)
     return high

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import json
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from boundby.model.errors import UserError
 from boundby.model.expressions import expression
 from boundby.model.scale import DISPATCH_NS, QUARTER
 from boundby.model.statistics import FEWEST
+from boundby.results import write
 
 #: Delays as shares of a step: beyond a quarter bias rules, not noise (docs/prove.md).
 LARGE, SMALL = QUARTER, QUARTER / 2
@@ -127,7 +129,7 @@ def _feed_of(told: Mapping[str, Any], source: str) -> PlannedFeed | None:
     return PlannedFeed("thread" if told["feed_is_apart"].get(source) else "main", feed["workers"], feed["prefetch"])
 
 
-def look(told: Mapping[str, Any], *, named: str | None = None, ended: bool = False) -> FoundParts | None:
+def look(told: Mapping[str, Any], *, named: str | None = None) -> FoundParts | None:
     """What the program shows so far; None: too little to tell. ``named``: the range that is the step."""
     times = {source: ticks for source, ticks in told["times"].items() if len(ticks) > 2}
     source = _steps_of(times, named)
@@ -136,7 +138,7 @@ def look(told: Mapping[str, Any], *, named: str | None = None, ended: bool = Fal
     spans = [after - before for before, after in pairwise(times[source])]
     settled = sampling.steady_from(spans)
     too_long = len(spans) >= MOST_WARM_UP or sum(spans) > LONGEST_WARM_UP_NS
-    if settled is None and not ended and not (too_long and len(spans) >= sampling.MIN_STEADY):
+    if settled is None and not (too_long and len(spans) >= sampling.MIN_STEADY):
         return None
     if len(spans) < sampling.MIN_STEADY:
         return None
@@ -243,11 +245,6 @@ def nothing_found(told: Mapping[str, Any] | None) -> ExperimentError:
     )
 
 
-def make_folder_ready(folder: str, plan_: BlockPlan) -> None:
+def make_folder_ready(folder: Path, plan_: BlockPlan) -> None:
     """Tell the program's process."""
-    import json
-
-    part = os.path.join(folder, "plan.part")  # noqa: PTH118
-    with open(part, "w", encoding="utf-8") as file:  # noqa: PTH123
-        json.dump(plan_.to_dict(), file)
-    os.replace(part, os.path.join(folder, "plan"))  # noqa: PTH105, PTH118
+    write.write_text(folder / "plan", json.dumps(plan_.to_dict()))

@@ -7,7 +7,6 @@ The question goes in as JSON on standard input, and the answer comes back as JSO
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
@@ -15,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from boundby.model.errors import ToolError, UserError
 from boundby.model.scale import PATIENCE_S
@@ -74,7 +73,7 @@ class Question(Struct, frozen=True):
     unicode: bool = True
 
 
-class ApartAnswer(Struct, frozen=True):
+class ApartAnswer(Struct, frozen=True, tag=True):
     """What there is to show, and the Report as JSON."""
 
     screen: str
@@ -82,6 +81,13 @@ class ApartAnswer(Struct, frozen=True):
     changed: str = ""
     job: str = ""
     page_problem: str = ""
+
+
+class ApartFailure(Struct, frozen=True, tag=True):
+    """Why there is nothing to show, and what to do."""
+
+    problem: str
+    next_step: str
 
 
 def ask(question: Question) -> ApartAnswer:
@@ -100,30 +106,29 @@ def ask(question: Question) -> ApartAnswer:
         start_new_session=True,  # Ctrl-C is for the program, which ends this
     ) as child:
         try:
-            text, problem = child.communicate(json.dumps(_plain(question)), timeout=MOST_S)
+            text, problem = child.communicate(msgspec.json.encode(question).decode(), timeout=MOST_S)
         except subprocess.TimeoutExpired:
             raise ToolError(f"The analysis took longer than {MOST_S} s.", f"Run: boundby {question.trace}") from None
         finally:
             child.kill()
     try:
-        answered = json.loads(text.splitlines()[-1])
-    except (ValueError, IndexError):
+        answered = msgspec.json.decode(text.splitlines()[-1], type=ApartAnswer | ApartFailure)
+    except (msgspec.MsgspecError, IndexError):
         last = problem.strip().splitlines()[-1:] or [f"it ended with {child.returncode}"]
         raise ToolError(f"The analysis ended without a result ({last[0]}).", f"Run: boundby {question.trace}") from None
-    if "problem" in answered:
-        raise UserError(answered["problem"], answered["next_step"])
-    return ApartAnswer(**answered)
+    if isinstance(answered, ApartFailure):
+        raise UserError(answered.problem, answered.next_step)
+    return answered
 
 
 def answer() -> None:
     """What runs in the other process."""
-    asked = json.loads(sys.stdin.read())
-    question = Question(**{**asked, "ranks": tuple(asked["ranks"])})
+    question = msgspec.json.decode(sys.stdin.read(), type=Question)
     try:
-        answered = _plain(work_out(question))
+        answered: ApartAnswer | ApartFailure = work_out(question)
     except UserError as error:
-        answered = {"problem": error.message, "next_step": error.next_step}
-    sys.stdout.write(json.dumps(answered) + "\n")
+        answered = ApartFailure(error.message, error.next_step)
+    sys.stdout.write(msgspec.json.encode(answered).decode() + "\n")
 
 
 def work_out(question: Question) -> ApartAnswer:
@@ -173,7 +178,3 @@ def of_job(traces: Sequence[str], question: Question) -> str:
 
     found = api.job(traces, workers=1 if len(traces) <= 4 else None)
     return to_terminal.render(document(found), width=question.width, unicode=question.unicode).rstrip("\n")
-
-
-def _plain(record: Question | ApartAnswer) -> dict[str, Any]:
-    return asdict(record)

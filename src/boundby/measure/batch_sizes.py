@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import repeat
 from typing import Any
 
@@ -76,7 +75,11 @@ def throughput(
     Raises:
         TargetError: ``fn`` fails at the first size. MeasureError: there is nothing to make sizes from.
     """
-    make = _maker(inputs, make_inputs, start, max_batch)
+    if start < 1 or (max_batch is not None and max_batch < start):
+        raise MeasureError(
+            "Batch sizes begin at 1, and end where they begin or above.", "Such as start=1, max_batch=64."
+        )
+    make = values.maker(inputs, make_inputs)
     found = devices.choose(
         device, inputs, values.modules_of(fn), values.tensors_of(fn), make(start) if not inputs else ()
     )
@@ -90,25 +93,9 @@ def throughput(
         return search.run(start)
 
 
-def _maker(
-    inputs: Sequence[Any], make_inputs: Callable[[int], Any] | None, start: int, max_batch: int | None
-) -> Callable[[int], Any]:
-    """What makes the inputs of a batch of a given size. Raises MeasureError where nothing does."""
-    if start < 1 or (max_batch is not None and max_batch < start):
-        raise MeasureError(
-            "Batch sizes begin at 1, and end where they begin or above.", "Such as start=1, max_batch=64."
-        )
-    if make_inputs is None and values.batch_size(inputs) is None:
-        raise MeasureError(
-            "No input has a first dimension that could be the batch.",
-            "Give inputs that begin with one, or make_inputs, a function from a size to inputs.",
-        )
-    return make_inputs or functools.partial(values.resized, inputs)
-
-
 class _BatchSearch(Struct, dict=True):
     fn: Callable[..., object]
-    make: Callable[[int], Any]
+    make: Callable[[int], tuple[Any, ...]]
     options: Options
     device: Device
     latency_limit_ns: int | None
@@ -249,9 +236,7 @@ class _BatchSearch(Struct, dict=True):
         return point
 
     def _measured(self, size: int, batches_ns: int) -> BatchPoint:
-        made = self.make(size)
-        inputs = made if isinstance(made, tuple) else (made,)
-        run = LatencyRun(self.fn, inputs, self.options, memory_errors=True)
+        run = LatencyRun(self.fn, self.make(size), self.options, memory_errors=True)
         with run.entered():
             run.start()
             run.sample()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -33,16 +32,6 @@ class SizeCase(NamedTuple):
 
 #: (size) -> what is timed on the CPU and on the GPU, and whether results are to be alike.
 Cases = Callable[[int], tuple[SizeCase, SizeCase | None]]
-
-
-def _check_sizes(inputs: Sequence[Any], sizes: Sequence[int] | None, *, can_make: bool) -> None:
-    if not can_make and values.batch_size(inputs) is None:
-        raise MeasureError(
-            "No input has a first dimension that could grow.",
-            "Give inputs that begin with one, or make_inputs, a function from a size to inputs.",
-        )
-    if sizes is not None and (not sizes or min(sizes) < 1):
-        raise MeasureError("Sizes are numbers from 1 on, and there must be one.", "Such as 1 16 256.")
 
 
 def devices(
@@ -82,7 +71,8 @@ def devices(
     """
     if (fn is None) == (make is None):
         raise MeasureError("Either fn or make says what is timed.", "Give fn and inputs, or make(size, device).")
-    _check_sizes(inputs, sizes, can_make=make is not None or make_inputs is not None)
+    if sizes is not None and (not sizes or min(sizes) < 1):
+        raise MeasureError("Sizes are numbers from 1 on, and there must be one.", "Such as 1 16 256.")
     other = _gpu(gpu)
     title = name or title_of(make if fn is None else fn)
     sweep = _Sweep(title, mode, other, rtol, atol, round(budget_s * 1e9), quality, fixed=sizes is not None)
@@ -91,7 +81,7 @@ def devices(
     else:
         assert fn is not None
         functions = (build("cpu"), build(other.name) if other else None) if build else (fn, _on(fn, other))
-        cases = _of_inputs(functions, make_inputs or functools.partial(values.resized, inputs), other)
+        cases = _of_inputs(functions, values.maker(inputs, make_inputs), other)
     with nvtx_range(f"devices {title}"):
         before = other.state() if other else None
         points = tuple(sweep.points(cases, sorted(set(sizes)) if sizes else _sizes()))
@@ -129,14 +119,13 @@ def _made(make: Callable[[int, str], Any], gpu: Device | None) -> Cases:
 
 def _of_inputs(
     functions: tuple[Callable[..., object], Callable[..., object] | None],
-    make: Callable[[int], Any],
+    make: Callable[[int], tuple[Any, ...]],
     gpu: Device | None,
 ) -> Cases:
     on_cpu, on_gpu = functions
 
     def cases(size: int) -> tuple[SizeCase, SizeCase | None]:
-        made = values.moved(make(size), "cpu")
-        inputs = made if isinstance(made, tuple) else (made,)
+        inputs = values.moved(make(size), "cpu")
         there = None if gpu is None or on_gpu is None else SizeCase(on_gpu, values.moved(inputs, gpu.name))
         return SizeCase(on_cpu, inputs), there
 

@@ -440,18 +440,9 @@ def methods_by_size(
     Raises:
         MeasureError: there is nothing to make sizes from.
     """
-    if make_inputs is None and values.batch_size(inputs) is None:
-        raise MeasureError(
-            "No input has a first dimension that could grow.",
-            "Give inputs that begin with one, or make_inputs, a function from a size to inputs.",
-        )
-    made = [(size, (make_inputs or functools.partial(values.resized, inputs))(size)) for size in sorted(set(sizes))]
-    return MethodsBySize(
-        tuple(
-            MethodsPoint(size, methods(fn, *(given if isinstance(given, tuple) else (given,)), **options))
-            for size, given in made
-        )
-    )
+    make = values.maker(inputs, make_inputs)
+    made = [(size, make(size)) for size in sorted(set(sizes))]
+    return MethodsBySize(tuple(MethodsPoint(size, methods(fn, *given, **options)) for size, given in made))
 
 
 def _with_copy(fn: Callable[..., object], inputs: tuple[Any, ...], options: Options, plain: Latency) -> Latency | None:

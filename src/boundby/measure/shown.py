@@ -72,9 +72,7 @@ def _lines(result: Result) -> Iterator[Line]:
 
 def _latency(latency: Latency) -> Iterator[Line]:
     yield _head(latency.name, f"{duration(latency.median_ns)} (median)")
-    yield Text(f"{latency.device_name} ({latency.device}), {latency.clock}{_how(latency)}", DIM)
-    if latency.device == "cpu":
-        yield Text(CPU_ONLY, DIM)
+    yield from _where(latency, _how(latency))
     yield Text()
     yield pairs_grid(_figures(latency))
     said = list(mistaken(latency))
@@ -82,6 +80,13 @@ def _latency(latency: Latency) -> Iterator[Line]:
         yield Text()
         yield Text("WHAT MISTAKES WOULD HAVE SAID", STRONG)
         yield pairs_grid([(what, f"{duration(ns):>8}   {times(ns / latency.median_ns)}") for what, ns in said])
+
+
+def _where(one: Latency | StagesResult | Throughput, how: str) -> Iterator[Text]:
+    """What it was measured on, by which clock, and how."""
+    yield Text(f"{one.device_name} ({one.device}), {one.clock}{how}", DIM)
+    if one.device == "cpu":
+        yield Text(CPU_ONLY, DIM)
 
 
 #: Every result of the CPU says so.
@@ -194,9 +199,7 @@ def _methods(methods: Methods) -> Iterator[Line]:
 def _by_size(found: MethodsBySize) -> Iterator[Line]:
     best = [point.methods.best for point in found.points]
     yield _head(best[0].name, f"{duration(best[0].median_ns)} to {duration(best[-1].median_ns)} (medians)")
-    yield Text(f"{best[0].device_name} ({best[0].device}), {best[0].clock}{_how(best[0])}", DIM)
-    if best[0].device == "cpu":
-        yield Text(CPU_ONLY, DIM)
+    yield from _where(best[0], _how(best[0]))
     every = list(dict.fromkeys(what for point in found.points for what in point.methods.said))
     table = grid(">SIZE", f">{best[0].method.upper()}", *(f">{what.upper()}" for what in every))
     for point in found.points:
@@ -237,9 +240,7 @@ def _stages(stages: StagesResult) -> Iterator[Line]:
     total = f"{stages.passes:,} passes in {duration(stages.end_to_end_ns)}"
     if stages.warmup_passes:
         total += f", after {plural(stages.warmup_passes, 'pass', 'passes')} of warm-up"
-    yield Text(f"{stages.device_name} ({stages.device}), {stages.clock}; {total}{how}", DIM)
-    if stages.device == "cpu":
-        yield Text(CPU_ONLY, DIM)
+    yield from _where(stages, f"; {total}{how}")
     yield Text()
     on_device = any(stage.device_ns is not None for stage in stages.stages)
     columns = ">DEVICE", ">MEAN", ">BEHIND"
@@ -385,11 +386,7 @@ def _changed(stage: StageChange) -> tuple[str, str, str]:
 def _throughput(found: Throughput) -> Iterator[Line]:
     best = found.best
     yield _head(found.name, f"{samples_rate(best)} at batch size {best.size:,}")
-    yield Text(
-        f"{found.device_name} ({found.device}), {found.clock}{f', {found.mode} mode' if found.mode else ''}", DIM
-    )
-    if found.device == "cpu":
-        yield Text(CPU_ONLY, DIM)
+    yield from _where(found, f", {found.mode} mode" if found.mode else "")
     yield Text(
         f"Measured again: {best.batches:,} batches of {best.size:,} back to back in {duration(best.total_ns)}. "
         f"The search ended because {found.reason}."

@@ -20,7 +20,7 @@ from msgspec import Struct
 from boundby.measure.device import Device, wait_if_started
 from boundby.measure.results import EVENT, METHODS, SYNCHRONISED, WALL, MeasureError, TargetError, next_step
 from boundby.measure.sampling import SamplingPlan
-from boundby.measure.values import is_module
+from boundby.measure.values import as_inputs, is_module
 from boundby.model.scale import HANDFUL
 
 _FORM = "Give FILE.py:FUNCTION or package.module:FUNCTION."
@@ -121,8 +121,7 @@ def factory(place: str, made: Any) -> Target | None:
 
 
 def _sized(place: str, fn: Callable[..., object], make: Callable[[int], Any]) -> Target:
-    made = _called(place, lambda: make(1))
-    return Target(place, fn, made if isinstance(made, tuple) else (made,), make_inputs=make)
+    return Target(place, fn, as_inputs(_called(place, lambda: make(1))), make_inputs=make)
 
 
 def find(place: str) -> Callable[..., Any]:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+from boundby.measure.results import MeasureError
 
 
 def is_module(value: object) -> bool:
@@ -163,6 +165,23 @@ def resized(inputs: Any, size: int) -> Any:
         return grown.detach() if hasattr(grown, "detach") else grown
 
     return mapped(inputs, resize)
+
+
+def maker(inputs: Sequence[Any], make_inputs: Callable[[int], Any] | None) -> Callable[[int], tuple[Any, ...]]:
+    """What makes the inputs of a size: ``make_inputs``, else the inputs at hand, resized. Raises MeasureError: neither
+    can."""
+    if make_inputs is None and batch_size(inputs) is None:
+        raise MeasureError(
+            "No input has a first dimension that could grow.",
+            "Give inputs that begin with one, or make_inputs, a function from a size to inputs.",
+        )
+    make = make_inputs or functools.partial(resized, inputs)
+    return lambda size: as_inputs(make(size))
+
+
+def as_inputs(made: Any) -> tuple[Any, ...]:
+    """What a function from a size gave: several inputs, or a single one."""
+    return made if isinstance(made, tuple) else (made,)
 
 
 def _has_batch(leaf: object) -> bool:

@@ -104,9 +104,14 @@ def _mode(target: Path) -> int:
     """The mode of the file that is replaced, else what the user's mask gives a new one (mkstemp gives 0600)."""
     with contextlib.suppress(OSError):
         return stat.S_IMODE(target.stat().st_mode)
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
+    return 0o666 & ~mask()
+
+
+def mask() -> int:
+    """The user's mask for the modes of new files, which can only be read by setting it."""
+    was = os.umask(0o077)
+    os.umask(was)
+    return was
 
 
 _REASONS = {

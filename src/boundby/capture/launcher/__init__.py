@@ -12,11 +12,11 @@ imported before torch is.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 from boundby.model import door
@@ -30,12 +30,12 @@ class Note(Struct, frozen=True):
     """What the launcher did in one process."""
 
     pid: int
-    torch: str
-    ranges: str
+    torch: str = ""
+    ranges: str = ""
     """What ranges are written with: ``torch``, ``nvtx`` or ``none``."""
-    operators: str
+    operators: str = ""
     """``emit_nvtx``, ``dispatch`` (no sequence numbers) or ``none``."""
-    problem: str
+    problem: str = ""
 
 
 def launcher_environment(
@@ -59,10 +59,8 @@ def read_notes(notes: Path) -> tuple[Note, ...]:
 
 def _read_note(line: str) -> Note | None:
     try:
-        fields = json.loads(line)
-        texts = (str(fields.get(name, "")) for name in ("torch", "ranges", "operators", "problem"))
-        return Note(int(fields["pid"]), *texts)
-    except (ValueError, KeyError, TypeError, AttributeError):
+        return msgspec.json.decode(line, type=Note)
+    except msgspec.MsgspecError:
         return None
 
 
