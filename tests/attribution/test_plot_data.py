@@ -115,6 +115,16 @@ def test_tables_and_gaps_name_what_ran() -> None:
     assert gap.call == "cudaStreamSynchronize"
 
 
+def test_no_call_is_to_blame_for_a_gap_of_own_code() -> None:
+    program = Program()
+    for start in (0, 2_000):
+        call = program.api(start * US, (start + 10) * US, "cudaLaunchKernel_v7000")
+        program.kernel((start + 10) * US, (start + 50) * US, call, "gemm")
+    _, plot_data = plotted(program)
+    (gap,) = (gap for gap in plot_data.gaps if gap.cause == Cause.CPU)
+    assert gap.call == ""
+
+
 def test_too_much_is_merged_and_binned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanes_module, "MOST_SEGMENTS", 50)
     monkeypatch.setattr(lanes_module, "FINE_BINS", 40)

@@ -209,14 +209,18 @@ def test_no_findings_and_many_findings() -> None:
 
 
 def test_a_finding_on_a_card_is_told_once() -> None:
-    """The list below leads to its details; the others are told there."""
+    """Its details unfold there, and the page of their rule stands once; the others are told below."""
     base = reports.sample()
     found = [replace(base.findings[0], title=f"cost {number} is high") for number in range(5)]
     page = rendered(replace(base, findings=(*found, *base.findings[1:])))
     for number in range(5):
         assert page.partition('<script type="application/json" id="report">')[0].count(f"cost {number} is high") == 1
         assert page.count(f'id="finding-{number + 1}"') == 1
-        assert page.count(f'href="#finding-{number + 1}"') == (number < 3)
+    cards = page[page.index('<ol class="cards n3">') : page.index("</ol>", page.index('<ol class="cards n3">'))]
+    assert cards.count('<details class="finding"') == 3
+    rule = base.findings[0].rule
+    assert page.count(f'href="#rule-{rule}"') == 5
+    assert page.count(f'id="rule-{rule}"') == 1
 
 
 def test_each_part_of_the_bar_has_letter_and_label_to_show_where_they_fit() -> None:
@@ -284,6 +288,11 @@ def test_evidence_reads_as_people_write(key: str, value: object, expected: str) 
 )
 def test_evidence_is_named_in_words(key: str, expected: str) -> None:
     assert evidence_label(key) == expected
+
+
+def test_where_no_gpu_idles_evidence_is_of_threads() -> None:
+    labels = [evidence_label(key, has_gpu=False) for key in ("idle_ns", "share_of_window_fraction", "slept_on_ns")]
+    assert labels == ["time", "share of all threads' time", "waited in"]
 
 
 def repeated(trace: Trace, times: int, period_ns: int) -> Trace:

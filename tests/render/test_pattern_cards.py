@@ -16,6 +16,7 @@ from boundby.document import diagnosis_document, pattern_cards
 from boundby.document.blocks import Document
 from boundby.render import markdown, page, terminal, to_html, to_markdown, to_terminal
 from boundby.results.report import Report
+from tests.support.traces import analysis_of
 
 SAMPLE = Path(__file__).parents[2] / "sample_reports" / "simulated_sync.sqlite"
 PARTS = ("Context", "Problem", patterns.FORCES_PART, patterns.SIGNS_PART, patterns.RESPONSES_PART, patterns.THEN_PART)
@@ -77,6 +78,29 @@ def test_words_of_a_pattern_stand_once_and_regions_have_cards_of_their_own(repor
         assert text.count("The host decides something") == 1
         titles = re.findall(r"pattern: sync bound \(([^)]*)\)", text.replace("\\", ""), re.IGNORECASE)
         assert titles == ["GPU 0", "step */loss", "step */forward"]
+
+
+def test_a_response_that_a_finding_tells_leads_to_it_on_the_page(report: Report) -> None:
+    (finding, *_) = report.findings
+    (device,) = report.devices
+    told = replace(
+        device.first_responses[0], because=f"{finding.title}, often", command=f"boundby explain {finding.rule}"
+    )
+    report = replace(report, devices=(replace(device, first_responses=(told,)),))
+    text = page.render(report)
+    card = text[text.index("First responses") : text.index(patterns.THEN_PART)]
+    assert '<a href="#finding-1">Finding 1</a>, often' in card
+    assert finding.title not in card
+    assert f"{finding.title}, often" in terminal.render(report)
+
+
+def test_a_card_of_a_host_that_waits_has_the_verdict_s_words() -> None:
+    report = analysis_of("mpi_rank_1_late.sqlite").report
+    titles = [parts[0].title for parts in pattern_cards.by_subject(report)[:2]]
+    assert titles == [
+        "Pattern: Waiting for other ranks (Thread MPI Rank 0 (28067))",
+        "Pattern: Blocked on the host: input, files, locks (Thread MPI Rank 1 (28068))",
+    ]
 
 
 def test_what_is_asked_for_is_told_in_full() -> None:

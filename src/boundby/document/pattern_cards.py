@@ -32,7 +32,7 @@ from boundby.document.blocks import (
 from boundby.document.view import ShownAccount
 from boundby.model.causes import NOUN, SHORT_LABEL
 from boundby.model.scale import GLANCE, LIST, SLIGHT
-from boundby.results.report import Card, FirstResponse, RegionReport, Report, Sign, Verdict
+from boundby.results.report import Card, Finding, FirstResponse, RegionReport, Report, Sign, Verdict
 
 #: GitHub takes comments of up to 65,536 characters; what one device has here takes some 1,700.
 MOST_DEVICES = GLANCE
@@ -58,6 +58,9 @@ class Shown(Struct, frozen=True):
     then: str  # what is left without the bound, and what bounds that
     has_gpu: bool = True  # else nothing is known of what comes then
     in_full: bool = True  # with the code, the needs and the commands of its responses
+    linked: tuple[
+        Finding, ...
+    ] = ()  # findings that stand on the same page: responses lead there, and do not repeat them
 
 
 def sections(report: Report) -> tuple[Section, ...]:
@@ -65,13 +68,14 @@ def sections(report: Report) -> tuple[Section, ...]:
     return tuple(part for parts in by_subject(report) for part in parts)
 
 
-def by_subject(report: Report, *, is_of_regions: bool = False) -> list[tuple[Section, ...]]:
+def by_subject(report: Report, *, is_of_regions: bool = False, links: bool = False) -> list[tuple[Section, ...]]:
     """The cards of each device (thread, where there is no GPU work; ``is_of_regions``: of none), then of each region
-    that matters."""
+    that matters. ``links``: on a page that has the findings, ``#finding-1`` the first."""
     told = set() if report.devices else {*patterns.KEYS}  # without a GPU their words say nothing
     accounts = () if is_of_regions else map(_of_account, view.accounts(report)[:MOST_DEVICES])
     of_regions = (_of_region(region, report) for region in regions(report))
-    return [tuple(_sections(shown, told, f"pattern-{number}")) for number, shown in enumerate((*accounts, *of_regions))]
+    every = (replace(shown, linked=report.findings if links else ()) for shown in (*accounts, *of_regions))
+    return [tuple(_sections(shown, told, f"pattern-{number}")) for number, shown in enumerate(every)]
 
 
 def regions(report: Report) -> list[RegionReport]:
@@ -150,11 +154,17 @@ def _sections(shown: Shown, told: set[str], ident: str) -> Iterator[Section]:
         told.add(card.pattern)
         left = tuple(one for one in rest.responses if one not in own)  # those of no pattern stand on the first card
         rest = replace(shown, responses=left, because="", then="")
-        title = f"Pattern: {patterns.pattern(card.pattern).title} ({shown.name})"
+        title = f"Pattern: {_title(card, shown.verdict)} ({shown.name})"
         yield Section(title, tuple(parts), f"{ident}-{card.pattern}", shown.name, is_folded=True)
     if shown.responses and not shown.cards:
         title = f"First responses ({shown.name})"
         yield Section(title, tuple(_responses(shown)), ident, shown.name, is_folded=True)
+
+
+def _title(card: Card, verdict: Verdict) -> str:
+    """That of the pattern's page; where the trace shows for what the host waits, the verdict's own words."""
+    waits = sentences.WAITING.get(verdict.waits_for, "") if card.pattern == verdict.bound else ""
+    return f"{waits[:1].upper()}{waits[1:]}" or patterns.pattern(card.pattern).title
 
 
 def _pattern(card: Card, told: set[str]) -> Iterator[object]:
@@ -225,18 +235,28 @@ def _responses(shown: Shown) -> Iterator[object]:
 def _response(one: FirstResponse, shown: Shown) -> Entry:
     saves = sentences.saves_of(one, shown.set_against_ns)
     title = f"{one.title}{f': {saves}' if saves else ''}"
+    because, action = _because_and_action(one, shown.linked)
     if not shown.in_full:
-        return Entry(title, (), tuple(filter(None, (one.because,))))
+        return Entry(title, (), tuple(filter(None, (because,))))
     limits = [f"Needs: {one.needs}." if one.needs else "", f"Not when: {one.caution}." if one.caution else ""]
     more: tuple[Inline | Verbatim, ...] = (
-        one.because,
+        because,
         Verbatim(one.code) if one.code else "",
         f"at {sentences.place(one.where)}" if one.where is not None else "",
-        f"→ {one.action}" if one.action else "",
+        f"→ {action}" if action else "",
         _prose(" ".join(filter(None, limits))),
         Span(one.command, "code") if one.command and one.command != one.code else "",
     )
     return Entry(title, (), tuple(part for part in more if part))
+
+
+def _because_and_action(one: FirstResponse, linked: Sequence[Finding]) -> tuple[Inline, str]:
+    """Why, and what to do; where a finding of the same page tells both, a link to there."""
+    for number, item in enumerate(linked, 1):
+        if sentences.is_told_by(one, item) and one.because.startswith(item.title):
+            link = Span(f"Finding {number}", link=f"#finding-{number}")
+            return (link, one.because.removeprefix(item.title)), "" if one.action in item.advice else one.action
+    return one.because, one.action
 
 
 def _list(text: str) -> Entries:

@@ -42,9 +42,9 @@ class Gpu(Struct, frozen=True):
         return peaks[precision]
 
 
-_BLACKWELL = "NVIDIA HGX B200 data sheet (an eighth of the board, sparse figures halved)"
-_HOPPER = "NVIDIA H100 data sheet (sparse figures halved)"
-_H200 = "NVIDIA H200 data sheet (sparse figures halved)"
+_BLACKWELL = "NVIDIA HGX B200 data sheet, an eighth of the board, without sparsity"
+_HOPPER = "NVIDIA H100 data sheet, without sparsity"
+_H200 = "NVIDIA H200 data sheet, without sparsity"
 _AMPERE = "NVIDIA A100 data sheet"
 _ADA = "NVIDIA Ada GPU architecture whitepaper, appendix A"
 _GA102 = "NVIDIA Ampere GA102 GPU architecture whitepaper, appendix A"

@@ -247,6 +247,7 @@ def _describe(timeline: Timeline, device: DeviceTimeline, rows: Rows) -> list[Ga
     thread = tally(gap[mine], segments.thread[piece[mine]], begin[mine], until[mine]).prevailing(gaps.thread[rows])
     region = tally(gap, segments.region[piece], begin, until).prevailing(np.full(len(rows), ROOT))
     call = _calls(timeline, start, end, thread)
+    call[dominant == Cause.CPU] = NOTHING  # in its own code it was in none
     is_wait = (dominant == Cause.SYNC) & (gaps.wait[rows] != NOTHING)
     call[is_wait] = timeline.calls.name[gaps.wait[rows[is_wait]]]
     texts = {name: plain_name(name_of(trace, name)) if name != NOTHING else "" for name in set(call.tolist())}

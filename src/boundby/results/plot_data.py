@@ -131,7 +131,8 @@ class Gap(Struct, frozen=True):
     """One idle interval of a device. ``cause_ns`` follows causes.CAUSES and sums to its length.
 
     ``call`` is the call to blame: where the dominant cause is sync, the one that waited; else the one in which the
-    responsible thread spent most of the gap, the launch that ended it included; "" where it was in none.
+    responsible thread spent most of the gap, the launch that ended it included; "" where it was in none, or in the
+    host's own code.
     """
 
     device: int  # the Report's device id

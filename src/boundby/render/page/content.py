@@ -36,10 +36,12 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
     """Everything the template names, but the regions and the drawings' data."""
     accounts = view.accounts(report)
     whole_ns = view.longest_window(report)
-    told = [RankedFinding(rank, finding, whole_ns) for rank, finding in enumerate(report.findings, 1)]
+    told = [
+        RankedFinding(rank, finding, whole_ns, bool(report.devices)) for rank, finding in enumerate(report.findings, 1)
+    ]
     saving = [item for item in told if item.finding.severity != sentences.NOTE]
     unchecked = sentences.could_not_check(report.not_checked, every=report.analysis.show_all)
-    cards = pattern_cards.by_subject(report)
+    cards = pattern_cards.by_subject(report, links=True)
     captured = {**_CAPTURED, "nvtx": "operators and named blocks"} if report.trace.source == PYTORCH else _CAPTURED
     return {
         "title": sentences.what_ran(report),
@@ -50,7 +52,7 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
         "ended": sentences.end_above(report),
         "in_full": len(accounts) <= view.IN_FULL,
         "summaries": view.summaries(accounts),
-        "found": saving[: sentences.MOST_FINDINGS],
+        "found": saving[BEST_FINDINGS : sentences.MOST_FINDINGS],
         "smaller": saving[sentences.MOST_FINDINGS :],
         "notes": [item for item in told if item.finding.severity == sentences.NOTE],
         "best": saving[:BEST_FINDINGS],
@@ -110,10 +112,10 @@ def _sums(report: Report, *, has_kernels: bool) -> Iterator[Section]:
             yield part
 
 
-def _rule_texts(report: Report) -> dict[str, object]:
-    """The pages of the rules that found something: the page of a report explains itself."""
+def _rule_texts(report: Report) -> dict[str, tuple[str, object]]:
+    """Titles and pages of the rules that found something: the page of a report explains itself."""
     found = {item.rule for item in report.findings}
-    return {rule.id: _lines(rule.text) for rule in builtin() if rule.id in found}
+    return {rule.id: (rule.title, _lines(rule.text)) for rule in builtin() if rule.id in found}
 
 
 def _lines(text: str) -> object:
@@ -157,6 +159,7 @@ class RankedFinding(Struct, frozen=True):
     rank: int
     finding: Finding
     whole_ns: int  # what its saving is set against
+    has_gpu: bool
 
     @property
     def where(self) -> str:
@@ -179,7 +182,10 @@ class RankedFinding(Struct, frozen=True):
 
     @property
     def evidence(self) -> list[tuple[str, str]]:
-        return [(evidence_label(key), evidence(key, value)) for key, value in self.finding.evidence.items()]
+        return [
+            (evidence_label(key, has_gpu=self.has_gpu), evidence(key, value))
+            for key, value in self.finding.evidence.items()
+        ]
 
 
 class ScenarioRow(Struct, frozen=True):

@@ -73,9 +73,14 @@ _LABELS = {
 }
 
 
-def evidence_label(key: str) -> str:
+#: Where no GPU idles, the same figures are of the host's threads.
+_HOST_LABELS = {"idle_ns": "time", "share_of_window_fraction": "share of all threads' time"}
+
+
+def evidence_label(key: str, *, has_gpu: bool = True) -> str:
     """``share of kernel time``: the value carries the unit."""
-    return clean(_LABELS.get(key) or _NAMED_UNIT.sub("", key).replace("_", " "))
+    label = None if has_gpu else _HOST_LABELS.get(key)
+    return clean(label or _LABELS.get(key) or _NAMED_UNIT.sub("", key).replace("_", " "))
 
 
 def evidence(key: str, value: object, unit: str = "") -> str:

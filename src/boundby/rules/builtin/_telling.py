@@ -20,7 +20,7 @@ from boundby.model import units
 from boundby.model.arrays import Int64Array, factorize, is_even
 from boundby.model.expressions import expression
 from boundby.model.intervals import NOTHING, CoveredTime, contains
-from boundby.model.scale import A_FEW_LINES, HALF, MANY, NEARLY_ALL, NOTABLE, QUARTER
+from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, MANY, NEARLY_ALL, NOTABLE, QUARTER
 from boundby.model.units import count, duration, percent
 from boundby.results.report import CodeLine
 from boundby.rules.rule import Match
@@ -65,7 +65,8 @@ def match(
     own_ns = place.total_ns - waiting_ns
     own = own_ns / max(place.total_ns, 1)
     shared = _of_place(context, place, waiting_ns, asleep_fraction)
-    hottest: dict[str, object] = {"hottest_functions": [spot.label for spot in spots]} if spots else {}
+    seen = [spot.label for spot in spots if spot.share >= HARDLY]
+    hottest: dict[str, object] = {"hottest_functions": seen} if seen else {}
     if spots and spots[0].symbol != PYTHON_CODE:
         hottest["hottest_function"] = spots[0].short_symbol
     return Match(

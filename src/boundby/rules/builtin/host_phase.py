@@ -169,7 +169,9 @@ def _change(context: RuleContext, place: Place, phase: _Phase) -> str:
     if _remedy(context, place, phase) == "cpu.overlap":
         return "Run it while the GPU works (in a thread or a process, or prepared early), less often, or on the GPU"
     most_ns = gpu_works_ns(context)
-    overlap = f": at most {duration(most_ns)} of it can overlap with the GPU's work" if most_ns else ""
+    overlap = (
+        f": at most {duration(most_ns)} of it can overlap with the GPU's work" if 0 < most_ns < place.total_ns else ""
+    )
     return f"Make it cheaper, run it less often, or on the GPU{overlap}"
 
 

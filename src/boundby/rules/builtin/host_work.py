@@ -201,8 +201,9 @@ def _advice_on(context: RuleContext, place: Place, work: _Work, hot: str) -> tup
         of_range = context.tree.name[place.region] if is_annotated(context, place.region) else ""
         return (unseen_advice(context, is_python=bool(hot), of_range=of_range),)
     if work == _Work.SPREAD:
-        most = duration(gpu_works_ns(context))
-        return _callers(context), f"Run it in another thread while the GPU works: that hides no more than {most} of it"
+        most_ns = gpu_works_ns(context)
+        limit = f": that hides no more than {duration(most_ns)} of it" if most_ns < place.total_ns else ""
+        return _callers(context), f"Run it in another thread while the GPU works{limit}"
     return (*((_callers(context),) if work == _Work.SPREAD_ALONE else ()), _advice(context, hot))
 
 

@@ -168,10 +168,6 @@ page.hash = {
 };
 addEventListener("hashchange", () => page.hash.go());
 addEventListener("load", () => { if (location.hash.length > 1) page.hash.go(); });
-// A card's link opens what it leads to.
-for (const link of document.querySelectorAll("a.unfold")) {
-  link.addEventListener("click", () => { page.byId(link.hash.slice(1)).open = true; });
-}
 // Steps and commands are copied whole; without a clipboard (a page opened from a disk in some browsers) by selection.
 for (const button of document.querySelectorAll("button.copy")) {
   button.hidden = false;
