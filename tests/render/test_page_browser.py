@@ -276,7 +276,7 @@ def test_places_and_views_have_addresses(shown: Opened, browser: Browser, writte
         other.page.wait_for_function("page.timeline.range()[0] > 0")
         assert other.value("page.timeline.range()") == [1_000_000, 3_000_000]
         other.value("location.hash = '#finding-1'")
-        other.page.wait_for_selector('#finding-1[open]')
+        other.page.wait_for_selector("#finding-1[open]")
         other.value("location.hash = '#region=' + encodeURIComponent('step */forward')")
         other.page.wait_for_selector("tr.unfolded")
         assert "step */forward" in other.page.locator("tr.unfolded").inner_text()
