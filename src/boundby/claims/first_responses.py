@@ -6,6 +6,7 @@ does not apply is not told.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -25,7 +26,7 @@ from boundby.evidence.device_work import device_work
 from boundby.evidence.host_idleness import host_pieces
 from boundby.evidence.waits import wait_chain, waits_of
 from boundby.model.arrays import group_sums
-from boundby.model.causes import Cause
+from boundby.model.causes import SHORT_LABEL, Cause
 from boundby.model.scale import A_FEW_LINES, DISPATCH_NS, HABIT, NOTABLE, ONE_BY_ONE, SLIGHT
 from boundby.model.units import duration, duration_range, is_nothing_beside, percent, plural
 from boundby.replay.predictor import Predictor
@@ -142,12 +143,17 @@ def _response(subject: Subject, row: Remedy, told: Told) -> FirstResponse:
         action=told.action,
         needs=row.needs,
         caution=row.caution,
-        command=told.command or (f"boundby explain {row.bound}" if row.bound else ""),
+        command=told.command or explaining(row.bound),
         is_search=row.is_search,
         code=code,
         where=told.where or (_line_of(subject, row.bound) if code else None),  # a bigger GPU is of no line
         other=told.other,
     )
+
+
+def explaining(bound: str) -> str:
+    """The command that explains a pattern, by the name that people read: ``boundby explain 'host code'``."""
+    return f"boundby explain {shlex.quote(SHORT_LABEL[bound])}" if bound else ""
 
 
 def _line_of(subject: Subject, bound: str) -> CodeLine | None:
@@ -325,7 +331,7 @@ def _unnumbered(context: RuleContext, bounds: Sequence[str]) -> Iterator[FirstRe
                 because=because,
                 needs=row.needs,
                 caution=row.caution,
-                command=f"boundby explain {row.bound}",
+                command=explaining(row.bound),
                 is_search=True,
                 code=code,
             )
