@@ -1,7 +1,7 @@
 """The register of tables: each table that nsys is known to export, what it holds, and whether boundby reads it.
 
 What is read is what the readers declare (``DECLARED`` of each). What is not read stands here, so that a report can name
-it. docs/tables.md and the line of ``--full`` are made from this register.
+it. docs/tables.md (``python -m benchmarks.tables``) and the line of ``--full`` are made from this register.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from itertools import chain
-
-from msgspec import Struct
+from typing import NamedTuple
 
 from boundby.model.errors import UserError
 from boundby.readers.nsys import (
@@ -27,7 +26,6 @@ from boundby.readers.nsys import (
 from boundby.readers.nsys.database import Database, Reads
 from boundby.trace.facts import UnreadTable
 
-READ, TOLD, NOT_READ = "read", "told only", "not read"
 #: Each declares what it reads.
 _READERS = (
     database,
@@ -40,10 +38,8 @@ _READERS = (
     allocations,
     callchains,
 )
-#: Tables of which boundby tells that they are there.
-_TOLD: dict[str, str] = {}
 #: Tables, or patterns of their names, that are not read, and what they hold. The first that fits counts.
-_NOT_READ = {
+NOT_READ = {
     "ANALYSIS_DETAILS": "when the recording began and ended",
     "ANALYSIS_FILE": "files that the profiler packed into the report",
     "CPU_CORE_EVENTS": "events of CPU cores",
@@ -98,27 +94,23 @@ _NOT_READ = {
 }
 UNKNOWN = "no table of nsys that boundby knows"
 #: Labels of codes: the same in every export of a version, so that none is missed.
-_LABELS = "ENUM_*"
+LABELS = "ENUM_*"
 
 
-class Registered(Struct, frozen=True):
-    """One row of the register."""
+class ReadTable(NamedTuple):
+    """What a table that is read gives, and the columns that any reader asks it for."""
 
-    table: str  # or a pattern of names
-    use: str
     gives: str
-    columns: tuple[str, ...] = ()
+    columns: tuple[str, ...]
 
 
-def read_tables() -> dict[str, Registered]:
-    """The tables that are read: the columns that any reader asks for, in order of the first that does."""
+def read_tables() -> dict[str, ReadTable]:
+    """The tables that are read, with their columns in order of the first reader that asks for them."""
     declared: dict[str, list[Reads]] = {}
     for reads in chain.from_iterable(reader.DECLARED for reader in _READERS):
         declared.setdefault(reads.table, []).append(reads)
     return {
-        table: Registered(
-            table,
-            READ,
+        table: ReadTable(
             "; ".join(dict.fromkeys(reads.gives for reads in parts)),
             tuple(dict.fromkeys(column for reads in parts for column in reads.columns)),
         )
@@ -126,23 +118,11 @@ def read_tables() -> dict[str, Registered]:
     }
 
 
-def register() -> tuple[Registered, ...]:
-    """All of it: what is read, told and not read, each by name."""
-    told = [Registered(table, TOLD, gives) for table, gives in _TOLD.items()]
-    others = [Registered(table, NOT_READ, gives) for table, gives in _NOT_READ.items()]
-    others.append(Registered(_LABELS, NOT_READ, "labels of codes; where no row here says that they are read"))
-    return (
-        *sorted(read_tables().values(), key=lambda row: row.table),
-        *sorted(told, key=lambda row: row.table),
-        *sorted(others, key=lambda row: row.table),
-    )
-
-
 def unread(database: Database) -> tuple[UnreadTable, ...]:
     """The tables with rows that are not read, those with most rows first. Views hold nothing of their own."""
-    known = read_tables().keys() | _TOLD.keys()
+    known = read_tables().keys()
     rest = (table for table in database.tables - database.views if table not in known)
-    found = [told for table in rest if not fnmatchcase(table, _LABELS) for told in _told(database, table)]
+    found = [told for table in rest if not fnmatchcase(table, LABELS) for told in _told(database, table)]
     return tuple(sorted(found, key=lambda table: (-(table.rows or 0), table.name)))
 
 
@@ -153,34 +133,5 @@ def _told(database: Database, table: str) -> Iterator[UnreadTable]:
     except UserError:
         rows = None
     if rows != 0:
-        fits = (gives for pattern, gives in _NOT_READ.items() if fnmatchcase(table, pattern))
+        fits = (gives for pattern, gives in NOT_READ.items() if fnmatchcase(table, pattern))
         yield UnreadTable(table, rows, next(fits, UNKNOWN))
-
-
-_PAGE = """# Tables of a report
-
-nsys writes each kind of data into a table of its own, some hundred kinds in all. This page is the register of them,
-made by `python -m boundby.readers.nsys.register`: what boundby reads, and what it does not. `boundby analyze REPORT
---full` names the tables of a report that hold rows and are not read; the JSON has them as `trace.not_read`.
-
-A table without a row here is named all the same, as one that boundby does not know.
-"""
-
-
-def page() -> str:
-    """docs/tables.md: one table for each use."""
-    parts = [_PAGE]
-    for use, title in ((READ, "Read"), (TOLD, "Told only"), (NOT_READ, "Not read")):
-        has_columns = use == READ
-        head = "| table | what it gives | columns |" if has_columns else "| table | what it holds |"
-        rule = "| --- | --- | --- |" if has_columns else "| --- | --- |"
-        parts += [f"## {title}", "", head, rule]
-        for row in register():
-            columns = f" {', '.join(f'`{column}`' for column in row.columns)} |" if has_columns else ""
-            parts += [f"| `{row.table}` | {row.gives} |{columns}"] if row.use == use else []
-        parts.append("")
-    return "\n".join(parts)
-
-
-if __name__ == "__main__":
-    print(page(), end="")
