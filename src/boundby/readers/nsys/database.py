@@ -13,7 +13,6 @@ import itertools
 import os
 import sqlite3
 import sys
-import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -29,7 +28,7 @@ from boundby.model.arrays import MISSING as MISSING
 from boundby.model.arrays import Int32Array, Int64Array, spread
 from boundby.model.door import MOST_TEXT_BYTES
 from boundby.model.errors import InputError, UserError
-from boundby.model.scale import MOMENT_S, ROOM, TENFOLD
+from boundby.model.scale import MOMENT_S, TENFOLD
 from boundby.model.units import LINE
 from boundby.readers.files import export_again, first_bytes, no_report
 from boundby.readers.nsys import sniff
@@ -344,20 +343,19 @@ class Database:
             others = [column for column in present if column not in real]
             return self._from_rows(table, others, only) | self._decimals(table, real, only)
         values = [f'ifnull("{known[column.lower()]}", {MISSING})' for column in present]
-        read_rows = self._chunks if table in self.views else self._joined_chunks
-        where = _condition(only)
+        rows = self.rows(_query(table, values, only))
         try:
-            chunks = list(read_rows(table, values, where))
-        except (sqlite3.Error, ValueError, DeprecationWarning):  # no rowid, or what is no integer: see what it is
-            chunks = list(self._chunks(table, values, where))
-        chunks = chunks or [np.empty((len(present), 0), np.int64)]
-        rows = np.ascontiguousarray(np.concatenate(chunks, axis=1))
-        return dict(zip(present, rows, strict=True))
+            flat = np.fromiter(itertools.chain.from_iterable(rows), np.int64)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise InputError(
+                f"{self.path} is damaged: table {table} holds something that is not a number where one belongs.",
+                export_again(self.path),
+            ) from error
+        return dict(zip(present, np.ascontiguousarray(flat.reshape(-1, len(values)).T), strict=True))
 
     def _decimals(self, table: str, columns: Sequence[str], only: Only | None) -> dict[str, Int64Array]:
         """Columns of decimals by SQLite, in the order of the others."""
-        named, where = ", ".join(f'"{column}"' for column in columns), _condition(only)
-        query = f'SELECT {named} FROM "{table}" NOT INDEXED' + (f" WHERE {where}" if where else "")
+        query = _query(table, [f'"{column}"' for column in columns], only)
         rows = [[bits_of(cell) if isinstance(cell, float) else MISSING for cell in row] for row in self.rows(query)]
         values = np.array(rows, np.int64).reshape(-1, len(columns)).T
         return dict(zip(columns, values, strict=True))
@@ -372,53 +370,10 @@ class Database:
                 raise explain(self.path, error) from error
             if found is not None:
                 return found.number, [text.decode("utf-8", "replace") for text in found.distinct]
-        condition = f" WHERE {_condition(only)}" if only else ""
-        # In the order of ``columns``: an index that somebody added must not change it.
-        rows = self.rows(f'SELECT "{known}" FROM "{table}" NOT INDEXED{condition}')
-        texts = [as_text(value) for (value,) in rows]
+        texts = [as_text(value) for (value,) in self.rows(_query(table, [f'"{known}"'], only))]
         number: dict[str, int] = {}
         numbers = [-1 if text is None else number.setdefault(text, len(number)) for text in texts]
         return np.array(numbers, np.int32), list(number)
-
-    def _joined_chunks(self, table: str, values: Sequence[str], where: str) -> Iterator[Int64Array]:
-        """Values of some rows at a time, shape (values, rows): SQLite joins each column to one text, which NumPy reads.
-        That takes half the time of a Python tuple for each row. Raises ValueError for what is no integer."""
-        named = ", ".join(f"{value} AS c{number}" for number, value in enumerate(values))
-        joined = ", ".join(f"group_concat(c{number})" for number in range(len(values)))
-        condition = f"_rowid_ >= ? AND ({where})" if where else "_rowid_ >= ?"
-        rows = f'SELECT _rowid_ AS row, {named} FROM "{table}" NOT INDEXED WHERE {condition} ORDER BY _rowid_ LIMIT ?'
-        first = MISSING
-        while True:
-            query = self._connection.execute(f"SELECT count(*), max(row), {joined} FROM ({rows})", (first, ROOM))
-            count, last, *texts = query.fetchone()
-            if count:
-                yield np.stack([_integers(text, count) for text in texts])
-            if count < ROOM or last == np.iinfo(np.int64).max:
-                return
-            first = last + 1
-
-    def _chunks(self, table: str, values: Sequence[str], where: str) -> Iterator[Int64Array]:
-        """The same row by row, from any table or view. Raises InputError for what is no number."""
-        condition = f" WHERE {where}" if where else ""
-        try:
-            cursor = self._connection.execute(f'SELECT {", ".join(values)} FROM "{table}" NOT INDEXED{condition}')
-            while True:
-                flat = self._flat(table, itertools.islice(cursor, ROOM))
-                chunk = flat.reshape(-1, len(values))
-                yield chunk.T
-                if len(chunk) < ROOM:
-                    return
-        except sqlite3.Error as error:
-            raise explain(self.path, error) from error
-
-    def _flat(self, table: str, rows: Iterator[tuple[object, ...]]) -> Int64Array:
-        try:
-            return np.fromiter(itertools.chain.from_iterable(rows), np.int64)
-        except (ValueError, TypeError, OverflowError) as error:
-            raise InputError(
-                f"{self.path} is damaged: table {table} holds something that is not a number where one belongs.",
-                export_again(self.path),
-            ) from error
 
     def holds(self, table: str) -> bool:
         """True if the table has any row."""
@@ -455,21 +410,12 @@ def _quoted(table: str) -> str:
     return '"{}"'.format(table.replace('"', '""'))
 
 
-def _condition(only: Only | None) -> str:
-    """SQL for the rows that are wanted; empty: all."""
+def _query(table: str, values: Sequence[str], only: Only | None) -> str:
+    """SQL for the rows that are wanted, in row order: an index that somebody added must not change it."""
+    query = f'SELECT {", ".join(values)} FROM "{table}" NOT INDEXED'
     if isinstance(only, Since):
-        return f'ifnull("{only.column}", {np.iinfo(np.int64).max}) >= {only.least}'
-    return f'"{only[0]}" IN ({", ".join(map(str, only[1]))})' if only else ""
-
-
-def _integers(text: str, count: int) -> Int64Array:
-    """The integers of a text, joined by commas. Raises ValueError where there are not so many of them."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", DeprecationWarning)  # what NumPy says of a text that it cannot read to its end
-        values = np.fromstring(text, np.int64, sep=",")
-    if len(values) != count:
-        raise ValueError(f"{len(values)} integers, not {count}")
-    return values
+        return f'{query} WHERE ifnull("{only.column}", {np.iinfo(np.int64).max}) >= {only.least}'
+    return f'{query} WHERE "{only[0]}" IN ({", ".join(map(str, only[1]))})' if only else query
 
 
 def as_text(value: object) -> str | None:
