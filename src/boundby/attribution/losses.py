@@ -451,7 +451,7 @@ def filled(trace: Trace, calls: Calls, losses: Losses, begins_ns: Mapping[int, i
         "is_communication": np.zeros(len(rows), bool),
         "shape": plain,
     }
-    return replace(trace, operations=replace(table, **table.grown(columns)).sorted(trace.names))
+    return replace(trace, operations=table.and_more(columns).sorted(trace.names))
 
 
 def _usual_streams(trace: Trace, process: npt.NDArray[np.integer], device: npt.NDArray[np.integer]) -> Int64Array:

@@ -357,7 +357,7 @@ def restored(trace: Trace, calls: Calls) -> Trace:
         "what the profiler wrote of the waits: put back from there."
     )
     warnings = (*trace.warnings, TraceWarning("waits-restored", text))
-    return replace(trace, api=CallTable(**api.grown(columns)).sorted(trace.names), warnings=warnings)
+    return replace(trace, api=api.and_more(columns).sorted(trace.names), warnings=warnings)
 
 
 def _threads(

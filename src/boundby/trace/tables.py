@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import IntEnum
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -103,11 +104,22 @@ class Direction(IntEnum):
 TableT = TypeVar("TableT", bound="ColumnTable")
 
 
+#: The default of a column that need not be given: see ``UNTOLD``.
+NOT_GIVEN: Any = None
+
+
 class ColumnTable(Struct, frozen=True):
     """Columns of equal length. ``take`` picks rows of every column at once."""
 
     # The columns that rows are ordered by ("-": descending), so that nothing depends on the order in a file.
     ORDER: ClassVar[tuple[str, ...]] = ()
+    # What stands in columns that are not given: of none of the rows anything is known.
+    UNTOLD: ClassVar[Mapping[str, float]] = {}
+
+    def __post_init__(self) -> None:
+        for column, unknown in self.UNTOLD.items():
+            if getattr(self, column) is None:
+                force_setattr(self, column, spread(unknown, len(self), _DTYPES[self.__annotations__[column]]))
 
     def __len__(self) -> int:
         return len(getattr(self, self.__struct_fields__[0]))
@@ -157,12 +169,14 @@ class ColumnTable(Struct, frozen=True):
             order = np.lexsort((*keys(self.ORDER[_LEADING:])[::-1], *leading[::-1]))
         return self.take(order)
 
-    def grown(self, columns: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-        """These columns behind the table's own, of the types that they are declared with."""
-        kinds = {column: _DTYPES[self.__annotations__[column]] for column in self.__struct_fields__}
-        return {
-            name: np.concatenate((getattr(self, name), values)).astype(kinds[name]) for name, values in columns.items()
-        }
+    def and_more(self: TableT, columns: Mapping[str, npt.NDArray[Any]]) -> TableT:
+        """These rows, and more behind them (out of order) of which only what the columns hold is known."""
+        grown: dict[str, npt.NDArray[Any]] = {}
+        for column in self.__struct_fields__:
+            kind, own = _DTYPES[self.__annotations__[column]], getattr(self, column)
+            more = columns[column] if column in columns else spread(self.UNTOLD[column], len(columns["start_ns"]), kind)
+            grown[column] = np.concatenate((own, more)).astype(kind)
+        return replace(self, **grown)
 
     @classmethod
     def empty(cls: type[TableT]) -> TableT:
@@ -205,6 +219,7 @@ class Operations(ColumnTable, frozen=True, dict=True):
     """GPU operations, ordered by device, start, end and then every other column."""
 
     ORDER = ("device", "start_ns", "end_ns", "kind", "process", "stream", "correlation", "name", "bytes")
+    UNTOLD = MappingProxyType({"shape": -1, "collective": -1, "node": -1})
 
     start_ns: Int64Array
     end_ns: Int64Array
@@ -219,14 +234,9 @@ class Operations(ColumnTable, frozen=True, dict=True):
     source: Int8Array  # MemoryKind of copies
     target: Int8Array
     is_communication: BoolArray  # NCCL, NVSHMEM, ... kernels
-    shape: Int32Array = field(default_factory=lambda: np.empty(0, np.int32))  # kernels: row of Trace.shapes, else -1
-    collective: Int32Array = field(default_factory=lambda: np.empty(0, np.int32))  # row of Trace.collectives, else -1
-    node: Int32Array = field(default_factory=lambda: np.empty(0, np.int32))  # row of Trace.graph_nodes, else -1
-
-    def __post_init__(self) -> None:
-        for column in ("shape", "collective", "node"):
-            if len(getattr(self, column)) != len(self.start_ns):  # not given: none is known
-                force_setattr(self, column, spread(-1, len(self.start_ns), np.int32))
+    shape: Int32Array = NOT_GIVEN  # kernels: row of Trace.shapes, else -1
+    collective: Int32Array = NOT_GIVEN  # row of Trace.collectives, else -1
+    node: Int32Array = NOT_GIVEN  # row of Trace.graph_nodes, else -1
 
     @cached_property
     def busy(self) -> IntervalSet:
@@ -247,18 +257,15 @@ class Operations(ColumnTable, frozen=True, dict=True):
 class LaunchShapes(ColumnTable, frozen=True):
     """The distinct shapes in which kernels were launched."""
 
+    UNTOLD = MappingProxyType({"occupancy_percent": -1, "grid_x": 0, "grid_y": 0})
+
     blocks: Int64Array  # in the grid
     threads: Int64Array  # in a block
     registers: Int64Array  # of a thread; 0: not told
     shared_bytes: Int64Array  # of a block, static and dynamic
-    occupancy_percent: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))  # as CUPTI estimates it; -1
-    grid_x: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))  # 0: not told
-    grid_y: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
-
-    def __post_init__(self) -> None:
-        for column, unknown in (("occupancy_percent", -1), ("grid_x", 0), ("grid_y", 0)):
-            if len(getattr(self, column)) != len(self.blocks):  # not given: not told
-                force_setattr(self, column, spread(unknown, len(self.blocks), np.int64))
+    occupancy_percent: Int64Array = NOT_GIVEN  # as CUPTI estimates it; -1
+    grid_x: Int64Array = NOT_GIVEN  # 0: not told
+    grid_y: Int64Array = NOT_GIVEN
 
 
 class CollectiveTable(ColumnTable, frozen=True):
@@ -359,26 +366,22 @@ class CallTable(ColumnTable, frozen=True):
     """CUDA runtime and driver calls, ordered by thread, start, -end."""
 
     ORDER = ("thread", "start_ns", "-end_ns", "correlation", "name")
+    UNTOLD = MappingProxyType({"has_failed": False, "kernel": -1})
 
     start_ns: Int64Array
     end_ns: Int64Array
     thread: Int32Array
     correlation: Int64Array
     name: Int32Array
-    has_failed: BoolArray = field(default_factory=lambda: np.empty(0, bool))  # returned an error
-    kernel: Int32Array = field(default_factory=lambda: np.empty(0, np.int32))  # what it launches, in Trace.names; -1
-
-    def __post_init__(self) -> None:
-        if len(self.has_failed) != len(self.start_ns):  # not told
-            force_setattr(self, "has_failed", np.zeros(len(self.start_ns), bool))
-        if len(self.kernel) != len(self.start_ns):
-            force_setattr(self, "kernel", spread(-1, len(self.start_ns), np.int32))
+    has_failed: BoolArray = NOT_GIVEN  # returned an error
+    kernel: Int32Array = NOT_GIVEN  # what it launches, in Trace.names; -1
 
 
 class Ranges(ColumnTable, frozen=True):
     """NVTX ranges, ordered by thread, start, -end. Ranges left open end where the trace ends."""
 
     ORDER = ("thread", "start_ns", "-end_ns", "name", "domain")
+    UNTOLD = MappingProxyType({"arguments": -1, "sequence": -1, "payload": np.nan, "payload_name": -1})
 
     start_ns: Int64Array
     end_ns: Int64Array
@@ -387,21 +390,10 @@ class Ranges(ColumnTable, frozen=True):
     domain: Int32Array  # index into Trace.domains
     is_start_end: BoolArray
     is_open: BoolArray
-    arguments: Int32Array = field(default_factory=lambda: np.empty(0, np.int32))  # of Trace.arguments, else -1
-    sequence: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))  # of autograd: forward and backward
-    payload: Float64Array = field(default_factory=lambda: np.empty(0))  # the number it carries, else NaN
-    payload_name: Int32Array = field(default_factory=lambda: np.empty(0, np.int32))  # what that is, in Trace.names; -1
-
-    def __post_init__(self) -> None:
-        for column, (kind, unknown) in _UNKNOWN.items():
-            if len(getattr(self, column)) != len(self.start_ns):  # not given: none is known
-                force_setattr(self, column, spread(unknown, len(self.start_ns), kind))
-
-    def and_more(self, columns: Mapping[str, npt.NDArray[Any]]) -> Ranges:
-        """These ranges, and more behind them (out of order) of which only what the columns hold is known."""
-        count = len(columns["start_ns"])
-        unknown = {column: spread(value, count, kind) for column, (kind, value) in _UNKNOWN.items()}
-        return Ranges(**self.grown({**unknown, **columns}))
+    arguments: Int32Array = NOT_GIVEN  # of Trace.arguments, else -1
+    sequence: Int64Array = NOT_GIVEN  # of autograd: forward and backward
+    payload: Float64Array = NOT_GIVEN  # the number it carries, else NaN
+    payload_name: Int32Array = NOT_GIVEN  # what that is, in Trace.names; -1
 
 
 class Construct(Struct, frozen=True):
@@ -437,15 +429,6 @@ class KernelSource(Struct, frozen=True):
         )
         told = ", ".join((*numbers, *filter(None, self.parameters.split(","))))
         return f"{self.file} ({told})" if told else self.file
-
-
-#: Columns of ranges that many traces know nothing of: their type, and what stands for that.
-_UNKNOWN: dict[str, tuple[Any, float]] = {
-    "arguments": (np.int32, -1),
-    "sequence": (np.int64, -1),
-    "payload": (np.float64, np.nan),
-    "payload_name": (np.int32, -1),
-}
 
 
 class OperatorArguments(Struct, frozen=True):
