@@ -21,8 +21,7 @@ from boundby.correlation.logical_threads import find_logical_threads
 from boundby.correlation.starting import stream_captures
 from boundby.model.arrays import Int8Array, Int32Array, Int64Array, pick, unique
 from boundby.model.intervals import NOTHING
-from boundby.trace.captured_graphs import CapturedGraph, GraphRangeTable
-from boundby.trace.tables import Ranges, Trace
+from boundby.trace.tables import CapturedGraph, GraphRangeTable, Ranges, Trace
 from boundby.trace.vocabulary.cuda import CallWork, plain_name, work_of_call
 
 _Rows = npt.NDArray[np.intp]

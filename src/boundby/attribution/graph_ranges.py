@@ -30,9 +30,8 @@ from boundby.correlation.starting import stream_captures
 from boundby.model.arrays import Int32Array, Int64Array, is_even, pick, ranked, spread, unique
 from boundby.model.intervals import NOTHING, IntervalSet, contains
 from boundby.model.units import plural
-from boundby.trace.captured_graphs import CapturedGraph, GraphRangeTable
 from boundby.trace.facts import GRAPH_RANGES, TraceWarning
-from boundby.trace.tables import OpKind, Trace
+from boundby.trace.tables import CapturedGraph, GraphRangeTable, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallWork
 
 _Rows = npt.NDArray[np.intp]

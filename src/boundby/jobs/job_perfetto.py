@@ -13,8 +13,7 @@ import numpy as np
 from boundby.document.blocks import region_name
 from boundby.document.job_document import name_of, told
 from boundby.jobs.meetings import Aligned, Clock
-from boundby.jobs.merge import choose
-from boundby.jobs.rank_lines import line_of
+from boundby.jobs.merge import choose, line_of
 from boundby.jobs.rank_summary import RankSummary
 from boundby.model.arrays import Int64Array
 from boundby.model.causes import CAUSES, SHORT_LABEL, Cause

@@ -32,14 +32,8 @@ class Gpu(Struct, frozen=True):
 
     def tflops(self, precision: str) -> float | None:
         """The peak at ``fp32``, ``tf32``, ``bf16``, ``fp16`` or ``fp8``."""
-        peaks: dict[str, float | None] = {
-            "fp32": self.fp32_tflops,
-            "tf32": self.tf32_tflops,
-            "bf16": self.bf16_tflops,
-            "fp16": self.fp16_tflops,
-            "fp8": self.fp8_tflops,
-        }
-        return peaks[precision]
+        peak: float | None = getattr(self, f"{precision}_tflops")
+        return peak
 
 
 _BLACKWELL = "NVIDIA HGX B200 data sheet, an eighth of the board, without sparsity"

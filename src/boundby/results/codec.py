@@ -20,8 +20,8 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from boundby.model.causes import CAUSE_KEYS
-from boundby.model.records import LATER as LATER
-from boundby.model.records import Mark
+from boundby.trace.facts import LATER as LATER
+from boundby.trace.facts import Mark
 
 Json = dict[str, Any]
 Getter = Callable[[Any], Any]
@@ -184,17 +184,9 @@ def kind_of(annotation: Any) -> PlainKind:
             return PlainKind(annotation, is_optional, marks)
 
 
-_MEMBERS: dict[Any, tuple[Member, ...]] = {}
-
-
-def members(kind: type[Any]) -> tuple[Member, ...]:
+@functools.cache
+def members(kind: Any) -> tuple[Member, ...]:
     """Fields of a dataclass in order of definition, each followed by the properties derived from it."""
-    if kind not in _MEMBERS:
-        _MEMBERS[kind] = _members(kind)
-    return _MEMBERS[kind]
-
-
-def _members(kind: type[Any]) -> tuple[Member, ...]:
     found = [Member(field.name, kind_of(field.type), field.required) for field in fields(kind)]
     for name, value in ((name, value) for base in kind.__mro__ for name, value in vars(base).items()):
         mark = getattr(value.fget, "derived", None) if isinstance(value, property) else None
@@ -246,18 +238,14 @@ def to_plain(value: Any, *, keep_infinite: bool = False) -> Any:
     return to_plain(item(), keep_infinite=keep_infinite) if callable(item) else valid(str(value))
 
 
-_KEYS: dict[Any, tuple[tuple[str, Getter, Getter], ...]] = {}
-
-
+@functools.cache
 def _keys(kind: Any) -> tuple[tuple[str, Getter, Getter], ...]:
     """Of a dataclass: each key, what gets its value, and what brings that into its order."""
-    if kind not in _KEYS:
-        _KEYS[kind] = tuple(
-            (one.key, attrgetter(one.name if one is member else f"{member.name}.{one.name}"), _order(one.kind))
-            for member in members(kind)
-            for one in written(member)
-        )
-    return _KEYS[kind]
+    return tuple(
+        (one.key, attrgetter(one.name if one is member else f"{member.name}.{one.name}"), _order(one.kind))
+        for member in members(kind)
+        for one in written(member)
+    )
 
 
 def _order(kind: PlainKind) -> Getter:

@@ -7,8 +7,7 @@ from typing import Annotated, ClassVar
 from msgspec import Struct
 
 from boundby.model.causes import BOUNDS
-from boundby.model.records import LATER
-from boundby.results.codec import Least, Natural, NonNegative, OneOf, Path, Times, derived
+from boundby.results.codec import LATER, Least, Natural, NonNegative, OneOf, Path, Times, derived
 from boundby.results.comparison import Significance
 from boundby.results.report import CONFIDENCES, Viewed
 from boundby.results.saved import Saved

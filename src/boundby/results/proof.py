@@ -7,8 +7,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Struct
 
-from boundby.model.records import LATER
-from boundby.results.codec import Natural, NonNegative, OneOf
+from boundby.results.codec import LATER, Natural, NonNegative, OneOf
 from boundby.results.report import CONFIDENCES
 from boundby.results.saved import Saved
 

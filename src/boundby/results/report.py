@@ -1181,43 +1181,35 @@ class Report(Saved, Viewed, Struct, frozen=True, kw_only=True):
 
     def regions_frame(self) -> pd.DataFrame:
         """One row per region, the root (path ``""``) included, as a pandas frame (needs pandas)."""
-        from boundby.results.flat_tables import frame
-
-        return frame(self, "regions")
+        return _frame(self, "regions")
 
     def devices_frame(self) -> pd.DataFrame:
         """One row per device as a pandas frame (needs pandas)."""
-        from boundby.results.flat_tables import frame
-
-        return frame(self, "devices")
+        return _frame(self, "devices")
 
     def findings_frame(self) -> pd.DataFrame:
         """One row per finding, best first, as a pandas frame (needs pandas)."""
-        from boundby.results.flat_tables import frame
-
-        return frame(self, "findings")
+        return _frame(self, "findings")
 
     def kernels_frame(self) -> pd.DataFrame:
         """Of each region, the root (path ``""``: in total) included, the kernels with most time, one row a name, as a
         pandas frame (needs pandas)."""
-        from boundby.results.flat_tables import frame
-
-        return frame(self, "kernels")
+        return _frame(self, "kernels")
 
     def operators_frame(self) -> pd.DataFrame:
         """One row per operator and sizes of its inputs, most kernel time first, as a pandas frame (needs pandas)."""
-        from boundby.results.flat_tables import frame
-
-        return frame(self, "operators")
+        return _frame(self, "operators")
 
     def steps_frame(self) -> pd.DataFrame:
         """One row per step and device, in order of time, as a pandas frame (needs pandas)."""
-        from boundby.results.flat_tables import frame
-
-        return frame(self, "steps")
+        return _frame(self, "steps")
 
     def calls_frame(self) -> pd.DataFrame:
         """The same of CUDA API calls, what they waited included."""
-        from boundby.results.flat_tables import frame
+        return _frame(self, "calls")
 
-        return frame(self, "calls")
+
+def _frame(report: Report, table: str) -> pd.DataFrame:
+    from boundby.results.flat_tables import frame
+
+    return frame(report, table)

@@ -8,7 +8,12 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from boundby.model.records import LATER
+
+class Mark:
+    """One word of what an annotation says of a field, without a value of its own."""
+
+
+LATER = Mark()  #: came after the first published form: a saved result may lack it
 
 #: The code of warnings about rows whose values cannot be right.
 BROKEN_ROWS = "broken-rows"
