@@ -326,7 +326,7 @@ def _checked(data: Any, kind: type[Any], where: str) -> Any:
     return data
 
 
-def _built_dataclass(kind: type[Any], data: Json) -> Any:
+def _built_dataclass(kind: Any, data: Json) -> Any:
     values = {}
     for member in members(kind):
         if member.derived or not member.is_key:

@@ -136,7 +136,7 @@ class TableColumn(Struct, frozen=True):
     get: Getter
 
 
-def columns_of(kind: type[Any]) -> tuple[TableColumn, ...]:
+def columns_of(kind: Any) -> tuple[TableColumn, ...]:
     """The columns that the annotations of a dataclass give."""
     shown = [member for member in members(kind) if member.is_column]
     for member in tuple(shown):

@@ -88,7 +88,7 @@ def _tool() -> Json:
     }
 
 
-def _object(kind: type[Any], shared: dict[str, Json]) -> Json:
+def _object(kind: Any, shared: dict[str, Json]) -> Json:
     """The schema of a dataclass. What it holds of others goes to ``shared`` by name."""
     keys = [one for member in members(kind) for one in written(member)]
     return {
