@@ -18,7 +18,7 @@ from boundby.model.arrays import group_sums, is_any, is_in, pick, ranked, unique
 from boundby.model.expressions import expression
 from boundby.model.intervals import CoveredTime, IntervalSet, contains, union
 from boundby.model.scale import HALF, SLIGHT
-from boundby.stats.collectives import sized_collectives
+from boundby.stats.communication import sized_collectives
 from boundby.structure.mpi_ranks import held, other_ends
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.cuda import CallClass

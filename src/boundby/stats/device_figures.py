@@ -29,7 +29,7 @@ from boundby.model.arrays import (
 from boundby.model.intervals import IntervalSet
 from boundby.model.scale import RANKING
 from boundby.results.report import Copies, Gaps, Top
-from boundby.stats.instances import Grouped, intervals_in, sums
+from boundby.stats.instances import Grouped, intervals_in, sums, with_ancestors
 from boundby.trace.tables import Direction, MemoryKind, OpKind
 from boundby.trace.vocabulary.cuda import plain_name
 from boundby.trace.vocabulary.kernel_names import kernel_label
@@ -277,9 +277,10 @@ def _tops(timeline: Timeline, found: Tally, label: Callable[[str], str]) -> list
     distinct = sorted(set(labels))
     place = {text: number for number, text in enumerate(distinct)}
     of_row = pick(np.array([place[text] for text in labels], np.int64), index, 0)
-    region, of_row, count, total = _with_ancestors(
-        timeline.ownership.regions, found.group, of_row, found.rows, found.ns
-    )
+    inside, which = with_ancestors(timeline.ownership.regions, found.group)
+    pairs, of_pair = factorize(inside, of_row[which])
+    region, of_row = pairs.T
+    count, total = (group_sums(of_pair, values[which], len(pairs)) for values in (found.rows, found.ns))
     order = np.lexsort((of_row, -total, region))
     region, of_row, count, total = region[order], of_row[order], count[order], total[order]
     first = np.flatnonzero(np.append(True, region[1:] != region[:-1])) if len(region) else np.empty(0, np.intp)
@@ -288,21 +289,3 @@ def _tops(timeline: Timeline, found: Tally, label: Callable[[str], str]) -> list
         columns = (of_row[shown].tolist(), count[shown].tolist(), total[shown].tolist())
         tops[int(region[low])] = tuple(Top(distinct[row], times, ns) for row, times, ns in zip(*columns, strict=True))
     return tops
-
-
-def _pairs(region: Int, label: Int, count: Int, total: Int) -> tuple[Int, Int, Int, Int]:
-    """One row for each pair of region and label, with sums."""
-    pairs, of_row = factorize(region, label)
-    sums = group_sums(of_row, count, len(pairs)), group_sums(of_row, total, len(pairs))
-    return pairs[:, 0], pairs[:, 1], *sums
-
-
-def _with_ancestors(regions: Regions, region: Int, label: Int, count: Int, total: Int) -> tuple[Int, Int, Int, Int]:
-    """The same pairs once more for every region around theirs."""
-    columns = [(region, label, count, total)]
-    while len(region):
-        region = regions.parent[region]
-        inside = region >= 0
-        region, label, count, total = region[inside], label[inside], count[inside], total[inside]
-        columns.append((region, label, count, total))
-    return _pairs(*(np.concatenate(column) for column in zip(*columns, strict=True)))

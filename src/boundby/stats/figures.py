@@ -22,7 +22,7 @@ from boundby.results.report import (
     Top,
     Work,
 )
-from boundby.stats.collectives import collectives_by_size
+from boundby.stats.communication import collectives_by_size, overlap_of
 from boundby.stats.counters import metrics_of
 from boundby.stats.device_figures import (
     KernelFigures,
@@ -38,7 +38,6 @@ from boundby.stats.device_figures import (
 from boundby.stats.host import HostFigures, calls_in_windows, host_figures, meanwhile
 from boundby.stats.instances import ByPlace, InstanceFigures, instance_figures
 from boundby.stats.memory import memory_of
-from boundby.stats.overlap import overlap_of
 from boundby.stats.program_steps import MeasuredPace, steps_by_parts
 from boundby.stats.work import backward_kernels, operators_by_shape, worked_calls, works
 

@@ -42,6 +42,18 @@ def sums(regions: Regions, region: npt.NDArray[np.integer], value: npt.NDArray[n
     return regions.accumulate(group_sums(region, value, size))
 
 
+def with_ancestors(regions: Regions, region: npt.NDArray[np.integer]) -> tuple[Int, npt.NDArray[np.intp]]:
+    """Of each row its region and those around it, and which row it is; first each row's own."""
+    which = np.arange(len(region))
+    columns = [(region, which)]
+    while len(region):
+        region = regions.parent[region].astype(np.int64)
+        inside = region >= 0
+        region, which = region[inside], which[inside]
+        columns.append((region, which))
+    return np.concatenate([one for one, _ in columns]), np.concatenate([one for _, one in columns])
+
+
 class Grouped:
     """Rows by region, of which several columns are asked for."""
 

@@ -23,7 +23,6 @@ from boundby.model.expressions import expression
 from boundby.model.intervals import NOTHING, nest
 from boundby.model.scale import HALF
 from boundby.native.passes import JsonEvents
-from boundby.readers.kineto import about
 from boundby.readers.kineto.columns import (
     ANNOTATION,
     CALL,
@@ -39,6 +38,9 @@ from boundby.readers.kineto.columns import (
     SYNC,
     Columns,
     kinds_of,
+    metadata,
+    place_in_job,
+    unix_time,
 )
 from boundby.readers.kineto.gpu_events import KinetoGpus, devices_of, gpu_operations
 from boundby.readers.sanitize import CORRELATIONS, MOST_BYTES, MOST_SHAPE, MOST_TIME_NS, Raw, bounded, sanitize
@@ -302,15 +304,15 @@ def build(events: JsonEvents, shown: Path, path: str) -> Trace:
         ),
         warnings=(*broken, *_of_cut_steps(cut)),
         span_ns=span_ns,
-        metadata=about.metadata(events.top),
+        metadata=metadata(events.top),
         shapes=device.shapes,
         gpu_facts=device.gpus.facts,
         stream_points=points,
         collectives=device.collectives,
         graph_nodes=device.nodes,
         process_groups=device.groups,
-        place=about.place_in_job(events.top),
-        start_unix_ns=about.unix_time(events.top, origin_ns),
+        place=place_in_job(events.top),
+        start_unix_ns=unix_time(events.top, origin_ns),
         python_frames=frames,
         operator_names=frozenset(names[name] for name in operators if name >= 0),
         arguments=arguments,

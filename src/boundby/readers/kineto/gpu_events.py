@@ -11,8 +11,16 @@ from msgspec import Struct
 from boundby.model.arrays import MISSING, BoolArray, Int32Array, Int64Array, factorize, unique
 from boundby.model.expressions import expression
 from boundby.model.scale import MOST_MEMBERS
-from boundby.readers.kineto import about
-from boundby.readers.kineto.columns import CALL, COPY, KERNEL, Columns
+from boundby.readers.kineto.columns import (
+    CALL,
+    COPY,
+    KERNEL,
+    Columns,
+    configured_groups,
+    integers,
+    listed_ranks,
+    objects,
+)
 from boundby.readers.sanitize import MOST_SHAPE, Raw
 from boundby.trace.facts import GpuInfo, ProcessGroup
 from boundby.trace.tables import (
@@ -128,7 +136,7 @@ def gpu_operations(columns: Columns, raw: Raw, process: Int32Array) -> KinetoDev
 
 
 def _gpus(top: dict[str, Any], ids: Int64Array) -> KinetoGpus:
-    told = {one["id"]: one for one in about.objects(top.get("deviceProperties")) if isinstance(one.get("id"), int)}
+    told = {one["id"]: one for one in objects(top.get("deviceProperties")) if isinstance(one.get("id"), int)}
     names = {number: str(one.get("name") or f"GPU {number}") for number, one in told.items()}
     # AMD numbers devices among all agents, so that an id can be none of the list's: where all are alike, it is of them.
     alike = next(iter(told.values())) if len(set(names.values())) == 1 else {}
@@ -187,7 +195,7 @@ def _shapes(columns: Columns, rows: Int64Array, is_kernel: BoolArray) -> tuple[L
 
 def _sizes(text: str) -> tuple[int, int, int]:
     """The three sizes of a grid or block; 0: not told."""
-    x, y, z = (size if 0 < size < MOST_SHAPE else 0 for size in (*about.integers(text), 0, 0, 0)[:3])
+    x, y, z = (size if 0 < size < MOST_SHAPE else 0 for size in (*integers(text), 0, 0, 0)[:3])
     return x, y, z
 
 
@@ -212,12 +220,12 @@ def _collectives(columns: Columns, rows: Int64Array) -> tuple[CollectiveTable, t
     mine = rows[chosen]
     collective = np.full(len(rows), -1, np.int32)
     collective[chosen] = np.arange(len(chosen))
-    groups = {group.name: group for group in about.configured_groups(columns.events.top)}
+    groups = {group.name: group for group in configured_groups(columns.events.top)}
     named = rows[told >= 0]
     for name, description, ranks in zip(
         columns.each(columns.text("Process Group Name", named), str, ""),
         columns.each(columns.text("Process Group Description", named), str, ""),
-        columns.each(columns.text("Process Group Ranks", named), about.ranks, _NO_RANKS),
+        columns.each(columns.text("Process Group Ranks", named), listed_ranks, _NO_RANKS),
         strict=True,
     ):
         groups.setdefault(name, ProcessGroup(name, description, ranks))
@@ -241,6 +249,6 @@ def _collectives(columns: Columns, rows: Int64Array) -> tuple[CollectiveTable, t
 
 def _unevenness(text: str) -> int:
     """The largest of split sizes in percent of their mean; -1 without any."""
-    sizes = [size for size in about.integers(text) if 0 <= size < MOST_SHAPE]
+    sizes = [size for size in integers(text) if 0 <= size < MOST_SHAPE]
     total = sum(sizes)
     return round(100 * max(sizes) * len(sizes) / total) if total else -1

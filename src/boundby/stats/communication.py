@@ -1,7 +1,12 @@
-"""How much of communication other kernels hide: of each device, of each region, and of each step of the program.
+"""Communication: how much of it is hidden, of each device, region and step of the program; and collectives by the size
+of their messages: how fast they are, and how much of their time cannot be transfer.
 
 Communication counts as the union of its operations, and as hidden while a kernel that is none of them runs on the same
 device: what is left is the account's `gpu_comm`. A region has what its own ranges, and those in it, launched.
+
+A collective ends when all ranks have met, so that its time holds what its rank waited for the others. A smaller message
+needs no longer than a larger one of the same kind among as many ranks: what it takes beyond the fastest of these is
+waiting, also where the trace is of one rank only.
 """
 
 from __future__ import annotations
@@ -12,12 +17,13 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from boundby.attribution.timeline import DeviceTimeline, Timeline
-from boundby.model.arrays import group_sums
+from boundby.attribution.timeline import DeviceTimeline, Timeline, rows_in_windows
+from boundby.model.arrays import factorize, group_sums
 from boundby.model.intervals import CoveredTime, union
+from boundby.model.scale import TABLE
 from boundby.model.units import FURTHEST_NS
-from boundby.results.report import Communication
-from boundby.stats.instances import KEPT, ByPlace, evenly
+from boundby.results.report import CollectiveSize, Communication
+from boundby.stats.instances import KEPT, ByPlace, evenly, quantiles, with_ancestors
 from boundby.stats.program_steps import program_steps, step_of
 from boundby.trace.tables import OpKind
 
@@ -73,7 +79,7 @@ def overlap_of(timeline: Timeline) -> ByPlace[Communication, Communication]:
         if not len(work.rows):
             continue
         region = timeline.launch_region[work.rows].astype(np.int64)
-        found = work.by(*_with_ancestors(regions.parent, region), len(regions))
+        found = work.by(*with_ancestors(regions, region), len(regions))
         total, exposed = total + found.total, exposed + found.exposed
         of_all = work.by(np.zeros(len(region), np.int64), np.arange(len(region)), 1)
         of_device[device.index] = Communication(int(of_all.total[0]), int(of_all.exposed[0]))
@@ -102,20 +108,83 @@ def _work(timeline: Timeline, device: DeviceTimeline) -> _Communication:
     return _Communication(rows, start[chosen], end[chosen], CoveredTime(union(start[computes], end[computes])))
 
 
-def _with_ancestors(parent: npt.NDArray[np.integer], region: Int) -> tuple[Int, _Rows]:
-    """Of each row its region and those around it; and which row."""
-    which = np.arange(len(region))
-    columns = [(region, which)]
-    while len(region):
-        region = parent[region].astype(np.int64)
-        inside = region >= 0
-        region, which = region[inside], which[inside]
-        columns.append((region, which))
-    return np.concatenate([one for one, _ in columns]), np.concatenate([one for _, one in columns])
-
-
 def _hidden_of_each(total: Int, exposed: Int) -> tuple[float, ...]:
     """The hidden share of each step that communicates; of many as many as are kept, evenly over time."""
     some = np.flatnonzero(total)
     some = some if len(some) <= KEPT else some[evenly(len(some), KEPT)]
     return tuple((1 - exposed[some] / total[some]).tolist())
+
+
+# Collectives by the size of their messages.
+
+
+class SizedCollectives(Struct, frozen=True):
+    """Collectives in the windows of which the trace tells kind and size, and their groups by both and by ranks."""
+
+    rows: npt.NDArray[np.intp]  # of Trace.operations
+    length_ns: npt.NDArray[np.int64]
+    group: npt.NDArray[np.intp]
+    keys: npt.NDArray[np.int64]  # of each group: name, ranks, bytes; in ascending order
+    counts: npt.NDArray[np.int64]
+    fastest_ns: npt.NDArray[np.float64]
+    median_ns: npt.NDArray[np.float64]
+    waiting_ns: npt.NDArray[np.int64]  # of each collective, at least
+
+
+def sized_collectives(timeline: Timeline) -> SizedCollectives | None:
+    """Those of which the trace tells the size; None: of none."""
+    trace, table = timeline.trace, timeline.trace.operations
+    if not len(trace.collectives) or not timeline.devices:
+        return None
+    rows = np.arange(len(table))[rows_in_windows(timeline.devices)]
+    rows = rows[table.collective[rows] >= 0]
+    of = table.collective[rows]
+    told = (
+        (trace.collective_bytes[of] > 0)
+        & (trace.collectives.name[of] >= 0)
+        & (table.end_ns[rows] > table.start_ns[rows])
+    )
+    rows, of = rows[told], of[told]
+    if not len(rows):
+        return None
+    kinds = trace.collectives
+    keys, group = factorize(kinds.name[of], kinds.group_size[of], trace.collective_bytes[of])
+    length = (table.end_ns - table.start_ns)[rows]
+    count = np.bincount(group, minlength=len(keys))
+    fastest, median = quantiles(group, length, count, (0.0, 0.5))
+    waiting = np.maximum(length - _needed(keys, fastest)[group], 0)
+    return SizedCollectives(rows, length, group, keys, count, fastest, median, waiting)
+
+
+def collectives_by_size(timeline: Timeline) -> tuple[CollectiveSize, ...]:
+    """Those of which the trace tells the size, most time first; none where it tells none."""
+    sized, trace = sized_collectives(timeline), timeline.trace
+    if sized is None:
+        return ()
+    waiting, total = (group_sums(sized.group, ns, len(sized.keys)) for ns in (sized.waiting_ns, sized.length_ns))
+    found = [
+        CollectiveSize(
+            name=trace.names[name],
+            ranks=ranks if ranks > 0 else None,
+            bytes=size,
+            count=int(sized.counts[at]),
+            total_ns=int(total[at]),
+            median_ns=float(sized.median_ns[at]),
+            fastest_ns=int(sized.fastest_ns[at]),
+            gb_per_s=size / float(sized.median_ns[at]),
+            waiting_ns=int(waiting[at]),
+        )
+        for at, (name, ranks, size) in enumerate(sized.keys.tolist())
+    ]
+    return tuple(sorted(found, key=lambda one: (-one.total_ns, one.name, one.ranks or 0, one.bytes))[:TABLE])
+
+
+def _needed(keys: npt.NDArray[np.int64], fastest: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """Of each size the most that its transfer takes: the fastest one of those as large or larger, of the same kind
+    among as many ranks. ``keys``: kind, ranks and size, in ascending order."""
+    needed = fastest.copy()
+    for at in range(len(keys) - 2, -1, -1):
+        if (keys[at, :2] == keys[at + 1, :2]).all():
+            needed[at] = min(needed[at], needed[at + 1])
+    whole: npt.NDArray[np.int64] = needed.astype(np.int64)
+    return whole
