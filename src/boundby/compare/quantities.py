@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,7 +12,7 @@ from boundby.model.causes import CAUSE_KEYS
 from boundby.model.scale import NEGLIGIBLE
 from boundby.results.comparison import Comparison, RegionChange
 from boundby.results.job_report import JobReport
-from boundby.results.report import SEVERITIES, Coverage, DeviceReport, Finding, Meanwhile, RegionReport, Report
+from boundby.results.report import SEVERITIES, Coverage, DeviceReport, Finding, RegionReport, Report
 from boundby.trace.facts import Captured
 
 Number = float | int | None
@@ -20,8 +21,7 @@ Number = float | int | None
 class Quantity(Struct, frozen=True):
     """``of_region`` and ``of_whole`` measure it (None: it does not exist there); a result of None: not captured.
 
-    ``of_whole`` gives one value per device, by name; without a device, one value. ``needs`` is "" for a report,
-    "comparison" for what only two runs have.
+    ``of_whole`` gives one value per device, by name; without a device, one value.
     """
 
     unit: str  # "ns", "fraction" (0 to 1, or percent), "count", "per_ms" or "bytes"
@@ -41,22 +41,32 @@ def _devices(read: Callable[[DeviceReport], Number]) -> Callable[[Report, Region
     return lambda report, _: {f"GPU {device.id}": read(device) for device in report.devices}
 
 
-def _steps(read: Callable[[RegionReport], Number]) -> Callable[[Report, RegionReport | None], Mapping[str, Number]]:
-    """Of the region that is the program's step; nothing where there is none."""
-    return lambda _, steps: {"/".join(steps.path): read(steps)} if steps is not None else {}
+def _alike(unit: str, about: str, path: str) -> Quantity:
+    """What regions and devices have under the same name."""
+    read = attrgetter(path)
+    return Quantity(unit, about, of_region=read, of_whole=_devices(read))
 
 
-def _per_step(
-    read: Callable[[RegionReport], int], all_of: Callable[[Meanwhile], int]
-) -> Callable[[Report, RegionReport | None], Mapping[str, Number]]:
-    """All that the program does from its first step to the end of its last, by steps: threads that make input, say,
-    work for the step outside of its ranges."""
+def _per_step(about: str, read: Callable[[RegionReport], int], all_of: str) -> Quantity:
+    """A count per instance; without a region, all that the program does from its first step to the end of its last, by
+    steps: threads that make input, say, work for the step outside of its ranges. ``all_of``: of `Meanwhile`."""
 
-    def of_step(steps: RegionReport) -> Number:
-        found = steps.meanwhile
-        return _each(max(read(steps), all_of(found) if found is not None else 0), steps)
+    def of_steps(_: Report, steps: RegionReport | None) -> Mapping[str, Number]:
+        if steps is None:
+            return {}
+        every = 0 if steps.meanwhile is None else getattr(steps.meanwhile, all_of)
+        return {"/".join(steps.path): _each(max(read(steps), every), steps)}
 
-    return _steps(of_step)
+    about = (
+        f"{about} per instance; without a region, per step, of all threads from the first step to the end of the last"
+    )
+    return Quantity("count", about, of_region=lambda region: _each(read(region), region), of_whole=of_steps)
+
+
+def _projected(about: str, figure: str) -> Quantity:
+    return Quantity(
+        "ns", about, of_region=lambda region: getattr(region.projected, figure) if region.projected else None
+    )
 
 
 def _copies(region: RegionReport) -> int:
@@ -65,10 +75,6 @@ def _copies(region: RegionReport) -> int:
 
 def _each(total: float, region: RegionReport) -> float | None:
     return total / region.instances if region.instances else None
-
-
-def _window(device: DeviceReport) -> int:
-    return device.window_ns
 
 
 def _time_each(region: RegionReport) -> Number:
@@ -145,105 +151,50 @@ def _device_changes(comparison: Comparison) -> Mapping[str, Number]:
     return {item.after.name: item.change for item in comparison.devices if item.after is not None}
 
 
-_PER_STEP = "without a region, per step, of all threads from the first step to the end of the last"
-
 QUANTITIES: dict[str, Quantity] = {
     "time": Quantity(
         "ns",
         "the account's time per instance, from its begin to its end: not what passes between two (hidden work: the"
         " host's); without a region, the whole window",
         of_region=_time_each,
-        of_whole=_devices(_window),
+        of_whole=_devices(attrgetter("window_ns")),
     ),
     "time.total": Quantity("ns", "the account's time of all instances", of_region=lambda region: region.total_ns),
     "host.median": Quantity("ns", "median host duration", of_region=lambda region: region.host.median_ns),
     "host.p95": Quantity("ns", "95th percentile of the host durations", of_region=lambda region: region.host.p95_ns),
     "host.max": Quantity("ns", "longest host duration", of_region=lambda region: region.host.max_ns),
-    "gpu.median": Quantity(
-        "ns",
-        "median projected duration: first start to last end of the GPU work launched inside",
-        of_region=lambda region: region.projected.median_ns if region.projected else None,
+    "gpu.median": _projected(
+        "median projected duration: first start to last end of the GPU work launched inside", "median_ns"
     ),
-    "gpu.p95": Quantity(
-        "ns",
-        "95th percentile of the projected durations",
-        of_region=lambda region: region.projected.p95_ns if region.projected else None,
-    ),
-    "gpu.max": Quantity(
-        "ns",
-        "longest projected duration",
-        of_region=lambda region: region.projected.max_ns if region.projected else None,
-    ),
+    "gpu.p95": _projected("95th percentile of the projected durations", "p95_ns"),
+    "gpu.max": _projected("longest projected duration", "max_ns"),
     "instances": Quantity("count", "how often the region ran", of_region=lambda region: region.instances),
     "share": Quantity("fraction", "share of all devices' windows", of_region=lambda region: region.share),
-    "gpu_utilization": Quantity(
-        "fraction",
-        "busy time of the GPU; of a region, over its projected intervals",
-        of_region=lambda region: region.gpu_utilization,
-        of_whole=_devices(lambda device: device.gpu_utilization),
+    "gpu_utilization": _alike(
+        "fraction", "busy time of the GPU; of a region, over its projected intervals", "gpu_utilization"
     ),
-    "cpu_utilization": Quantity(
-        "fraction",
-        "CPU time of the launching threads",
-        of_region=lambda region: region.cpu_utilization,
-        of_whole=_devices(lambda device: device.cpu_utilization),
-    ),
+    "cpu_utilization": _alike("fraction", "CPU time of the launching threads", "cpu_utilization"),
     **{f"share.{cause}": _share_of(cause) for cause in CAUSE_KEYS},
     **{f"time.{cause}": _time_of(cause) for cause in CAUSE_KEYS},
-    "sync.count": Quantity(
-        "count",
-        "blocking syncs",
-        of_region=lambda region: region.sync.count,
-        of_whole=_devices(lambda device: device.sync.count),
-    ),
-    "sync.per_step": Quantity(
-        "count",
-        f"blocking syncs per instance; {_PER_STEP}",
-        of_region=lambda region: _each(region.sync.count, region),
-        of_whole=_per_step(lambda steps: steps.sync.count, lambda every: every.syncs),
-    ),
+    "sync.count": _alike("count", "blocking syncs", "sync.count"),
+    "sync.per_step": _per_step("blocking syncs", attrgetter("sync.count"), "syncs"),
     "sync.blocked": Quantity(
         "ns",
         "time per instance in which the host waits for the device; without a region, in all",
         of_region=lambda region: _each(region.sync.blocked_ns, region),
         of_whole=_devices(lambda device: device.sync.blocked_ns),
     ),
-    "api.per_step": Quantity(
-        "count",
-        f"CUDA calls per instance; {_PER_STEP}",
-        of_region=lambda region: _each(region.api.calls, region),
-        of_whole=_per_step(lambda steps: steps.api.calls, lambda every: every.api_calls),
-    ),
-    "api.per_ms": Quantity(
-        "per_ms",
-        "CUDA calls per millisecond",
-        of_region=lambda region: region.api.per_ms,
-        of_whole=_devices(lambda device: device.api.per_ms),
-    ),
-    "kernels.per_step": Quantity(
-        "count",
-        f"kernels per instance; {_PER_STEP}",
-        of_region=lambda region: _each(region.kernels.count, region),
-        of_whole=_per_step(lambda steps: steps.kernels.count, lambda every: every.kernels),
-    ),
-    "copies.per_step": Quantity(
-        "count",
-        f"memory copies per instance; {_PER_STEP}",
-        of_region=lambda region: _each(_copies(region), region),
-        of_whole=_per_step(_copies, lambda every: every.copies),
-    ),
+    "api.per_step": _per_step("CUDA calls", attrgetter("api.calls"), "api_calls"),
+    "api.per_ms": _alike("per_ms", "CUDA calls per millisecond", "api.per_ms"),
+    "kernels.per_step": _per_step("kernels", attrgetter("kernels.count"), "kernels"),
+    "copies.per_step": _per_step("memory copies", _copies, "copies"),
     "copies.bytes": Quantity(
         "bytes",
         "bytes copied per instance; without a region, in all",
         of_region=lambda region: _each(sum(copies.bytes for copies in region.memcpy.values()), region),
         of_whole=_devices(lambda device: sum(copies.bytes for copies in device.memcpy.values())),
     ),
-    "gaps.longest": Quantity(
-        "ns",
-        "longest time in which the GPU was idle",
-        of_region=lambda region: region.gaps.longest_ns,
-        of_whole=_devices(lambda device: device.gaps.longest_ns),
-    ),
+    "gaps.longest": _alike("ns", "longest time in which the GPU was idle", "gaps.longest_ns"),
     "findings": _findings(None),
     **{f"findings.{severity}": _findings(severity) for severity in SEVERITIES},
     # Of a job of many ranks:
@@ -290,8 +241,7 @@ def listing() -> str:
     words = {"ns": "time", "fraction": "% or 0-1", "count": "number", "per_ms": "per ms", "bytes": "bytes"}
     lines = []
     for name, quantity in QUANTITIES.items():
-        where = "two runs" if quantity.needs_two else ""
-        about = f"{quantity.about} [{where}]" if where else quantity.about
+        about = f"{quantity.about} [two runs]" if quantity.needs_two else quantity.about
         lines.append(f"{name:<{width}}  {words[quantity.unit]:<9} {about}")
     return "\n".join(lines)
 
@@ -468,16 +418,14 @@ def findings(count: Number, report: Report) -> Known | None:
     if count is None or not report.analysis.rules_checked:
         return None
     if report.analysis.rules_disabled:
-        return Known(
-            count, ANY, f"by the rules that were asked, but {', '.join(report.analysis.rules_disabled)} was not"
-        )
+        disabled = ", ".join(report.analysis.rules_disabled)
+        return Known(count, ANY, f"by the rules that were asked, but {disabled} was not")
     if (lossy := _may_hide_findings(report)) is not None:
         return Known(count, ANY, lossy)
     unchecked = next((item for item in report.not_checked if item.could_matter), None)
     if unchecked is not None:
-        return Known(
-            count, ANY, f"by the rules that could be asked, but {unchecked.rule} could not: {unchecked.reason}"
-        )
+        text = f"by the rules that could be asked, but {unchecked.rule} could not: {unchecked.reason}"
+        return Known(count, ANY, text)
     return Known(count, count)
 
 
@@ -506,8 +454,7 @@ def new_findings(count: Number, after: Report, comparison: Comparison) -> Known 
     gone = [item for item in comparison.findings if item.status == "unchecked"]
     if gone:
         return Known(count, ANY, f"by the rules that could be asked, but {gone[0].finding.rule} could not")
-    return Known(count, ANY, _turned_off(after)) if after.analysis.rules_disabled else Known(count, count)
-
-
-def _turned_off(report: Report) -> str:
-    return f"by the rules that were asked, but {', '.join(report.analysis.rules_disabled)} was turned off"
+    if after.analysis.rules_disabled:
+        disabled = ", ".join(after.analysis.rules_disabled)
+        return Known(count, ANY, f"by the rules that were asked, but {disabled} was turned off")
+    return Known(count, count)
