@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from boundby.cli import console, outcome
-from boundby.cli.console import View
+from boundby.cli.console import Destination, View
 from boundby.cli.shared_options import (
     FILE,
     PLAIN,
@@ -21,19 +21,19 @@ from boundby.cli.shared_options import (
     view_options,
 )
 from boundby.options import AnalysisOptions
-from boundby.render.formats import BY_SUFFIX, Surface
+from boundby.render.formats import Surface
 
 if TYPE_CHECKING:
     from boundby.compare.gate import Budget
     from boundby.results.comparison import Comparison, GateResult
 
-FORMATS = ("terminal", "markdown", "html", "json")
-
 
 @click.command(epilog=outcome.EPILOG)
 @click.argument("before", type=FILE)
 @click.argument("after", type=FILE)
-@click.option("--format", "format_name", type=click.Choice(FORMATS), help="How to show the result. [terminal]")
+@click.option(
+    "--format", "format_name", type=click.Choice(console.DOCUMENT_FORMATS), help="How to show the result. [terminal]"
+)
 @output_option("Write to this file (.html .md .json .txt say the format).")
 @click.option(
     "--fail-on",
@@ -74,27 +74,21 @@ def compare(
     """
     from boundby import api
     from boundby.compare import gate as gates
-    from boundby.results import write
 
     inputs = [before, after]
     limits = api.limits(budget_file=budget, fail_on=fail_on)
-    output = None if output == Path("-") else output
-    kind = format_name or (_format_of(output) if output is not None else "terminal")
     places.check(inputs)
-    if output is not None:
-        write.check(output, inputs=inputs)
+    place = console.destination(format_name, output, console.DOCUMENT_FORMATS, view, inputs)
     if api.is_job(before) and api.is_job(after):
-        return _jobs(before, after, limits, kind, output, options, places, view)
+        return _jobs(before, after, limits, place, options, places)
     with view.progress() as progress:
         one, other = (api.load(path, options, progress=progress) for path in inputs)
         comparison = api.compare_runs(one, other, steps=steps or limits.steps)
     result = None
     if limits.limits:
         result = gates.check(limits.limits, other, comparison, steps=steps or limits.steps)
-    if output is None:
-        console.put(_render(kind, comparison, result, view.surface()), utf8=kind != "terminal")
-    else:
-        write.write_text(output, _render(kind, comparison, result, view.plain()), inputs=inputs)
+    place.put(_render(place.kind, comparison, result, place.surface))
+    if place.file is not None:
         _put_gate(result, view)
     places.deliver(result, _render("markdown", comparison, result, view.plain()), inputs)
     return outcome.of_gate(result)
@@ -110,11 +104,9 @@ def _jobs(
     before: Path,
     after: Path,
     limits: Budget,
-    kind: str,
-    output: Path | None,
+    place: Destination,
     options: AnalysisOptions,
     places: Places,
-    view: View,
 ) -> int:
     """Two jobs of many ranks."""
     from boundby import api
@@ -122,31 +114,17 @@ def _jobs(
     from boundby.compare.jobs import compare as compare_jobs
     from boundby.document.job_document import job_comparison_document
     from boundby.render.formats import drawn
-    from boundby.results import saved, write
+    from boundby.results import saved
 
-    with view.progress() as progress:
+    with place.view.progress() as progress:
         one, other = (api.load_job(path, options, progress=progress) for path in (before, after))
     found = compare_jobs(one, other)
     result = gates.check_job(limits.limits, other, found) if limits.limits else None
-    surface = view.plain() if output is not None else view.surface()
-    shown = job_comparison_document(found, result if kind == "html" else None)
-    text = saved.render(found) if kind == "json" else drawn(shown, kind, surface)
-    if output is not None:
-        write.write_text(output, text, inputs=[before, after])
-    else:
-        console.put(text, utf8=kind != "terminal")
-    if result is not None and not view.quiet:
-        console.put(gate_table(result, view.surface()))
-    places.deliver(result, drawn(job_comparison_document(found), "markdown", surface), [before, after])
+    shown = job_comparison_document(found, result if place.kind == "html" else None)
+    place.put(saved.render(found) if place.kind == "json" else drawn(shown, place.kind, place.surface))
+    _put_gate(result, place.view)
+    places.deliver(result, drawn(job_comparison_document(found), "markdown", place.surface), [before, after])
     return outcome.of_gate(result)
-
-
-def _format_of(path: Path) -> str:
-    kind = BY_SUFFIX.get(path.suffix.lower())
-    if kind not in FORMATS:
-        known = " ".join(sorted(suffix for suffix, name in BY_SUFFIX.items() if name in FORMATS))
-        raise click.UsageError(f"The format of {path} cannot be told from its name: {known}, or --format.")
-    return kind
 
 
 def _render(kind: str, comparison: Comparison, result: GateResult | None, surface: Surface) -> str:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from boundby.render.face import ColorSystem
 
 PIPE_WIDTH = LINE
+#: How any document can be shown.
+DOCUMENT_FORMATS = ("terminal", "markdown", "html", "json")
 _GLYPHS = "╰─╯→…·"
 Progress = Callable[[str, "float | None"], None]
 

@@ -20,12 +20,10 @@ from boundby.cli.shared_options import (
 )
 from boundby.options import AnalysisOptions
 
-FORMATS = ("terminal", "markdown", "html", "json")
-
 
 @click.command(epilog=outcome.EPILOG)
 @click.argument("report", type=FILE)
-@click.option("--format", "format_name", type=click.Choice(FORMATS), help="How to show it. [terminal]")
+@click.option("--format", "format_name", type=click.Choice(console.DOCUMENT_FORMATS), help="How to show it. [terminal]")
 @output_option("Write to this file (.md .html .json .txt say the format).")
 @analysis_options("window", "skip_first", "region", "devices", "processes", window=WINDOW_HELP)
 @analysis_options("no_fold", "no_find", "nsys", "keep_export", "captures", "max_memory", "max_time")
@@ -45,7 +43,7 @@ def diagnose(report: Path, format_name: str | None, output: Path | None, options
     from boundby.render.formats import drawn
     from boundby.results import saved
 
-    place = console.destination(format_name, output, FORMATS, view, [report])
+    place = console.destination(format_name, output, console.DOCUMENT_FORMATS, view, [report])
     with view.progress() as progress:
         found = api.analyze(report, with_rule_config(options), progress=progress)
     text = saved.render(found) if place.kind == "json" else drawn(document(found), place.kind, place.surface)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 #: Ranks that get a page of their own where they have none.
 PAGES = ("named", "all", "none")
-FORMATS = ("terminal", "markdown", "html", "json", "perfetto")
+FORMATS = (*console.DOCUMENT_FORMATS, "perfetto")
 
 
 @click.command(epilog=outcome.EPILOG)

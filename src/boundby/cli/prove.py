@@ -11,7 +11,6 @@ import click
 from boundby.cli import console, outcome
 from boundby.cli.console import View
 from boundby.cli.shared_options import FILE, PLAIN, json_option, output_option, view_options
-from boundby.model.errors import OutputError
 
 if TYPE_CHECKING:
     from boundby.experiment.live import ProgramRun, Wanted
@@ -81,12 +80,11 @@ def prove(
     from boundby.experiment import judgement, live, trials
     from boundby.experiment.inside.conductor import CACHED
     from boundby.render.formats import drawn
-    from boundby.results import saved, write
+    from boundby.results import saved
 
-    file = output if output is not None and output != Path("-") else None
-    kind = "json" if as_json else _format_of(file)
-    if file is not None:
-        write.check(file)
+    to = console.destination(
+        "json" if as_json else None, output, console.DOCUMENT_FORMATS, view, [] if report is None else [report]
+    )
     trials.check(remedies)
     verdict = None if report is None else analyze(report)
     blocked = tuple(remedy for remedy in remedies if remedy == CACHED)
@@ -97,9 +95,7 @@ def prove(
         proof = judgement.judge(shlex.join(program), ran.plan, ran.blocks, verdict, removals, ran.problem)
     if proof is None:
         return _nothing(ran, view)
-    surface = view.surface() if file is None else view.plain()
-    text = saved.render(proof) if kind == "json" else drawn(document(proof), kind, surface)
-    console.deliver(text, output, view, utf8=kind != "terminal")
+    to.put(saved.render(proof) if to.kind == "json" else drawn(document(proof), to.kind, to.surface))
     return ran.exit_code
 
 
@@ -124,17 +120,3 @@ def _nothing(ran: ProgramRun, view: View) -> int:
         raise ran.why_nothing
     view.say(f"the program ended with {outcome.ending(ran.exit_code)} before anything was measured")
     return ran.exit_code
-
-
-def _format_of(path: Path | None) -> str:
-    """What a file of this name holds; None: the terminal. Raises OutputError."""
-    from boundby.render.formats import BY_SUFFIX
-
-    if path is None:
-        return "terminal"
-    kind = BY_SUFFIX.get(path.suffix.lower())
-    if kind not in ("html", "markdown", "json", "terminal"):
-        raise OutputError(
-            f"The format of {path} cannot be told from its name.", "Name it with one of .html .md .json .txt."
-        )
-    return kind

@@ -12,7 +12,7 @@ from boundby.cli.outcome import Exit
 from boundby.cli.shared_options import FILE, PLAIN, analysis_options, output_option, view_options
 from boundby.options import AnalysisOptions
 
-FORMATS = ("terminal", "markdown", "html", "json", "brief")
+FORMATS = (*console.DOCUMENT_FORMATS, "brief")
 
 
 @click.command(epilog=outcome.EPILOG)
