@@ -105,6 +105,14 @@ def test_turns_take_steps(repeats: bool, tmp_path: Path) -> None:
     assert report.verdict.confidence == ("high" if repeats else "medium")
 
 
+@pytest.mark.parametrize("sleeps", [True, False])
+def test_what_a_late_rank_sleeps_on_is_told(sleeps: bool, tmp_path: Path) -> None:
+    usual: list[Step] = [Own(MS, sleeps=True), Collective()]  # they all sleep for as long
+    found = job(tmp_path, usual * ROUNDS, [Own(9 * MS, sleeps=sleeps), *usual] * ROUNDS)
+    first = found.stragglers[0]
+    assert (first.cause, first.blocked_on) == (("host_blocked", "sleep") if sleeps else ("cpu", None))
+
+
 def test_even_ranks_have_no_culprit(tmp_path: Path) -> None:
     report = job(tmp_path, *([[*EARLY, Collective()] * ROUNDS] * 4))
     assert not report.stragglers

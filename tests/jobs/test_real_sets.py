@@ -54,7 +54,11 @@ def test_one_name_has_one_number_on_a_jobs_screen() -> None:
     assert first == pytest.approx(0.97, abs=0.005)
     assert found.verdict.because.endswith("without that, the job would be 97 % shorter")
     assert "all ranks had an even share of the work (perfect balance) 89.9 ms 47 %" in screen
-    assert "Rank 1 takes 165 ms longer than rank 0, in all 20 steps: all of it is blocked time. Rank 0 waits" in screen
+    assert (
+        "Rank 1 takes 165 ms longer than rank 0, in all 20 steps: all of it is blocked time in sleep(). Rank 0"
+        in screen
+    )
+    assert "Do less of that, or do it where no rank waits for it." in screen
 
 
 def test_predictions_that_nobody_can_make_true_or_that_save_little_in_a_region_are_not_shown() -> None:

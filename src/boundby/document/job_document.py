@@ -87,6 +87,22 @@ REMEDIES = {
 }
 
 
+#: Instead of `look` where what they do is told.
+_DO_LESS = "Do less of that, or do it where no rank waits for {it}"
+#: Blocked time, by what the host sleeps on (`Straggler.blocked_on`).
+_BLOCKED = {
+    "sleep": "in sleep()",
+    "poll": "in poll",
+    "lock": "on a lock",
+    "condition": "on a condition",
+    "file": "on a file",
+    "network": "on the network",
+    "thread or process": "on a thread or process",
+    "queue": "on a queue",
+    "GIL": "on the interpreter's lock (GIL)",
+}
+
+
 #: What ranks can be sorted by: the most first; by rank: as they are.
 SORTS: dict[str, Callable[[RankReport], int]] = {
     "rank": lambda _: 0,
@@ -196,7 +212,8 @@ def names_of(job: JobReport, places: Sequence[int]) -> str:
 def told(job: JobReport, one: Straggler) -> str:
     """One thing that holds the job up, in a sentence."""
     what = _noun(one.cause) + (f" in {region_name(one.region)}" if one.region else "")
-    most = _noun(one.cause) + (f", above all in {region_name(one.region)}" if one.region else "")
+    blocked = f" {_BLOCKED.get(one.blocked_on, f'on {clean(one.blocked_on)}')}" if one.blocked_on else ""
+    most = _noun(one.cause) + blocked + (f", above all in {region_name(one.region)}" if one.region else "")
     of_job = f" ({units.percent(one.saving_ns / job.length_ns, 1)})" if job.length_ns else ""
     gain = f"{units.duration(one.saving_ns)}{of_job} shorter"
     often = f"in {one.steps} of {job.steps} steps" if job.steps > 1 else "over the run"
@@ -229,7 +246,8 @@ def told(job: JobReport, one: Straggler) -> str:
         "extra": f"{subject} alone does {excess} of {what}, which the others wait for.",
         "exceptions": f"{subject} {'are each' if many else 'is'} held up {often}, by {excess} of {what}.",
     }
-    remedy = REMEDIES[one.remedy].format(its=their, it=them, they=they)
+    words = _DO_LESS if one.remedy == "look" and one.blocked_on else REMEDIES[one.remedy]
+    remedy = words.format(its=their, it=them, they=they)
     return f"{sentences.get(one.kind, slower)} {remedy}. Without this cause, the job is {gain}."
 
 

@@ -512,7 +512,24 @@ def _straggler(culprit: Culprit, job: Job, is_mpi: bool, waited_in: str | None, 
         remedy=remedy_of(culprit, job, is_mpi=is_mpi),
         waited_in=waited_in,
         waited_ns=waited_ns,
+        blocked_on=_blocked_on(culprit, job) if culprit.cause == Cause.HOST_BLOCKED else None,
     )
+
+
+def _blocked_on(culprit: Culprit, job: Job) -> str | None:
+    """What a culprit's ranks sleep on for longer than their peers, where that is most of what they do more of."""
+    stage = next(members for members in job.stages if culprit.ranks[0] in members)
+    peers = [rank for rank in stage if rank not in culprit.ranks] or [
+        rank for rank in range(len(job.summaries)) if rank not in culprit.ranks
+    ]
+    own = [dict(job.summaries[rank].slept_on) for rank in culprit.ranks]
+    others = [dict(job.summaries[rank].slept_on) for rank in peers]
+    more_ns = {
+        what: np.mean([one.get(what, 0) for one in own]) - np.median([one.get(what, 0) for one in others] or [0])
+        for what in sorted({what for one in own for what in one})
+    }
+    most = max(more_ns, key=lambda what: more_ns[what], default=None)
+    return most if most is not None and more_ns[most] > HALF * culprit.share * culprit.excess_ns else None
 
 
 def _random(chance: Chance, job: Job, is_mpi: bool) -> Straggler:

@@ -17,6 +17,7 @@ from boundby.attribution.segments import Segments
 from boundby.attribution.timeline import DeviceTimeline, Timeline, build_timeline, select
 from boundby.attribution.windows import parse_window
 from boundby.capture.folder import worker_of
+from boundby.correlation.cpu_evidence import sleeps_of
 from boundby.jobs.meetings import is_passing
 from boundby.jobs.messages import message_meetings, passing_messages
 from boundby.jobs.rank_summary import (
@@ -30,10 +31,10 @@ from boundby.jobs.rank_summary import (
     fingerprint,
     queued_ready,
 )
-from boundby.model.arrays import Int64Array, factorize, pick, ranked, unique
+from boundby.model.arrays import Int64Array, factorize, is_any, pick, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.errors import InputError, SelectionError
-from boundby.model.intervals import EMPTY, NOTHING, IntervalSet, StepFunction, cut, union
+from boundby.model.intervals import EMPTY, NOTHING, CoveredTime, IntervalSet, StepFunction, cut, union
 from boundby.model.scale import LEVELS
 from boundby.structure.mpi_ranks import unfinished
 from boundby.structure.steps import find_steps
@@ -41,7 +42,7 @@ from boundby.trace.facts import BROKEN_ROWS, UNBELIEVABLE
 from boundby.trace.program import program_end
 from boundby.trace.stacks import ROUNDED_NS
 from boundby.trace.tables import OpKind, Trace
-from boundby.trace.vocabulary.os import MessageKind
+from boundby.trace.vocabulary.os import MESSAGES, MessageKind
 from boundby.trace.vocabulary.range_names import is_library
 
 #: Calls of message passing that nobody leaves before all have come, or before both ends have.
@@ -165,7 +166,29 @@ def _summary(timeline: Timeline, label: str) -> RankSummary | None:
         warnings=tuple(sorted({warning.message for warning in trace.warnings})),
         is_damaged=any(warning.code in (BROKEN_ROWS, UNBELIEVABLE) for warning in trace.warnings),
         begins_mpi=_begins_mpi(trace),
+        slept_on=_slept_on(trace, pieces, _blocked_thread(segments) if device is not None else account.thread),
     )
+
+
+def _blocked_thread(segments: Segments) -> int:
+    """The thread that is blocked while the device idles; -1: several are."""
+    of_host = is_any(segments.cause, (Cause.HOST_BLOCKED, Cause.SYNC)) & (segments.thread >= 0)
+    threads = unique(segments.thread[of_host]).tolist()
+    return int(threads[0]) if len(threads) == 1 else NOTHING
+
+
+def _slept_on(trace: Trace, pieces: _Columns, thread: int) -> tuple[tuple[str, int], ...]:
+    """What a thread slept on in the blocked time of an account, longest first; messages apart."""
+    start, end, cause, _ = pieces
+    blocked = cause == Cause.HOST_BLOCKED
+    if thread == NOTHING or not blocked.any():
+        return ()
+    slept = [
+        (what, int(CoveredTime(asleep).within(start[blocked], end[blocked]).sum()))
+        for what, asleep in sleeps_of(trace, thread).items()
+        if what != MESSAGES
+    ]
+    return tuple(sorted((one for one in slept if one[1]), key=lambda one: (-one[1], one[0])))
 
 
 def _begins_mpi(trace: Trace) -> bool | None:

@@ -135,6 +135,8 @@ class RankSummary(Struct, frozen=True):
     program: ProgramEnd | None = None  # how the program of its report ended, where that says so
     is_damaged: bool = False  # rows of it were left out
     begins_mpi: bool | None = None  # whether the start of MPI is on record; None: no call of MPI is
+    #: What its thread slept on in its own blocked time, and for how long: ``("sleep", 165_000_000)``.
+    slept_on: tuple[tuple[str, int], ...] = ()
     clock: str = ""  # what the times were taken by: ranks of one report have one clock; "": not told
 
     @property

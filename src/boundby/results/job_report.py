@@ -92,6 +92,12 @@ class Straggler(Struct, frozen=True, kw_only=True):
         str | None, LATER, "The call or collective in which others wait for it longest; null: in none."
     ] = None
     waited_ns: Annotated[Natural, LATER, "How long they wait there for it, nanoseconds of all of them."] = 0
+    blocked_on: Annotated[
+        str | None,
+        LATER,
+        "What most of the excess is spent on where its cause is host_blocked, as in blocked_on of threads; null: not"
+        " told.",
+    ] = None
 
 
 class Ended(Struct, frozen=True):
