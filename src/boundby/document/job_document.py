@@ -225,6 +225,7 @@ def told(job: JobReport, one: Straggler) -> str:
     their, them, they = ("their", "them", "they do") if is_plural else ("its", "it", f"{who} does")
     if one.kind == "machine":
         subject += " (all ranks of one machine)"
+    each = " a rank" if many else ""
     last = one.remedy == "move_layers" and one.stage == max(rank.stage for rank in job.ranks)
     why = " The last stage usually has the output layer and the loss besides its layers." if last else ""
     call = clean(one.waited_in or "")
@@ -242,7 +243,7 @@ def told(job: JobReport, one: Straggler) -> str:
         "random": f"Ranks take turns at being late: their {what} takes longer"
         f" {'in some steps than in others' if job.steps > 1 else 'at times'}.",
         "link": f"Transfers among {who} take {excess} longer than those of groups that send as much.",
-        "stage": f"Stage {one.stage} ({who}) has {excess} more work than other stages, mostly {what}.{why}",
+        "stage": f"Stage {one.stage} ({who}) has {excess} more work{each} than other stages, mostly {what}.{why}",
         "extra": f"{subject} alone does {excess} of {what}, which the others wait for.",
         "exceptions": f"{subject} {'are each' if many else 'is'} held up {often}, by {excess} of {what}.",
     }
