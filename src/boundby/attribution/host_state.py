@@ -27,6 +27,7 @@ from boundby.model.arrays import (
     is_in,
     marked,
     median,
+    merged,
     pick,
     places,
     queue_depth,
@@ -517,7 +518,7 @@ class HostState:
         if key not in self._running and is_unknown:
             calls, rows = self._calls, self._calls.rows_of(thread)
             bounds, states = IntervalSet(calls.start_ns[rows], calls.end_ns[rows]), self.states(thread)
-            time = np.sort(np.concatenate((bounds.start, bounds.end)))
+            time = merged(bounds.start, bounds.end)
             value = np.where(contains(bounds, time) >= 0, states.at(time), NOTHING)
             self._running[key] = StepFunction(time, value)
         if key not in self._running:
@@ -621,7 +622,7 @@ class HostState:
         """When the threads begin calls that take turns with this one, in order."""
         if leader not in self._issued:
             rows = [self._calls.rows_of(member) for member in self._logical_threads.members(leader).tolist()]
-            self._issued[leader] = np.sort(np.concatenate([self._calls.start_ns[one] for one in rows]))
+            self._issued[leader] = merged(*(self._calls.start_ns[one] for one in rows))
         return self._issued[leader]
 
     def _overhead(self, thread: int, kind: OverheadClass) -> IntervalSet:

@@ -10,7 +10,7 @@ from boundby.attribution.timeline import DeviceTimeline, Timeline, part_of
 from boundby.attribution.windows import step_region
 from boundby.claims.phases import Describe, replayed_case
 from boundby.claims.verdict import judge
-from boundby.model.arrays import Int64Array, median, unique
+from boundby.model.arrays import Int64Array, median, merged, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import clip, complement
 from boundby.model.scale import NOTABLE, SMALL
@@ -66,7 +66,7 @@ def _steps(timeline: Timeline, device: DeviceTimeline, step: int) -> tuple[Int64
     process = timeline.trace.process_of_thread[timeline.trace.ranges.thread[rows]]
     if not len(rows) or len(unique(process)) > 1 or process[0] not in unique(device.operations.table.process):
         return np.empty(0, np.int64), device.low_ns
-    return np.sort(begin[rows]), int(end[rows].max())
+    return merged(begin[rows]), int(end[rows].max())
 
 
 def judge_steady(

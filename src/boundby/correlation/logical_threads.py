@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from boundby.correlation.correlate import Calls
 from boundby.correlation.cpu_evidence import gather_evidence
-from boundby.model.arrays import Int64Array, places, unique
+from boundby.model.arrays import Int64Array, merged, places, unique
 from boundby.model.intervals import IntervalSet, contains, intersect, union
 from boundby.model.scale import NEARLY_ALL, QUARTER, SEVERAL, SMALL
 from boundby.trace.tables import Trace
@@ -106,13 +106,13 @@ class _Caller(Struct, frozen=True):
 def _caller(trace: Trace, calls: Calls, thread: int) -> _Caller:
     rows, evidence = calls.rows_of(thread), gather_evidence(trace, thread)
     start_ns, end_ns = calls.start_ns[rows], calls.end_ns[rows]
-    return _Caller(np.sort(start_ns), union(start_ns, end_ns), evidence.away, evidence.is_known)
+    return _Caller(merged(start_ns), union(start_ns, end_ns), evidence.away, evidence.is_known)
 
 
 def _joined(one: _Caller, other: _Caller) -> _Caller:
     starts, ends = ([getattr(each.in_call, side) for each in (one, other)] for side in ("start", "end"))
     return _Caller(
-        np.sort(np.concatenate((one.issued_ns, other.issued_ns))),
+        merged(one.issued_ns, other.issued_ns),
         union(np.concatenate(starts), np.concatenate(ends)),
         intersect(one.away, other.away),
         one.is_known and other.is_known,
@@ -174,9 +174,7 @@ def _is_quiet_during(trace: Trace, calls: Calls, lender: int, other: int) -> boo
     outermost = np.append(True, start[1:] >= reach[:-1])
     start, end = start[outermost], end[outermost]
     theirs = (ranges.thread == lender) & ~ranges.is_start_end
-    actions = np.sort(
-        np.concatenate((calls.start_ns[calls.rows_of(lender)], ranges.start_ns[theirs], ranges.end_ns[theirs]))
-    )
+    actions = merged(calls.start_ns[calls.rows_of(lender)], ranges.start_ns[theirs], ranges.end_ns[theirs])
     acts = places(actions, end) > places(actions, start, side="right")
-    inside = (places(np.sort(ranges.start_ns[theirs]), start, side="right") > 0).any()
+    inside = (places(merged(ranges.start_ns[theirs]), start, side="right") > 0).any()
     return bool(inside and (~acts).mean() >= QUIET_FRACTION)

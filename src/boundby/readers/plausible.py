@@ -27,6 +27,7 @@ from boundby.model.arrays import (
     is_any,
     is_even,
     is_in,
+    merged,
     pick,
     places,
     unique,
@@ -127,7 +128,7 @@ def _holding_others(trace: Trace) -> BoolArray:
     rows = np.flatnonzero(trace.is_named(ranges.name, is_mpi))
     for of_thread in grouped(ranges.thread[rows])[1] if len(rows) else ():
         own = rows[of_thread]
-        start = np.sort(ranges.start_ns[own])
+        start = merged(ranges.start_ns[own])
         held = np.searchsorted(start, ranges.end_ns[own]) - np.searchsorted(start, ranges.start_ns[own], side="right")
         holds = held >= LEAST_CONTRADICTED
         if holds.sum() <= max(MOST_BROKEN_FRACTION * len(own), 1):

@@ -14,7 +14,17 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from boundby.attribution.timeline import Timeline
-from boundby.model.arrays import BoolArray, Int32Array, Int64Array, factorize, group_counts, is_in, median, unique
+from boundby.model.arrays import (
+    BoolArray,
+    Int32Array,
+    Int64Array,
+    factorize,
+    group_counts,
+    is_in,
+    median,
+    merged,
+    unique,
+)
 from boundby.model.intervals import EMPTY, IntervalSet, complement, contains, intersect, subtract, union
 from boundby.model.scale import (
     DISPATCH_NS,
@@ -186,7 +196,7 @@ def _takings(timeline: Timeline, known_ns: Int64Array, taker: int) -> Int64Array
     if common == 0 or (place == common).mean() < TAKING_FRACTION:
         return np.empty(0, np.int64)
     mine = (ranges.thread == taker) & (regions.of_range == common)
-    begins = np.sort(ranges.start_ns[mine])
+    begins = merged(ranges.start_ns[mine])
     instance = np.searchsorted(begins, known_ns, side="right") - 1
     known = instance >= 0
     taken: Int64Array = begins.copy()
@@ -387,5 +397,5 @@ def _signals(trace: Trace, thread: int, life: tuple[int, int]) -> Int64Array:
     table = trace.os_calls
     mine = np.flatnonzero(table.thread == thread)
     names = [number for number in unique(table.name[mine]).tolist() if SIGNALS.search(trace.names[number])]
-    starts = np.sort(table.start_ns[mine[is_in(table.name[mine], names)]]) if names else np.empty(0, np.int64)
+    starts = merged(table.start_ns[mine[is_in(table.name[mine], names)]]) if names else np.empty(0, np.int64)
     return starts if len(starts) * SELDOM * SIGNAL_LIMIT_NS <= life[1] - life[0] else starts[:0]

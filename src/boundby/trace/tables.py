@@ -30,6 +30,7 @@ from boundby.model.arrays import (
     is_even,
     is_in,
     least_two,
+    merged,
     order_of,
     pick,
     ranked,
@@ -679,7 +680,7 @@ class Trace(Struct, frozen=True, dict=True):
         for device in unique(events.device).tolist():
             mine = moved[table.device[moved] == device]
             found.append(mine[is_in(table.start_ns[mine], events.start_ns[events.device == device])])
-        return np.sort(np.concatenate(found))
+        return merged(*found)
 
     @cached_property
     def collective_bytes(self) -> Int64Array:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from boundby.model.arrays import MISSING, Int32Array, Int64Array, factorize, median, rows_of, unique
+from boundby.model.arrays import MISSING, Int32Array, Int64Array, factorize, median, merged, rows_of, unique
 from boundby.model.expressions import expression
 from boundby.model.intervals import NOTHING, nest
 from boundby.model.scale import HALF
@@ -130,7 +130,7 @@ def module_ranges(columns: Columns, raw: Raw) -> tuple[dict[str, Int64Array], li
         for thread, rows in _by_thread(raw, told >= 0):
             rows = rows[nest(raw["start"][rows], raw["end"][rows], ROUNDED_NS).parent == NOTHING]
             of_thread = np.flatnonzero(raw["globalTid"] == thread)
-            begins = np.sort(raw["start"][of_thread])
+            begins = merged(raw["start"][of_thread])
             for run in np.split(rows, _breaks(raw, rows, of_thread[told[of_thread] < 0])):
                 row_paths = [paths[text] for text in told[run].tolist()]
                 times = raw["start"][run].tolist(), raw["end"][run].tolist()
@@ -152,7 +152,7 @@ def _by_thread(raw: Raw, chosen: npt.NDArray[np.bool_]) -> Iterator[tuple[int, n
 
 def _breaks(raw: Raw, rows: npt.NDArray[np.intp], others: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
     """The places in ``rows`` before which another range begins or ends, since the end of the row before."""
-    bounds = np.sort(np.concatenate([raw["start"][others], raw["end"][others]]))
+    bounds = merged(raw["start"][others], raw["end"][others])
     until = np.searchsorted(bounds, raw["start"][rows[1:]], side="right")
     since = np.searchsorted(bounds, raw["end"][rows[:-1]])
     return np.flatnonzero(until > since) + 1
@@ -501,7 +501,7 @@ def _cut_steps(columns: Columns, raw: dict[str, Raw], cycles: tuple[Cycle, ...])
     steps, _ = _steps(columns, table)
     if len(steps) < 2:
         return []
-    began = np.sort(np.concatenate((np.delete(start, steps), raw[CALLS]["start"])))
+    began = merged(np.delete(start, steps), raw[CALLS]["start"])
     work = np.searchsorted(began, end[steps]) - np.searchsorted(began, start[steps])
     usual = float(median(work[1:-1])) if len(work) > 2 else float(work.max())
     turns = np.searchsorted(start[steps], [cycle.low_ns for cycle in cycles[1:]]).tolist()

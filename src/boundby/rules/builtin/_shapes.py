@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from boundby.evidence.context import Int, Rows, RuleContext, once
 from boundby.evidence.device_work import SHORT_KERNEL_NS, device_work
-from boundby.model.arrays import pick, unique
+from boundby.model.arrays import merged, pick, unique
 from boundby.model.scale import A_FEW_LINES, HALF, NEARLY_ALL
 from boundby.replay.device_concurrency import WARP
 from boundby.rules.builtin._operations import KernelSet
@@ -57,12 +57,12 @@ def alone_rows(context: RuleContext, kernels: Rows) -> Rows:
     alone = [np.zeros(0, np.intp)]
     for device, rows in KernelSet(context, kernels).per_device():
         others = np.flatnonzero(computes & (table.device == device))
-        begun, ended = np.sort(table.start_ns[others]), np.sort(table.end_ns[others])
+        begun, ended = merged(table.start_ns[others]), merged(table.end_ns[others])
         own = work.duration_ns[rows]
         start, end = table.start_ns[rows], table.end_ns[rows]
         busy = _time_since(begun, end) - _time_since(ended, end) - _time_since(begun, start) + _time_since(ended, start)
         alone.append(rows[busy - own <= (1 - ALONE) * own])
-    return np.sort(np.concatenate(alone))
+    return merged(*alone)
 
 
 def _time_since(events: Int, instants: Int) -> Int:

@@ -17,7 +17,7 @@ from boundby.evidence.host_idleness import Place, examples, host_pieces, place_a
 from boundby.evidence.hotspots import PYTHON_CODE, Hotspot
 from boundby.evidence.initialization import progress_at, rest_from
 from boundby.model import units
-from boundby.model.arrays import Int64Array, factorize, is_even
+from boundby.model.arrays import Int64Array, factorize, is_even, merged
 from boundby.model.expressions import expression
 from boundby.model.intervals import NOTHING, CoveredTime, contains
 from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, MANY, NEARLY_ALL, NOTABLE, QUARTER
@@ -258,7 +258,7 @@ def fold(context: RuleContext, places: list[Place], key: Callable[[Place], Key])
             yield parts[0], of_group
             continue
         ordered = tuple(sorted(parts, key=lambda part: (-part.total_ns, part.region)))
-        rows = np.sort(np.concatenate([part.rows for part in ordered]))
+        rows = merged(*(part.rows for part in ordered))
         yield place_at(context, _around(context, [part.region for part in ordered]), rows, ordered), of_group
 
 

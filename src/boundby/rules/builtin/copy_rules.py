@@ -10,7 +10,7 @@ import numpy as np
 from boundby.evidence.context import CannotCheckError, Rows, RuleContext
 from boundby.evidence.device_work import device_work
 from boundby.evidence.transfers import LARGE_BYTES, LEAST_BYTES, Transfer, bandwidth_of, link_rate, transfers
-from boundby.model.arrays import factorize, unique
+from boundby.model.arrays import factorize, merged, unique
 from boundby.model.causes import Cause
 from boundby.model.scale import HABIT, HALF, NOTABLE, QUARTER
 from boundby.model.units import bandwidth, counted, duration, percent, size
@@ -68,8 +68,8 @@ def _undisturbed(context: RuleContext, rows: Rows) -> Rows:
     of_device = dict(all_copies.per_device())
     alone = [np.zeros(0, np.intp)]
     for device, chosen in CopySet(context, rows).per_device():
-        begun = np.searchsorted(np.sort(table.start_ns[of_device[device]]), table.end_ns[chosen], side="left")
-        done = np.searchsorted(np.sort(table.end_ns[of_device[device]]), table.start_ns[chosen], side="right")
+        begun = np.searchsorted(merged(table.start_ns[of_device[device]]), table.end_ns[chosen], side="left")
+        done = np.searchsorted(merged(table.end_ns[of_device[device]]), table.start_ns[chosen], side="right")
         alone.append(chosen[begun - done <= 1])
     return np.concatenate(alone)
 
@@ -132,7 +132,7 @@ def _turns(copies: CopySet) -> tuple[int, int]:
     turns, kernels_ns = 0, 0
     for device, rows in copies.per_device():
         kernels = np.flatnonzero(work.is_kernel & (table.device == device))
-        after = np.searchsorted(np.sort(table.start_ns[rows]), table.start_ns[kernels])
+        after = np.searchsorted(merged(table.start_ns[rows]), table.start_ns[kernels])
         inside = (after > 0) & (after <= len(rows))
         turns += len(unique(after[inside]))
         kernels_ns += int(work.exposed_ns[kernels[inside]].sum())

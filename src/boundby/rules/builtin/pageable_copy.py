@@ -18,7 +18,7 @@ from boundby.evidence.transfers import (
     looks_like_a_model,
     transfers,
 )
-from boundby.model.arrays import factorize, group_counts, unique
+from boundby.model.arrays import factorize, group_counts, merged, unique
 from boundby.model.causes import Cause
 from boundby.model.scale import HABIT, NOTABLE
 from boundby.model.units import bandwidth, count, counted, size
@@ -148,7 +148,7 @@ def _pinning(copies: CopySet) -> Match | None:
 def _rounds(copies: CopySet) -> int:
     """How often the same size goes the same way with a kernel in between, at most: in a row they are other buffers."""
     table, rows = copies.context.operations, copies.rows
-    kernels = np.sort(table.start_ns[device_work(copies.context).is_kernel])
+    kernels = merged(table.start_ns[device_work(copies.context).is_kernel])
     kinds, kind = factorize(table.bytes[rows], table.direction[rows])
     rounds = factorize(kind, np.searchsorted(kernels, table.start_ns[rows]))[0]
     return int(group_counts(rounds[:, 0], len(kinds)).max())
