@@ -719,6 +719,8 @@ class Predictor:
         """For how long a device migrates pages that no call asked for, idles before it does, and runs kernels that may
         wait for them."""
         links, rows = self.graph.links, np.flatnonzero(moved & (self.graph.device == device.index))
+        if not len(rows):
+            return 0
         end = links.start_ns + self.graph.costs.duration_ns
         pages = union(links.start_ns[rows], end[rows])
         kernels = np.flatnonzero((self.graph.device == device.index) & (self.graph.op_kind <= OpKind.GRAPH))

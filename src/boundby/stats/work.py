@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from boundby.attribution.timeline import Timeline, rows_in_windows
-from boundby.model.arrays import factorize, group_sums, places, unique
+from boundby.model.arrays import factorize, first_rows, group_sums, places, unique
 from boundby.model.expressions import expression
 from boundby.model.gpus import Gpu, find_gpu
 from boundby.model.intervals import NOTHING, depths
@@ -102,8 +102,8 @@ def worked_calls(timeline: Timeline) -> WorkedCalls | None:
     around = np.append(nearest, NOTHING)[timeline.launch_range]
     known = np.flatnonzero(is_kernel & (around >= 0))
     # Each call of an operator once, on the device of the first of its kernels.
-    rows, first = np.unique(around[known], return_index=True)
-    first = known[first]
+    first = known[first_rows(around[known])]
+    rows = around[first]
     kinds = np.append(trace.kernel_kind, KernelKind.OTHER)[operations.name]
     peaks = [_peaks(trace, device) for device in range(len(trace.gpus))]
     # Operations, those of matrix products, bytes, ns at the peak, at the bandwidth, the longer of both.
@@ -303,7 +303,8 @@ def operators_by_shape(timeline: Timeline, worked: WorkedCalls | None) -> tuple[
         return ()
     label = _labels(trace, name_of_range)
     keys, group = factorize(label[of_operation[rows]])
-    called, first = np.unique(of_operation[rows], return_index=True)
+    first = first_rows(of_operation[rows])
+    called = of_operation[rows[first]]
     calls = np.bincount(group[first], minlength=len(keys))
     length = (table.end_ns - table.start_ns)[rows]
     total, kernels = group_sums(group, length, len(keys)), np.bincount(group, minlength=len(keys))
