@@ -69,22 +69,14 @@ def devices(
     Raises:
         MeasureError: there is nothing to make sizes from. TargetError: ``fn`` fails at the first size.
     """
-    if (fn is None) == (make is None):
-        raise MeasureError("Either fn or make says what is timed.", "Give fn and inputs, or make(size, device).")
-    if sizes is not None and (not sizes or min(sizes) < 1):
-        raise MeasureError("Sizes are numbers from 1 on, and there must be one.", "Such as 1 16 256.")
+    every = _every_size(sizes)
     other = _gpu(gpu)
+    cases = _cases(fn, inputs, make_inputs, make, build, other)
     title = name or title_of(make if fn is None else fn)
     sweep = _Sweep(title, mode, other, rtol, atol, round(budget_s * 1e9), quality, fixed=sizes is not None)
-    if make is not None:
-        cases = _made(make, other)
-    else:
-        assert fn is not None
-        functions = (build("cpu"), build(other.name) if other else None) if build else (fn, _on(fn, other))
-        cases = _of_inputs(functions, values.maker(inputs, make_inputs), other)
     with nvtx_range(f"devices {title}"):
         before = other.state() if other else None
-        points = tuple(sweep.points(cases, sorted(set(sizes)) if sizes else _sizes()))
+        points = tuple(sweep.points(cases, every))
         after = other.state() if other else None
     return Devices(
         name=title,
@@ -103,6 +95,33 @@ def devices(
         quality=None if quality is None else title_of(quality),
         after=after,
     )
+
+
+def _every_size(wanted: Sequence[int] | None) -> list[int]:
+    """In order; powers, where none is asked for."""
+    if wanted is None:
+        return [FACTOR**power for power in range(LARGEST_POWER + 1)]
+    if not wanted or min(wanted) < 1:
+        raise MeasureError("Sizes are numbers from 1 on, and there must be one.", "Such as 1 16 256.")
+    return sorted(set(wanted))
+
+
+def _cases(
+    fn: Callable[..., object] | None,
+    inputs: Sequence[Any],
+    make_inputs: Callable[[int], Any] | None,
+    make: Callable[[int, str], Any] | None,
+    build: Callable[[str], Callable[..., object]] | None,
+    gpu: Device | None,
+) -> Cases:
+    """What is timed at each size: what ``make`` makes, else ``fn``."""
+    if (fn is None) == (make is None):
+        raise MeasureError("Either fn or make says what is timed.", "Give fn and inputs, or make(size, device).")
+    if make is not None:
+        return _made(make, gpu)
+    assert fn is not None
+    functions = (build("cpu"), build(gpu.name) if gpu else None) if build else (fn, _on(fn, gpu))
+    return _of_inputs(functions, values.maker(inputs, make_inputs), gpu)
 
 
 def _made(make: Callable[[int, str], Any], gpu: Device | None) -> Cases:
@@ -163,10 +182,6 @@ def _on(fn: Callable[..., object], gpu: Device | None) -> Callable[..., object] 
     if gpu is None:
         return None
     return values.moved(fn, gpu.name) if values.is_module(fn) else fn
-
-
-def _sizes() -> list[int]:
-    return [FACTOR**power for power in range(LARGEST_POWER + 1)]
 
 
 class _Sweep:

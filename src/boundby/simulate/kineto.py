@@ -79,12 +79,10 @@ def to_kineto(run: Run, *, with_stack: bool = True, process: int = 0) -> dict[st
 def _events(table: str, row: Row, rows: dict[str, list[Row]]) -> list[dict[str, Any]]:
     """The events that a row of an export becomes; ``of``: the process that it belongs to."""
     value: dict[str, Any] = dict(row)
-    if table == "NVTX_EVENTS" and value.get("eventType") == 59 and value.get("end") is not None:
-        name, _, sequence = str(value["text"] or value["textId"]).partition(", seq = ")
-        operator = {"Sequence number": int(sequence)} if sequence else {}
-        return [_on_host("cpu_op" if sequence else "user_annotation", value, name, operator)]
+    if table == "NVTX_EVENTS":
+        return _ranges(value)
     if table == "CUPTI_ACTIVITY_KIND_RUNTIME":
-        name = _plain(str(value["nameId"]))
+        name = str(value["nameId"]).rsplit("_v", 1)[0]
         category = "cuda_driver" if name.startswith("cu") and not name.startswith("cuda") else "cuda_runtime"
         return [_on_host(category, value, name, {"correlation": value["correlationId"]})]
     if table == "CUPTI_ACTIVITY_KIND_KERNEL":
@@ -102,6 +100,15 @@ def _events(table: str, row: Row, rows: dict[str, list[Row]]) -> list[dict[str, 
     if table == "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION":
         return [_sync(value, rows)]
     return []
+
+
+def _ranges(value: dict[str, Any]) -> list[dict[str, Any]]:
+    """A range that has ended: an operator by its number, else one of the program's own."""
+    if value.get("eventType") != 59 or value.get("end") is None:
+        return []
+    name, _, sequence = str(value["text"] or value["textId"]).partition(", seq = ")
+    operator = {"Sequence number": int(sequence)} if sequence else {}
+    return [_on_host("cpu_op" if sequence else "user_annotation", value, name, operator)]
 
 
 def _sync(value: dict[str, Any], rows: dict[str, list[Row]]) -> dict[str, Any]:
@@ -160,7 +167,3 @@ def _frames(run: Run, process: int) -> list[dict[str, Any]]:
 
 def _times(start: int, end: int) -> dict[str, float]:
     return {"ts": start / 1000, "dur": (end - start) / 1000}
-
-
-def _plain(name: str) -> str:
-    return name.rsplit("_v", 1)[0]
