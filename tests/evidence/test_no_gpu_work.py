@@ -136,6 +136,21 @@ def test_check_does_not_keep_what_an_error_may_have_cut_short(tmp_path: Path) ->
     assert "may have ended by the error" in kept.message
 
 
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("Couldn't open file: densenet201.weights\n", "Give the program densenet201.weights, and record again"),
+        (INSIDE, "Mend the error that it printed, and record again"),
+    ],
+)
+def test_who_printed_an_error_last_mends_it_first(text: str, first: str, tmp_path: Path) -> None:
+    (device,) = api.analyze(failed_after_work(text).write(tmp_path / "report.sqlite", "2026")).devices
+    assert device.first_responses[0].title == first
+    assert device.first_responses[0].code.startswith("boundby profile -- ")
+    assert "error-printed" in [one.kind for one in device.verdict.uncertainties]
+    assert device.verdict.confidence != "high"
+
+
 def test_a_program_of_the_host_is_judged_and_never_surely(tmp_path: Path) -> None:
     found = report(host_only(), tmp_path)
     assert found.threads[0].verdict.bound == "cpu"

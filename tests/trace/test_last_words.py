@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from boundby.trace.vocabulary.last_words import FAILED, INTERRUPTED, LONGEST_WORDS, UNCLEAR, last_words, masked
+from boundby.trace.vocabulary.last_words import (
+    FAILED,
+    INTERRUPTED,
+    LONGEST_WORDS,
+    UNCLEAR,
+    lacked_file,
+    last_words,
+    masked,
+)
 
 IMPORT = """\
 Traceback (most recent call last):
@@ -486,3 +494,17 @@ def test_a_program_that_lacks_something_may_end_for_it(line: str) -> None:
     assert said.ended == UNCLEAR
     assert said.words == line.strip()
     assert last_words(f"{line}\nepoch 1 loss 0.3\n") is None
+
+
+@pytest.mark.parametrize(
+    ("line", "file"),
+    [
+        ("Loading weights from a.cfg...Couldn't open file: densenet201.weights", "densenet201.weights"),
+        ("can't read /data/set one", "/data/set"),
+        ("./solve: input.dat: No such file or directory", "input.dat"),
+        ("failed to connect", ""),
+        ("RuntimeError: shapes do not fit (sweep.py:8)", ""),
+    ],
+)
+def test_the_file_that_a_program_lacks_is_the_last_that_it_names(line: str, file: str) -> None:
+    assert lacked_file(line) == file

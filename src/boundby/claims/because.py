@@ -82,9 +82,17 @@ def _gpu(case: BoundCase, decision: Decision) -> str:
         else ""
     )
     busy, own = _busy_share(case), percent(share)
-    doing = f"with {_WORK[decision.bound]}" if busy == own else f"{own} with {_WORK[decision.bound]}"
+    work = _WORK[decision.bound]
+    if decision.bound == Cause.GPU_COPY.key and _copying_ns(case) < HALF * case.time[Cause.GPU_COPY]:
+        work = "fills of its memory"
+    doing = f"with {work}" if busy == own else f"{own} with {work}"
     between = " " if busy == own else ", "
     return f"the GPU is busy {busy} of the time{between}{doing}{covered}{_host_limit(case, decision)}"
+
+
+def _copying_ns(case: BoundCase) -> int:
+    """For how long copies run: the rest of the cause's work fills memory."""
+    return sum(copies.total_ns for copies in case.memcpy.values())
 
 
 def _host_limit(case: BoundCase, decision: Decision) -> str:
@@ -122,7 +130,7 @@ def _sync(case: BoundCase, decision: Decision) -> str:
     saved = decision.savings[0].saving_ns if decision.savings else 0
     is_lead_lost = case.time[Cause.SYNC] < LEAD_LOST * saved
     pageable = sum(copies.pageable_count for copies in case.memcpy.values())
-    copying = sum(copies.total_ns for copies in case.memcpy.values())
+    copying = _copying_ns(case)
     if pageable and is_lead_lost and LEAD_LOST * saved <= copying:
         hold = "copy blocks the host until it ends" if pageable == 1 else "copies block the host until they end"
         return f"{pageable:,} pageable {hold}, and the GPU idles until new work arrives; {_busy(case)}"

@@ -80,6 +80,7 @@ class CaseRecords(Struct, frozen=True, kw_only=True):
     has_cpu_evidence: bool = True  # whether on-CPU and asleep can be told apart: by operators and frames, too
     is_damaged: bool = False  # rows whose values cannot be right were left out, or changed
     is_unbelievable: bool = False  # so many that no time can be relied on
+    is_end_unclear: bool = False  # an error is the last that the program printed: it may have gone on without something
     unconfirmed_ns: int = 0  # at the ends of the window, of which a single row of the report tells
     is_clock_shifted: bool = False  # the device's clock was off and was corrected
     clock_ahead_ns: int = 0  # it may be ahead by so much: no operation starts sooner after its launch

@@ -170,6 +170,8 @@ def _doubts_of_rows(case: BoundCase) -> Iterator[Uncertainty]:
         yield uncertainty("bad-times", steps=2)
     elif case.records.is_damaged:
         yield uncertainty("bad-rows", steps=1)
+    if case.records.is_end_unclear:
+        yield uncertainty("error-printed", steps=1)
     open_ns = {
         "single-row": (case.records.unconfirmed_ns, case.records.unconfirmed_ns),
         "unrecorded": (0, case.time[Cause.UNATTRIBUTED]),

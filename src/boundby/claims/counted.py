@@ -478,13 +478,15 @@ def _after_warm_up(subject: Subject) -> Told | None:
         return None
     for item in subject.findings:
         share, option = (item.evidence.get(key) for key in ("warm_up_of_window_fraction", "warm_up_option"))
-        begins = None
+        because = None
         if isinstance(share, float):
-            begins = f"regions named as set-up or warm-up take {percent(share)} of the window"
+            because = (
+                f"regions named as set-up or warm-up take {percent(share)} of the window; a longer run spends no more "
+                "time in them"
+            )
         elif option:
-            begins = f"the program warms up ({option}), and this is part of it: {item.title}"
-        if begins:
-            because = f"{begins}; a longer run spends no more time in {'them' if option is None else 'it'}"
+            because = f"{item.title.partition(':')[0]}, as the program warms up ({option})"
+        if because:
             return subject.of_finding(item)._replace(because=because, saving_ns=None)
     return None
 

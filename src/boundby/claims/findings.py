@@ -111,10 +111,16 @@ def _severity(context: RuleContext, match: Match, saving: ClaimedSaving, *, is_n
         severity = "medium"
     if severity == "high" and not is_told:
         severity = "medium"
-    # Whatever a rule thinks of its remedy: what may save a tenth of the window is not low.
-    if severity == "low" and saving.high_ns >= HIGH_SHARE * context.longest_window_ns:
+    # Whatever a rule thinks of its remedy: what may save a tenth of the window is not low. What only moves it may be.
+    is_large = saving.high_ns >= HIGH_SHARE * context.longest_window_ns
+    if severity == "low" and is_large and not _only_moves(match):
         severity = "medium"
     return severity
+
+
+def _only_moves(match: Match) -> bool:
+    """Whether its remedy is one that moves time, and saves this run none."""
+    return bool(match.remedy and remedies.by_key()[match.remedy].moves)
 
 
 def _severity_of(saving: ClaimedSaving, window_ns: int) -> str:

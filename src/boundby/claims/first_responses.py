@@ -27,7 +27,7 @@ from boundby.evidence.host_idleness import host_pieces
 from boundby.evidence.waits import wait_chain, waits_of
 from boundby.model.arrays import group_sums
 from boundby.model.causes import SHORT_LABEL, Cause
-from boundby.model.scale import A_FEW_LINES, DISPATCH_NS, HABIT, NOTABLE, ONE_BY_ONE, SLIGHT
+from boundby.model.scale import A_FEW_LINES, DISPATCH_NS, HABIT, HALF, NOTABLE, ONE_BY_ONE, SLIGHT
 from boundby.model.units import duration, duration_range, is_nothing_beside, percent, plural
 from boundby.replay.predictor import Predictor
 from boundby.results.report import (
@@ -43,6 +43,10 @@ from boundby.results.report import (
 )
 from boundby.rules import remedies
 from boundby.rules.remedies import Remedy, common_facts
+from boundby.trace.facts import ProgramEnd
+from boundby.trace.program import program_end
+from boundby.trace.vocabulary.kernel_names import KernelKind
+from boundby.trace.vocabulary.last_words import UNCLEAR, lacked_file
 
 # Regions with less of the window, and more regions than this, have no card: nobody would read it.
 REGION_SHARE, MOST_REGIONS = SLIGHT, ONE_BY_ONE
@@ -50,6 +54,7 @@ REGION_SHARE, MOST_REGIONS = SLIGHT, ONE_BY_ONE
 TIMED_SHARE, LEAST_TIMED_NS, LEAST_INSTANCES = NOTABLE, DISPATCH_NS, HABIT
 LIES = 3.0
 UNSEEN_SHARE = NOTABLE  # of the window, from which waiting streams are worth a response of their own
+_LATE_START = "late-start"  # of the run: who chose a part of it knows why
 #: One remedy of the table with what this trace says of it.
 Answer = tuple[Remedy, Told]
 
@@ -76,8 +81,52 @@ def _of_bounds(subject: Subject, known: Sequence[str]) -> Iterable[FirstResponse
     told = _of_patterns(subject, known)
     if not subject.is_part:
         told = _with_best_finding(subject, told, known)
-        yield from [_see_into_graphs(subject)] if subject.is_in_graphs else []
-    yield from [_response(subject, *one) for one in _others_first(told)]
+        yield from _before_all_else(subject)
+        told = [one for one in told if one[1].rule != _LATE_START or subject.options]
+    yield from [_response(subject, *one) for one in _with_attention(subject, _others_first(told))]
+
+
+def _with_attention(subject: Subject, told: list[Answer]) -> list[Answer]:
+    """The same, where the first speaks of other kernels than fused attention that takes most of the time: that there is
+    nothing to fuse in it is what who reads it asks first."""
+    if subject.is_part or not told or told[0][0].bound != "gpu_compute" or told[0][1].is_guess:
+        return told
+    share = subject.kind_share(KernelKind.ATTENTION)
+    if share < HALF:
+        return told
+    row, first = told[0]
+    because = f"{first.because}; attention takes {percent(share)} of kernel time and is fused already"
+    return [(row, first._replace(because=because)), *told[1:]]
+
+
+def _before_all_else(subject: Subject) -> Iterator[FirstResponse]:
+    """What comes before any change of the program: that it does what it is meant to do, what of the run matters most,
+    and what was not recorded."""
+    end = program_end(subject.context.trace)
+    if end is not None and end.ended == UNCLEAR:
+        yield _mend(subject, end)
+    for item in subject.findings:
+        if item.rule == _LATE_START and item.severity != "note" and not subject.options:
+            yield _response(subject, *_of_finding(subject, item))
+    if subject.is_in_graphs:
+        yield _see_into_graphs(subject)
+
+
+def _mend(subject: Subject, end: ProgramEnd) -> FirstResponse:
+    """An error is the last that the program printed: what it did after that may not be what it is meant to do."""
+    file = lacked_file(end.words)
+    mended = f"{file} is there" if file else "it prints no error"
+    command = f"boundby profile -- {subject.facts['program']}  # once {mended}"
+    return FirstResponse(
+        "unknown.error",
+        f"Give the program {file}, and record again" if file else "Mend the error that it printed, and record again",
+        because=f'it printed "{end.words}", and what it did then may not be what it is meant to do',
+        needs="another run",
+        caution="the program is meant to go on without it",
+        command=command,
+        code=command,
+        is_search=True,
+    )
 
 
 def _of_patterns(subject: Subject, bounds: Sequence[str]) -> list[Answer]:
@@ -477,7 +526,7 @@ def _capture_again(context: RuleContext, lacking: Sequence[str], how: str, optio
         yield FirstResponse(
             "unknown.capture",
             "Capture what this trace lacks, and analyse again",
-            because=f"it was recorded without {', '.join(lacking)}",
+            because=f"it was recorded without {' and without '.join(lacking)}",
             needs=f"another run {how}",
             caution="the run cannot be repeated",
             command=f"boundby profile {options}-- {program}",
@@ -489,12 +538,11 @@ def _capture_again(context: RuleContext, lacking: Sequence[str], how: str, optio
 def _profile_more(context: RuleContext) -> Iterator[FirstResponse]:
     """The same of a trace of PyTorch's profiler, which can hold more than this one does."""
     captured = context.trace.captured
-    kinds = "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
     lacking = [
         setting
         for setting, is_there in (
-            (kinds, captured.kernels and captured.cuda_api),
-            ("with_stack=True", captured.python_stacks),
+            ("ProfilerActivity.CUDA", captured.kernels and captured.cuda_api),
+            ("Python stacks (with_stack=True)", captured.python_stacks),
             (f"experimental_config={SYNC_EVENTS}", captured.sync or not captured.kernels or context.trace.is_of_amd),
         )
         if not is_there

@@ -95,6 +95,7 @@ from boundby.stats.host import (
 from boundby.stats.instances import RegionSpread
 from boundby.stats.instances import instances as instances_of
 from boundby.structure.found import is_found
+from boundby.trace.program import is_end_unclear
 from boundby.trace.tables import Trace
 from boundby.trace.vocabulary.cuda import CallWork
 
@@ -337,6 +338,7 @@ def _records_of(timeline: Timeline, device: DeviceTimeline, *, knows_host: bool)
         unconfirmed_ns=max(begins_ns - device.low_ns, 0) + max(device.high_ns - ends_ns, 0),
         is_clock_shifted=device.shift.shift_ns != 0,
         clock_ahead_ns=device.shift.unshown_ns,
+        is_end_unclear=is_end_unclear(trace),
         stretched=_stretched(device, knows_host) if is_whole else None,
     )
 

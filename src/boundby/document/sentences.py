@@ -287,6 +287,13 @@ def reason(one: FirstResponse, window_ns: int) -> str:
     return f"{text}: {because}" if because and because != title else text
 
 
+def reason_and_window(one: FirstResponse, window_ns: int) -> str:
+    """The same as a sentence; where it is to look at another part of the same report, with the option that does."""
+    command, _, options = one.code.partition(" --window ")
+    is_window = command.startswith("boundby analyze ") and options and len(options.splitlines()) == 1
+    return f"{reason(one, window_ns)}{f': --window {clean(options)}' if is_window else '.'}"
+
+
 def place(line: CodeLine) -> str:
     """``train.py:84  loss = model(x)``, ``train.py:31 (step)``; of a function in C ``solve in app``; where a stack
     holds a library's files alone, ``gpt_oss.py:293 of vllm (forward)``."""
@@ -799,7 +806,8 @@ def nothing_found(report: Report, *, is_told_above: bool = False) -> str:
         return f"No finding{where} ({rules} of the host's threads; the others look for what keeps a GPU waiting)."
     if where:
         return f"No finding{where} ({rules}, of the whole program)."
-    return f"No finding: none of {rules} knows a change that would save {_least_told(report)} of the time."
+    beside = " besides First" if any(device.first_responses for device in report.devices) else ""
+    return f"No finding{beside}: none of {rules} knows a change that would save {_least_told(report)} of the time."
 
 
 def _notes(number: int) -> str:

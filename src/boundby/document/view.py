@@ -87,7 +87,7 @@ class ShownAccount(Struct, frozen=True):
     def first_of_other(self) -> str:
         """What to do about the second of two causes that weigh the same."""
         other = sentences.of_other_bound(self.verdict, self.responses)
-        return "" if other is None else f"{sentences.reason(other, self.set_against_ns)}."
+        return "" if other is None else sentences.reason_and_window(other, self.set_against_ns)
 
     @property
     def most(self) -> str:

@@ -60,6 +60,10 @@ KINDS = {
     "unreplayed": OpenKind("savings are estimates", _EVENTS),
     "bad-times": OpenKind("the times of many rows contradict others: no time in this report is sure", _AGAIN),
     "bad-rows": OpenKind("some rows of the report are missing or cannot be right: others may be, too", _AGAIN),
+    "error-printed": OpenKind(
+        "an error is the last that the program printed: it may not have done what it is meant to do",
+        "mend the error, and capture again",
+    ),
     "single-row": OpenKind("a single row of the report tells of time at the ends of the window", _AGAIN),
     "unrecorded": OpenKind("a part of the time is not recorded", _HOST),
     "profiler": OpenKind(

@@ -18,7 +18,7 @@ from boundby.model.expressions import expression
 from boundby.trace.facts import ProgramEnd
 from boundby.trace.stacks import file_name
 from boundby.trace.tables import Trace
-from boundby.trace.vocabulary.last_words import last_words
+from boundby.trace.vocabulary.last_words import UNCLEAR, last_words
 
 T = TypeVar("T")
 
@@ -185,3 +185,9 @@ def program_end(trace: Trace) -> ProgramEnd | None:
         exit_code=trace.exit_code,
         lines=said.lines,
     )
+
+
+def is_end_unclear(trace: Trace) -> bool:
+    """Whether an error is the last that it printed: it may have ended because of it, or gone on without something."""
+    end = program_end(trace)
+    return end is not None and end.ended == UNCLEAR

@@ -214,8 +214,13 @@ def test_who_waits_in_a_send_sends_ahead() -> None:
 
 
 def test_a_late_start_in_cuda_is_known_to_be_cuda_s() -> None:
-    (found,) = of("late-start", native(Call(6 * S, "cudaDeviceGetStreamPriorityRange"), Launch("a", 1 * MS), Sync()))
+    start = Call(6 * S, "cudaDeviceGetStreamPriorityRange")
+    (found,) = of("late-start", native(Work(1 * S), start, Launch("a", 9 * S), Sync()))
+    assert (found.severity, found.code) == ("note", "CUDA_VISIBLE_DEVICES=0 ./solver")
     assert found.change.startswith("Make the context once")
+    (long,) = of("late-start", native(start, Launch("a", 1 * MS), Sync()))  # one call is most of the run
+    assert (long.severity, long.code) == ("medium", "CUDA_MODULE_LOADING=LAZY CUDA_VISIBLE_DEVICES=0 ./solver")
+    assert long.change.startswith("Find out why CUDA takes so long to start")
     (other,) = of("late-start", native(Call(), Work(6 * S), Launch("a", 1 * MS), Sync()))
     assert other.change.startswith("Find out what the program does")
 
@@ -346,3 +351,4 @@ def test_pinning_is_promised_nothing_where_no_buffer_is_seen_to_be_used_again(is
     assert (found.saving_ns[0] == 0) is not is_loop
     assert ("takes about as long as one copy" in found.title) is not is_loop
     assert found.remedy == ("gpu_copy.pinned" if is_loop else "gpu_copy.pinned-for-reuse")
+    assert (found.severity == "low") is not is_loop

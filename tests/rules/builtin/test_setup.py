@@ -165,7 +165,7 @@ def test_what_a_message_library_pins_is_told_of_each_process() -> None:
     both = Program((Process((Thread(body),)), Process((Thread(tuple(_on_second(item) for item in body)),))))
     items = [item for item in findings(Source(both)) if item.rule in ("lazy-initialization", "warm-up")]
     (item,) = items
-    assert item.severity == "medium"
+    assert item.severity == "low"
     assert item.region is None
     assert "in each of 2 processes, 80.0 ms in all, once, inside the message-passing library (MPI_Send)" in item.title
     assert item.evidence["processes"] == 2
@@ -186,7 +186,7 @@ def test_what_a_runtime_allocates_is_not_the_programs() -> None:
     (item,) = found(
         Launch("nvkernel_first", 10 * US), Alloc(20 * MS, call="cuMemAllocManaged"), Loop(20, [kernel]), Sync()
     )
-    assert item.severity == "medium"
+    assert item.severity == "low"
     assert "runtime makes these calls itself" in item.advice[0]
     assert len(item.advice) == 1
 

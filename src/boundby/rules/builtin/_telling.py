@@ -346,6 +346,10 @@ def _between(context: RuleContext, around: Rows, middle: Int64Array) -> tuple[li
     return pairs.tolist(), which
 
 
+# Operators that one call of PyTorch ends with, which is what a program has in its lines.
+_IN_CALL = {"aten::lift_fresh": " (in torch.tensor)"}
+
+
 def _told(context: RuleContext, before: int, after: int, *, is_one: bool) -> str:
     """The place between two ranges. Of several instants numbered names stand for all of their kind."""
     names = context.trace.names
@@ -354,7 +358,7 @@ def _told(context: RuleContext, before: int, after: int, *, is_one: bool) -> str
     if len(found) == 2 and fold_name(ends[0]) == fold_name(ends[1]):
         return f"between one {_quoted(fold_name(ends[0]))} and the next"
     if len(found) == 2:
-        return f"between {found[0]} and {found[1]}"
+        return f"between {found[0]} and {found[1]}{_IN_CALL.get(ends[1], '')}"
     return "" if not found else f"after {found[0]}" if before != NOTHING else f"before {found[0]}"
 
 

@@ -26,6 +26,7 @@ _MODEL_BYTES = 50_000_000
 # What the remedy is called where the cause of the late start is known.
 _KEEP = "Make the context once for several jobs, and for one GPU"
 _ON_GPU = "Build the model on the GPU"
+_SLOW = "Find out why CUDA takes so long to start, with one GPU and code that is loaded when needed"
 
 
 class _Covering(Struct, frozen=True):
@@ -72,10 +73,12 @@ def _check(context: RuleContext) -> Iterator[Match]:
     evidence["ranges"] = [f"{item.name}: {duration(item.covered_ns)}" for item in covering]
     named = [item for item in covering if item.covered_ns >= _MOST * startup]
     is_cuda = in_cuda >= _MOST * startup
+    is_slow = False
     if is_cuda:
         worst = int(rows[np.lexsort((rows, calls.start_ns[rows] - ends))][0])
         what, example = _in_one_call(context, worst, in_cuda)
         examples = [example]
+        is_slow = example.duration_ns >= max(RULE.threshold(context, "startup_ns"), HALF * (end - low))
     else:
         what, examples = _in_ranges(context, named, in_cuda)
     begins = "GPU work" if high == first else "step"
@@ -86,8 +89,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
         saving_ns=None,
         advice=_advice(context, in_cuda, startup, named[0] if named else None),
         examples=tuple(examples) or (Example(low, startup, "from the first event to the first GPU work"),),
-        severity="note",
-    ).advising(**_code(context, named, is_cuda=is_cuda))
+        severity="medium" if is_slow else "note",
+    ).advising(**_code(context, named, is_cuda=is_cuda, is_slow=is_slow))
 
 
 def _in_ranges(context: RuleContext, named: list[_Covering], in_cuda_ns: int) -> tuple[str, list[Example]]:
@@ -98,15 +101,24 @@ def _in_ranges(context: RuleContext, named: list[_Covering], in_cuda_ns: int) ->
     return f", {duration(in_cuda_ns)} of it in CUDA calls" if context.trace.captured.cuda_api else "", []
 
 
-def _code(context: RuleContext, named: list[_Covering], *, is_cuda: bool) -> dict[str, str]:
-    """What to write, where that is known, and what comes earlier then."""
+def _code(context: RuleContext, named: list[_Covering], *, is_cuda: bool, is_slow: bool) -> dict[str, str]:
+    """What to write, where that is known, and what comes earlier then. ``is_slow``: one call takes most of the run."""
+    if is_slow:
+        lazy = "" if context.trace.is_of_amd else "CUDA_MODULE_LOADING=LAZY "
+        return {"code": f"{lazy}{_one_gpu(context)}", "earlier": _SLOW}
     if is_cuda:
-        hide = "HIP_VISIBLE_DEVICES=0" if context.trace.is_of_amd else "CUDA_VISIBLE_DEVICES=0"
         is_one = len(context.timeline.devices) == 1
-        return {"code": f"{hide} {context.trace.how_it_runs}" if is_one else "", "earlier": _KEEP}
+        return {"code": _one_gpu(context) if is_one else "", "earlier": _KEEP}
     if named and _makes_model(context, named[0]):
         return {"code": 'with torch.device("cuda"): model = Model(...)', "earlier": _ON_GPU}
     return {}
+
+
+def _one_gpu(context: RuleContext) -> str:
+    """The program, which sees no more GPUs than it used."""
+    hide = "HIP_VISIBLE_DEVICES" if context.trace.is_of_amd else "CUDA_VISIBLE_DEVICES"
+    used = ",".join(str(number) for number in range(len(context.timeline.devices)))
+    return f"{hide}={used} {context.trace.how_it_runs}"
 
 
 def _os_calls(context: RuleContext, low: int, high: int) -> list[str]:

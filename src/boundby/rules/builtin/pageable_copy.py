@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from boundby.evidence.context import Int, RuleContext
 from boundby.evidence.device_work import device_work
@@ -142,7 +143,7 @@ def _pinning(copies: CopySet) -> Match | None:
         ),
         cost_ns=copies.total_ns,
     )
-    return match.advising("gpu_copy.pinned-for-reuse") if is_once else match
+    return replace(match, severity="low").advising("gpu_copy.pinned-for-reuse") if is_once else match
 
 
 def _rounds(copies: CopySet) -> int:

@@ -402,6 +402,15 @@ _LACKS = expression(
 )
 
 
+# The file that it lacks: what ends in a suffix or has a folder.
+_FILE = expression(r"""(?<![\w./~-])((?:[\w.~+-]*/)+[\w.+-]*\w|[\w+-][\w.+-]*\.[A-Za-z]\w*)""")
+
+
+def lacked_file(words: str) -> str:
+    """The file that a program says it could not open, read or find; empty where it names none."""
+    return found[0] if _LACKS.search(words) and (found := _FILE.findall(words)[-1:]) else ""
+
+
 # A library's log, which tells its own file: ``cuda_driver.cc:266] failed call to cuInit``. Who logs goes on.
 _LOGGED = expression(r"\.\w+:\d+\]")
 
