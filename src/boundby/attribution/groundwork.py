@@ -14,7 +14,7 @@ from boundby.correlation.correlate import Calls
 from boundby.correlation.logical_threads import LogicalThreads
 from boundby.model.arrays import Int32Array, Int64Array, as_rows, group_counts, group_sums, is_any, rows_of
 from boundby.model.intervals import IntervalSet
-from boundby.structure.steps import Candidate
+from boundby.structure.steps import Candidate, find_steps
 from boundby.trace.tables import Operations, Trace
 from boundby.trace.vocabulary.cuda import CallClass
 
@@ -52,6 +52,11 @@ class TraceContext(Struct, frozen=True, dict=True):
             Candidate(regions.path(number), *columns)
             for number, columns in enumerate(zip(instances.tolist(), time_ns.tolist(), launches.tolist(), strict=True))
         ]
+
+    @cached_property
+    def step_region(self) -> int | None:
+        """The region that is plainly the step of the program; None: none is."""
+        return find_steps(self.step_candidates, self.step_candidates[ROOT])
 
 
 class DeviceOperations(Struct, frozen=True):

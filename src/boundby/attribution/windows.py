@@ -9,7 +9,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from boundby.attribution.groundwork import DeviceOperations, TraceContext
-from boundby.attribution.regions import ROOT, Regions, project
+from boundby.attribution.regions import Regions, project
 from boundby.correlation.correlate import MOST_LATENCY_NS
 from boundby.model.arrays import Int64Array, pick, places, unique
 from boundby.model.errors import SelectionError, did_you_mean
@@ -17,7 +17,7 @@ from boundby.model.expressions import expression
 from boundby.model.intervals import NOTHING
 from boundby.model.units import FURTHEST_NS, duration
 from boundby.structure.found import is_found
-from boundby.structure.steps import find_steps, likely_steps
+from boundby.structure.steps import likely_steps
 from boundby.trace.tables import Trace
 
 _UNIT_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "": 1_000_000_000}
@@ -226,7 +226,7 @@ def _confirmed(trace: Trace, steps: npt.NDArray[np.intp]) -> tuple[int, int]:
 
 def _annotated_steps(context: TraceContext) -> npt.NDArray[np.intp]:
     """The instances of the program's steps, where a person, a framework or a profiler has marked them."""
-    regions, step = context.ownership.regions, step_region(context)
+    regions, step = context.ownership.regions, context.step_region
     if step is None or is_found(regions.domain[step]):
         return np.empty(0, np.intp)
     return np.flatnonzero(regions.of_range == step)
@@ -242,12 +242,6 @@ def _after_first(window: DeviceWindow, context: TraceContext, operations: Device
         int(start[rows[skipped]] if len(rows) > skipped else end[rows[-1]])
         for rows in (steps[process] for process in own or steps)
     )
-
-
-def step_region(context: TraceContext) -> int | None:
-    """The region that is plainly the step of the program; None: none is."""
-    candidates = context.step_candidates
-    return find_steps(candidates, candidates[ROOT])
 
 
 def skipped_steps(window: DeviceWindow, context: TraceContext) -> dict[int, npt.NDArray[np.intp]]:
@@ -302,7 +296,7 @@ def _step_ranges(window: DeviceWindow, context: TraceContext) -> npt.NDArray[np.
             "The report holds no NVTX ranges, so there are no instances to skip.",
             "Choose the window by time instead: --window START:END.",
         )
-    best = step_region(context)
+    best = context.step_region
     if best is not None:
         return np.flatnonzero(regions.of_range == best)
     likely = likely_steps(context.step_candidates)

@@ -7,7 +7,6 @@ from msgspec import Struct
 
 from boundby.attribution import segments
 from boundby.attribution.timeline import DeviceTimeline, Timeline, part_of
-from boundby.attribution.windows import step_region
 from boundby.claims.phases import Describe, replayed_case
 from boundby.claims.verdict import judge
 from boundby.model.arrays import Int64Array, median, merged, unique
@@ -43,7 +42,7 @@ class Split(Struct, frozen=True):
 def split(timeline: Timeline, device: DeviceTimeline) -> Split | None:
     """Where the steady steps begin; None: the program has no steps that repeat, or nothing before them that counts, or
     does something else after them for longer."""
-    if (region := step_region(timeline)) is None:
+    if (region := timeline.step_region) is None:
         return None
     begins, end = _steps(timeline, device, region)
     period = np.diff(np.append(begins, end))

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.attribution.timeline import DeviceTimeline, Timeline, part_of
-from boundby.attribution.windows import step_region
 from boundby.claims.bound import CLOSE, BoundCase
 from boundby.claims.verdict import judge
 from boundby.model.causes import CAUSES
@@ -91,7 +90,7 @@ def _shares(device: DeviceTimeline, low: float, high: float) -> Float64Array:
 
 def _after_first_steps(timeline: Timeline, device: DeviceTimeline) -> int | None:
     """When those of the program's steps begin on the device that are no warm-up, all but the first one at the most."""
-    step = step_region(timeline)
+    step = timeline.step_region
     ranges, begins = timeline.trace.ranges, timeline.projected_start_ns
     if step is None:
         return None

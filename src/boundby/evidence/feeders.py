@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from boundby.attribution.windows import step_region
 from boundby.evidence.context import RuleContext, once
 from boundby.model.arrays import group_sums, ranked, unique, without
 from boundby.model.expressions import expression
@@ -131,7 +130,7 @@ def keeps_up_with_steps(context: RuleContext, waits: IntervalSet) -> bool:
     """Whether a thread that launches no kernels (DALI's ``RunCPU``, a decoder) works through all of these waits on what
     it does once for each of the program's steps."""
     timeline, ranges = context.timeline, context.trace.ranges
-    step, of_range = step_region(timeline), timeline.ownership.regions.of_range
+    step, of_range = timeline.step_region, timeline.ownership.regions.of_range
     if step is None:
         return False
     steps = int(np.count_nonzero(of_range == step))

@@ -18,7 +18,6 @@ from msgspec import Struct
 
 from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import DeviceTimeline
-from boundby.attribution.windows import step_region
 from boundby.correlation.cpu_evidence import sleeps_of
 from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.feeders import FEEDING, is_held_by_input, keeps_up_with_steps, started_processes, workers
@@ -258,7 +257,7 @@ def _library_starts(context: RuleContext, device: DeviceTimeline) -> list[Int]:
 
 def _for_first_batch(context: RuleContext, pieces: HostPieces) -> Rows:
     """Where steps repeat, the wait for input before any device works, if it is too short for a phase of its own."""
-    rows, step = pieces.of_kind(Idleness.INPUT), step_region(context.timeline)
+    rows, step = pieces.of_kind(Idleness.INPUT), context.timeline.step_region
     first_work_ns = [int(device.operations.table.start_ns.min()) for device in context.timeline.devices]
     if step is None or not first_work_ns:
         return rows[:0]
@@ -271,7 +270,7 @@ def _for_first_batch(context: RuleContext, pieces: HostPieces) -> Rows:
 def _outside_of_parts(context: RuleContext) -> Bool:
     """Mask over regions: those whose names do not say what the host does there: the root, the step and what is around
     it, and all that were found, not annotated."""
-    tree, step = context.tree, step_region(context.timeline)
+    tree, step = context.tree, context.timeline.step_region
     around = {ROOT} if step is None else {ROOT, *(one for one in range(len(tree)) if context.subtree(one)[step])}
     return np.array([one in around or is_found(domain) for one, domain in enumerate(tree.domain)], bool)
 
@@ -279,7 +278,7 @@ def _outside_of_parts(context: RuleContext) -> Bool:
 def _among_steps(context: RuleContext, end_ns: Int) -> Bool:
     """Mask over pieces that end at these instants: those in the time in which the program's steps repeat; all, where it
     has no steps. What is uploaded before them is no batch, but what the program begins with."""
-    step, ranges = step_region(context.timeline), context.trace.ranges
+    step, ranges = context.timeline.step_region, context.trace.ranges
     rows = np.flatnonzero(context.timeline.ownership.regions.of_range == (NOTHING if step is None else step))
     if step is None or not len(rows):
         return np.ones(len(end_ns), bool)
@@ -309,7 +308,7 @@ def _between_steps(context: RuleContext, pieces: HostPieces, rows: Rows) -> Bool
     """Mask over pieces: of these rows those in which a PyTorch program is between one step and the next, in no range
     that says why; and this in most steps. What most such programs do there is to fetch the next batch."""
     between = np.zeros(len(pieces.kind), bool)
-    step = step_region(context.timeline) if context.program.kind == ProgramKind.TORCH and len(rows) else None
+    step = context.timeline.step_region if context.program.kind == ProgramKind.TORCH and len(rows) else None
     if step is None:
         return between
     ranges, tree = context.trace.ranges, context.tree

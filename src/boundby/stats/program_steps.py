@@ -16,7 +16,6 @@ from msgspec import Struct
 from boundby.attribution.regions import project
 from boundby.attribution.segments import Segments
 from boundby.attribution.timeline import DeviceTimeline, Timeline
-from boundby.attribution.windows import step_region
 from boundby.model.arrays import Int64Array, is_any, unique
 from boundby.model.causes import BUSY_CAUSES, Cause
 from boundby.model.intervals import NOTHING, CoveredTime, union
@@ -36,7 +35,7 @@ _PARTS = {
 
 def program_steps(timeline: Timeline) -> _Rows:
     """The program's steps, in order of time: rows of its ranges; none where nothing is plainly the step."""
-    region = step_region(timeline)
+    region = timeline.step_region
     if region is None:
         return np.empty(0, np.intp)
     ranges = timeline.trace.ranges

@@ -19,7 +19,6 @@ from msgspec.structs import replace
 
 from boundby.attribution.host_state import LAUNCH_LIMIT_NS
 from boundby.attribution.timeline import DeviceTimeline, Timeline
-from boundby.attribution.windows import step_region
 from boundby.model.arrays import Int64Array, pick, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import CoveredTime, complement, intersect, subtract, union
@@ -95,7 +94,7 @@ def measure_steps(timeline: Timeline) -> MeasuredSteps | None:
             np.array([is_found(domain) for domain in trace.domains] or [False], bool)[trace.ranges.domain]
             & np.array([is_found_step(name) for name in trace.names] or [False], bool)[trace.ranges.name]
         )
-    if not len(rows) and (region := step_region(timeline)) is not None:
+    if not len(rows) and (region := timeline.step_region) is not None:
         rows = np.flatnonzero(timeline.ownership.regions.of_range == region)
     rows = rows[np.argsort(trace.ranges.start_ns[rows], kind="stable")]
     process = trace.process_of_thread[trace.ranges.thread[rows]]

@@ -9,7 +9,6 @@ from typing import TypeVar
 import numpy as np
 
 from boundby.attribution.regions import ROOT
-from boundby.attribution.windows import step_region
 from boundby.evidence.code_lines import line_of_calls, line_of_spots
 from boundby.evidence.context import Rows, RuleContext
 from boundby.evidence.device_work import scaled
@@ -172,7 +171,7 @@ def is_early(context: RuleContext, place: Place) -> bool:
     one step alone it is not known whether others do the same."""
     if not context.timeline.devices:
         return False
-    pieces, step = host_pieces(context), step_region(context.timeline)
+    pieces, step = host_pieces(context), context.timeline.step_region
     if step is not None and np.count_nonzero(context.timeline.ownership.regions.of_range == step) == 1:
         return False
     length = pieces.length_ns[place.rows]
@@ -230,7 +229,7 @@ def early_advice(context: RuleContext, place: Place, files: int, *, is_known: bo
 def rest_options(context: RuleContext, end_ns: Int64Array, length_ns: Int64Array) -> str:
     """How what comes once is left out: stretches that end at these instants. Steps can be skipped only where a region
     is plainly the program's step. Empty: hardly anything comes after it."""
-    if step_region(context.timeline) is not None:
+    if context.timeline.step_region is not None:
         return "--skip-first 1"
     order = np.argsort(end_ns, kind="stable")
     over = int(np.searchsorted(np.cumsum(length_ns[order]), MOST_IS_OVER * int(length_ns.sum())))

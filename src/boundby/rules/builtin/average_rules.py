@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.attribution.windows import step_region
 from boundby.evidence.context import RuleContext
 from boundby.evidence.initialization import warm_regions
 from boundby.evidence.repetition import Repeated, repeated_regions, setup_inside
@@ -195,7 +194,7 @@ def _warm_up(context: RuleContext) -> Iterator[Match]:
 def _skip(context: RuleContext, item: Repeated) -> str:
     """Options that leave these instances out; where they are not plainly the program's steps, they are named."""
     path = "/".join(context.path(item.region))
-    named = "" if step_region(context.timeline) == item.region else f"--window {shlex.quote(f'nvtx:{path}')} "
+    named = "" if context.timeline.step_region == item.region else f"--window {shlex.quote(f'nvtx:{path}')} "
     return f"{named}--skip-first {item.warm_up}"
 
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.attribution.windows import step_region
 from boundby.evidence.context import CannotCheckError, Rows, RuleContext, SavingNs
 from boundby.evidence.device_work import device_work
 from boundby.evidence.latecomers import collectives, is_exchange, waited_by_size_ns, waited_ns
@@ -53,7 +52,7 @@ def _largest_split(context: RuleContext, rows: Rows) -> float | None:
 
 def _of_a_step(context: RuleContext, count: int) -> int | None:
     """How many of so many collectives a step has on each device; None: there are no steps."""
-    step = step_region(context.timeline)
+    step = context.timeline.step_region
     if step is None:
         return None
     steps = int((context.timeline.ownership.regions.of_range == step).sum())

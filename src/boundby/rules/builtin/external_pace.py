@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from boundby.attribution.regions import ROOT
-from boundby.attribution.windows import step_region
 from boundby.evidence.context import RuleContext
 from boundby.evidence.pace import external_pace
 from boundby.model.causes import Cause
@@ -19,7 +18,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     if pace is None:
         return
     thread = context.trace.threads[pace.thread]
-    region = step_region(context.timeline)
+    region = context.timeline.step_region
     yield Match(
         region=ROOT if region is None else region,
         title=f"work arrives every {duration(pace.period_ns)} ({count(pace.periods)} times, thread "
