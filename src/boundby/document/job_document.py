@@ -211,45 +211,85 @@ def names_of(job: JobReport, places: Sequence[int]) -> str:
 
 def told(job: JobReport, one: Straggler) -> str:
     """One thing that holds the job up, in a sentence."""
-    what = _noun(one.cause) + (f" in {region_name(one.region)}" if one.region else "")
-    blocked = f" {_BLOCKED.get(one.blocked_on, f'on {clean(one.blocked_on)}')}" if one.blocked_on else ""
-    most = _noun(one.cause) + blocked + (f", above all in {region_name(one.region)}" if one.region else "")
     of_job = f" ({units.percent(one.saving_ns / job.length_ns, 1)})" if job.length_ns else ""
     gain = f"{units.duration(one.saving_ns)}{of_job} shorter"
-    often = f"in {one.steps} of {job.steps} steps" if job.steps > 1 else "over the run"
-    often = f"in all {job.steps} steps" if one.steps == job.steps > 1 else often
+    what = _noun(one.cause) + (f" in {region_name(one.region)}" if one.region else "")
     excess, who = units.duration(one.excess_ns), names_of(job, one.ranks)
-    subject = who[:1].upper() + who[1:] if who.partition(" ")[0] in ("rank", "ranks") else who  # else a file's name
     many = len(one.ranks) > 1
-    is_plural = many or one.kind == "random"
-    their, them, they = ("their", "them", "they do") if is_plural else ("its", "it", f"{who} does")
+    if one.kind == "random":
+        said = f"Ranks take turns at being late: their {what} takes longer"
+        said += f" {'in some steps than in others' if job.steps > 1 else 'at times'}."
+    elif one.kind == "link":
+        said = f"Transfers among {who} take {excess} longer than those of groups that send as much."
+    elif one.kind == "stage":
+        each = " a rank" if many else ""
+        said = f"Stage {one.stage} ({who}) has {excess} more work{each} than other stages, mostly {what}."
+        said += _why_a_stage(job, one)
+    elif one.kind == "extra":
+        said = f"{_subject(who)} alone does {excess} of {what}, which the others wait for."
+    elif one.kind == "exceptions":
+        said = f"{_subject(who)} {'are each' if many else 'is'} held up {_often(job, one)}, by {excess} of {what}."
+    else:
+        said = _slower(job, one)
+    words = _DO_LESS if one.remedy == "look" and one.blocked_on else REMEDIES[one.remedy]
+    their, them, they = ("its", "it", f"{who} does")
+    if many or one.kind == "random":
+        their, them, they = ("their", "them", "they do")
+    remedy = words.format(its=their, it=them, they=they)
+    return f"{said} {remedy}. Without this cause, the job is {gain}."
+
+
+def _subject(who: str) -> str:
+    """At the beginning of a sentence: a rank's name, else a file's."""
+    return who[:1].upper() + who[1:] if who.partition(" ")[0] in ("rank", "ranks") else who
+
+
+def _often(job: JobReport, one: Straggler) -> str:
+    if job.steps <= 1:
+        return "over the run"
+    return f"in all {job.steps} steps" if one.steps == job.steps else f"in {one.steps} of {job.steps} steps"
+
+
+def _why_a_stage(job: JobReport, one: Straggler) -> str:
+    """Why the last stage usually does more."""
+    last = one.remedy == "move_layers" and one.stage == max(rank.stage for rank in job.ranks)
+    return " The last stage usually has the output layer and the loss besides its layers." if last else ""
+
+
+def _slower(job: JobReport, one: Straggler) -> str:
+    """Ranks that take longer than their peers, and who waits for them where."""
+    subject, takes, than = _subject(names_of(job, one.ranks)), "takes", _the_other(job, one) or "its peers"
+    if len(one.ranks) > 1:
+        takes, than = "each take", "their peers"
     if one.kind == "machine":
         subject += " (all ranks of one machine)"
-    each = " a rank" if many else ""
-    last = one.remedy == "move_layers" and one.stage == max(rank.stage for rank in job.ranks)
-    why = " The last stage usually has the output layer and the loss besides its layers." if last else ""
-    call = clean(one.waited_in or "")
-    others = [place for place in range(len(job.ranks)) if place not in one.ranks]
-    is_pair = len(job.ranks) == 2 and len(others) == 1
-    other = name_of(job, others[0]) if is_pair else ""
-    waiting = f"{other.capitalize() if other.startswith('rank') else other} waits" if is_pair else "The others wait"
-    waits = f" {waiting} for {them} in {call} for {units.duration(one.waited_ns)}." if call else ""
     share = "all" if one.cause_share >= 1 - HARDLY else units.percent(one.cause_share)
-    slower = (
-        f"{subject} {'each take' if many else 'takes'} {excess} longer than {other or f'{their} peers'},"
-        f" {often}: {share} of it is {most}.{waits}"
+    return (
+        f"{subject} {takes} {units.duration(one.excess_ns)} longer than {than}, {_often(job, one)}: {share} of it is"
+        f" {_most(one)}.{_waits_for(job, one)}"
     )
-    sentences = {
-        "random": f"Ranks take turns at being late: their {what} takes longer"
-        f" {'in some steps than in others' if job.steps > 1 else 'at times'}.",
-        "link": f"Transfers among {who} take {excess} longer than those of groups that send as much.",
-        "stage": f"Stage {one.stage} ({who}) has {excess} more work{each} than other stages, mostly {what}.{why}",
-        "extra": f"{subject} alone does {excess} of {what}, which the others wait for.",
-        "exceptions": f"{subject} {'are each' if many else 'is'} held up {often}, by {excess} of {what}.",
-    }
-    words = _DO_LESS if one.remedy == "look" and one.blocked_on else REMEDIES[one.remedy]
-    remedy = words.format(its=their, it=them, they=they)
-    return f"{sentences.get(one.kind, slower)} {remedy}. Without this cause, the job is {gain}."
+
+
+def _the_other(job: JobReport, one: Straggler) -> str:
+    """Of two ranks the one that is not meant; empty where there are more."""
+    others = [place for place in range(len(job.ranks)) if place not in one.ranks]
+    return name_of(job, others[0]) if len(job.ranks) == 2 and len(others) == 1 else ""
+
+
+def _most(one: Straggler) -> str:
+    """What most of an excess is: ``blocked time in sleep(), above all in step/load``."""
+    blocked = f" {_BLOCKED.get(one.blocked_on, f'on {clean(one.blocked_on)}')}" if one.blocked_on else ""
+    where = f", above all in {region_name(one.region)}" if one.region else ""
+    return f"{_noun(one.cause)}{blocked}{where}"
+
+
+def _waits_for(job: JobReport, one: Straggler) -> str:
+    """In which call others wait for it, and for how long; empty: in none."""
+    if not one.waited_in:
+        return ""
+    other, them = _the_other(job, one), "them" if len(one.ranks) > 1 else "it"
+    waiting = f"{_subject(other)} waits" if other else "The others wait"
+    return f" {waiting} for {them} in {clean(one.waited_in)} for {units.duration(one.waited_ns)}."
 
 
 def _filling(job: JobReport, pipeline: Pipeline) -> str:

@@ -575,16 +575,14 @@ def _verdict(
     because = _why_unknown(summaries, aligned)
     if because:
         return JobVerdict(bound="unknown", confidence="low", because=because, reasons=tuple(reasons))
-    own = {key: sum(rank.own[key] for rank in ranks) for key in CAUSE_KEYS}
     whole = max(sum(rank.window_ns - rank.start_wait_ns for rank in ranks), 1)
     if balance >= IMBALANCE_SHARE * length:
         waits = sum(rank.wait_ns for rank in ranks) / whole
         who = _held_up_by(ranks, diagnosis, summaries)
-        gain = f"perfect balance would make the job {units.percent(even / length)} shorter"
-        if (first_ns := _of_the_first(diagnosis)) > even:
-            gain = f"without that, the job would be {units.percent(first_ns / length)} shorter"
         fills = f" ({_filling(pipeline, length)})" if pipeline is not None else ""
-        because = f"{who}; {units.percent(waits)} of all ranks' time is waiting for others{fills}; {gain}"
+        because = (
+            f"{who}; {units.percent(waits)} of all ranks' time is waiting for others{fills}; {_gain(even, diagnosis)}"
+        )
         if not diagnosis.culprits and not diagnosis.chance:
             reasons = [*reasons, "no rank differs from the others in the same way in each step"]
             confidence = "medium" if confidence == "high" else "low"
@@ -592,14 +590,22 @@ def _verdict(
     savings = {key: length - what_if.get(f"without {key}", length) for key in CAUSE_KEYS if key in _REMOVABLE}
     savings["gpu_comm"] = transfer
     bound = max(sorted(savings), key=lambda key: savings[key])
-    share = units.percent(own[bound] / whole) if bound != "gpu_comm" else units.percent(transfer / length)
-    told = f"{share} of the ranks' time is {SHORT_LABEL.get(bound, bound)}"
+    own_ns = sum(rank.own[bound] for rank in ranks)
+    told = f"{units.percent(own_ns / whole)} of the ranks' time is {SHORT_LABEL.get(bound, bound)}"
     if bound == "gpu_comm":
-        told = f"transfers that nothing hides take {share}"
-    if pipeline is not None:
-        told = f"{told}, {_filling(pipeline, length)}"
-    because = f"{told}, and perfect balance would save {units.percent(even / length, 1)}"
+        told = f"transfers that nothing hides take {units.percent(transfer / length)}"
+    fills = f", {_filling(pipeline, length)}" if pipeline is not None else ""
+    because = f"{told}{fills}, and perfect balance would save {units.percent(even / length, 1)}"
     return _told(bound, confidence, because, reasons, savings[bound])
+
+
+def _gain(even_ns: int, diagnosis: Diagnosis) -> str:
+    """What balance would gain, or, where that is more, the job without what holds it up most."""
+    length = max(diagnosis.length_ns, 1)
+    first_ns = _of_the_first(diagnosis)
+    if first_ns > even_ns:
+        return f"without that, the job would be {units.percent(first_ns / length)} shorter"
+    return f"perfect balance would make the job {units.percent(even_ns / length)} shorter"
 
 
 def _pipeline(ranks: Sequence[RankReport], diagnosis: Diagnosis, job: Job) -> Pipeline | None:
