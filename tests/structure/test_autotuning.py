@@ -6,7 +6,7 @@ import pytest
 
 from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
-from boundby.structure.autotuning import find_searches
+from boundby.correlation.starting import find_searches
 from tests.support.program import Program
 
 US = 1000

@@ -9,6 +9,7 @@ from boundby.attribution import segments
 from boundby.attribution.timeline import DeviceTimeline, Timeline, part_of
 from boundby.claims.phases import Describe, replayed_case
 from boundby.claims.verdict import judge
+from boundby.correlation.starting import find_searches
 from boundby.model.arrays import Int64Array, median, merged, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import clip, complement
@@ -16,7 +17,6 @@ from boundby.model.scale import NOTABLE, SMALL
 from boundby.model.statistics import FEWEST
 from boundby.replay import Predictor
 from boundby.results.report import OneTimePart, Steady, Window
-from boundby.structure.autotuning import find_searches
 from boundby.structure.steps import count_warm_up
 from boundby.trace.tables import Direction, OpKind
 

@@ -220,10 +220,6 @@ def step_of(report: Report, glob: str | None = None) -> RegionReport | None:
     return None if number is None else regions[number]
 
 
-def _likely_steps(report: Report) -> tuple[str, ...]:
-    return likely_steps([step_candidate(region.path, [region]) for region in report.regions])
-
-
 def _check(limit: Limit, report: Report, comparison: Comparison | None, steps: RegionReport | None) -> LimitResult:
     _refuse(limit, report, comparison, steps)
     if limit.scope is None:
@@ -244,10 +240,11 @@ def _refuse(limit: Limit, report: Report, comparison: Comparison | None, steps: 
         raise LimitError(
             f"{limit.text!r}: {limit.quantity} needs two runs.", "Use: boundby compare BEFORE AFTER --budget FILE"
         )
-    is_guessed = steps is None and not limit.optional and _is_of_step(limit, report)
-    if is_guessed and (likely := _likely_steps(report)):
-        hint = f"Name it with --steps; candidates: {', '.join(likely)}."
-        raise LimitError(f"{limit.text!r}: no region is plainly the program's step.", hint)
+    if steps is None and not limit.optional and _is_of_step(limit, report):
+        likely = likely_steps([step_candidate(region.path, [region]) for region in report.regions])
+        if likely:
+            hint = f"Name it with --steps; candidates: {', '.join(likely)}."
+            raise LimitError(f"{limit.text!r}: no region is plainly the program's step.", hint)
 
 
 def _is_of_step(limit: Limit, report: Report) -> bool:

@@ -1,4 +1,4 @@
-"""When a thread starts libraries, compiles, or captures CUDA graphs.
+"""When a thread starts libraries, compiles, captures CUDA graphs, or searches for the fastest kernel.
 
 cuBLAS, cuDNN and others set themselves up at their first call.
 
@@ -12,12 +12,24 @@ from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from boundby.correlation.correlate import Calls
-from boundby.model.arrays import BoolArray, Int32Array, Int64Array, in_order, is_any, marked, merged, places, unique
+from boundby.model.arrays import (
+    BoolArray,
+    Int32Array,
+    Int64Array,
+    in_order,
+    is_any,
+    marked,
+    merged,
+    pick,
+    places,
+    unique,
+)
 from boundby.model.expressions import expression
 from boundby.model.intervals import EMPTY, IntervalSet, contains, intersect, union
-from boundby.model.scale import HABIT, HALF, NO_LAUNCH_NS, QUARTER, SEVERAL
+from boundby.model.scale import HABIT, HALF, MANY, NO_LAUNCH_NS, QUARTER, SEVERAL
 from boundby.trace.facts import TraceWarning
 from boundby.trace.stacks import StackSource, file_name
 from boundby.trace.tables import OpKind, Trace
@@ -291,3 +303,72 @@ def mostly_captures(trace: Trace, calls: Calls) -> TraceWarning | None:
         " of the capture, which happens once. Record what follows to see the program at its work."
     )
     return TraceWarning("stream-capture", text)
+
+
+# Searches for the fastest kernel: known by what they do, whatever library does it.
+#
+# cuDNN, Triton and others run one candidate after the other and time each with events: three and more in a row of which
+# each runs another kernel, inside one operator. XLA checks after each candidate whether it wrote beyond its output.
+
+# A wait for an event after each of fewer launches is what programs do that time two of their parts.
+LEAST_CANDIDATES = HABIT
+# Between two checks lie a candidate's kernels and what fills its buffers: this many operations at most.
+MOST_BETWEEN_CHECKS = MANY
+_WAITS_FOR_EVENT = expression(r"EventSynchronize")
+_CHECKS_OUTPUT = expression(r"(?i)redzone_?checker")
+
+
+def find_searches(trace: Trace, calls: Calls, call_range: Int32Array) -> IntervalSet:
+    """When the program searches; ``call_range`` has the innermost range of each call."""
+    waiting = [name for name in calls.names.tolist() if _WAITS_FOR_EVENT.search(trace.names[name])]
+    checking = [number for number, name in enumerate(trace.names) if _CHECKS_OUTPUT.search(name)]
+    found = [np.empty((2, 0), np.int64)]
+    if waiting:
+        rows = np.flatnonzero(is_any(calls.name, waiting) & (calls.kind == CallClass.SYNC))
+        found += [
+            _timed(trace, calls, call_range, rows[calls.thread[rows] == one]) for one in unique(calls.thread[rows])
+        ]
+    if checking:
+        found.append(_checked(trace, calls, np.flatnonzero(is_any(trace.operations.name, checking))))
+    start, end = np.concatenate(found, axis=1)
+    return union(start, end)
+
+
+def _timed(trace: Trace, calls: Calls, call_range: Int32Array, waits: npt.NDArray[np.intp]) -> Int64Array:
+    """From these waits of one thread for events: runs in which each candidate's longest kernel differs from that of the
+    one before it, inside one range. Shape (2, runs): from the first launch to the last wait's end."""
+    table = trace.operations
+    kernels = np.flatnonzero((table.kind == OpKind.KERNEL) & (calls.of_operation >= 0))
+    kernels = kernels[calls.thread[calls.of_operation[kernels]] == calls.thread[waits[0]]]
+    launched = calls.launched_ns[kernels]
+    trial = places(calls.end_ns[waits], launched)  # the wait that ends it
+    kernels, launched, trial = (column[trial < len(waits)] for column in (kernels, launched, trial))
+    kernels, launched, trial = (
+        column[is_any(call_range[calls.of_operation[kernels]], unique(call_range[waits]))]
+        for column in (kernels, launched, trial)
+    )
+    if not len(kernels):
+        return np.empty((2, 0), np.int64)
+    longest = np.lexsort((table.end_ns[kernels] - table.start_ns[kernels], trial))
+    is_last = np.append(np.diff(trial[longest]) > 0, True)
+    tried, name = trial[longest][is_last], table.name[kernels][longest][is_last]
+    first = np.full(len(waits), np.iinfo(np.int64).max)
+    np.minimum.at(first, trial, launched)
+    of_range = call_range[waits[tried]]
+    begins = np.append(True, (np.diff(tried) != 1) | (np.diff(of_range) != 0) | (name[1:] == name[:-1]))
+    low = np.flatnonzero(begins)
+    high = np.append(low[1:], len(tried))
+    some = high - low >= LEAST_CANDIDATES
+    return np.stack((first[tried[low[some]]], calls.end_ns[waits[tried[high[some] - 1]]]))
+
+
+def _checked(trace: Trace, calls: Calls, checks: npt.NDArray[np.intp]) -> Int64Array:
+    """From these checks of outputs: runs of checks that follow each other. Shape (2, runs)."""
+    table = trace.operations
+    begins = np.append(True, np.diff(checks) > MOST_BETWEEN_CHECKS)
+    low = np.flatnonzero(begins)
+    high = np.append(low[1:], len(checks))
+    some = high - low >= LEAST_CANDIDATES
+    launched = pick(calls.start_ns, calls.of_operation, 0)[checks]
+    start = np.where(launched > 0, launched, table.start_ns[checks])
+    return np.stack((start[low[some]], table.end_ns[checks][high[some] - 1]))

@@ -61,15 +61,12 @@ class WorkedCalls(Struct, frozen=True):
 def works(timeline: Timeline, calls: WorkedCalls | None, counters: Sequence[Counters | None]) -> list[Work | None]:
     """Of each region, with its descendants; None where nothing is known of its kernels. ``counters``: of each region;
     they tell the traffic of memory where they were sampled."""
-    found, bandwidths = _works(timeline, calls), {gpu.memory_gb_per_s if gpu else None for gpu in _used_peaks(timeline)}
+    gpus = [_peaks(timeline.trace, device.index) for device in timeline.devices]
+    found, bandwidths = _works(timeline, calls), {gpu.memory_gb_per_s if gpu else None for gpu in gpus}
     if len(bandwidths) != 1 or None in bandwidths:  # of unlike devices nobody knows whose traffic a mean is
         return found
     (bandwidth,) = bandwidths
     return [_measured(work, told, bandwidth or 0.0) for work, told in zip(found, counters, strict=True)]
-
-
-def _used_peaks(timeline: Timeline) -> list[Gpu | None]:
-    return [_peaks(timeline.trace, device.index) for device in timeline.devices]
 
 
 def _measured(work: Work | None, counters: Counters | None, bandwidth: float) -> Work | None:
@@ -145,46 +142,35 @@ def _works(timeline: Timeline, calls: WorkedCalls | None) -> list[Work | None]:
     return [calls.work(summed[region], int(covered[region]), int(kernels[region])) for region in range(len(tree))]
 
 
-def _inputs_of_text(text: str) -> tuple[str, str, str] | None:
-    match = _SIZES.search(text)
+def _inputs_of(trace: Trace, name: int, arguments: int) -> tuple[str, str, str] | None:
+    """Sizes, types and values of an operator's inputs, by the arguments or the name of its range; None: not told."""
+    if arguments >= 0:
+        one = trace.arguments[arguments]
+        return one.sizes, one.types, one.values
+    match = _SIZES.search(trace.names[name]) if name >= 0 else None
     return (match[1], "", "") if match else None
-
-
-def _inputs_of(trace: Trace, arguments: int) -> tuple[str, str, str] | None:
-    one = trace.arguments[arguments] if arguments >= 0 else None
-    return (one.sizes, one.types, one.values) if one else None
 
 
 def _work_of_ranges(trace: Trace) -> tuple[list[operator_work.LeastWork], Int]:
     """Distinct works, and which of them each range has to do; NOTHING (-1): that is not told."""
     ranges = trace.ranges
-    of_range = np.full(len(ranges), NOTHING, np.int64)
-    has_arguments = ranges.arguments >= 0
-    by_text = not has_arguments.any()
-    key = np.zeros(len(ranges), np.int32) if by_text else ranges.arguments
-    if by_text and not any("sizes = [" in name for name in trace.names):
-        return [], of_range
-    distinct, index = factorize(ranges.name, key)
+    if not (ranges.arguments >= 0).any() and not any("sizes = [" in name for name in trace.names):
+        return [], np.full(len(ranges), NOTHING, np.int64)
+    distinct, index = factorize(ranges.name, ranges.arguments)
     told: list[operator_work.LeastWork] = []
     number_of = np.full(len(distinct), NOTHING, np.int64)
     for place, (name, arguments) in enumerate(distinct.tolist()):
-        text = trace.names[name] if name >= 0 else ""
-        inputs = _inputs_of_text(text) if by_text else _inputs_of(trace, arguments)
+        inputs, text = _inputs_of(trace, name, arguments), trace.names[name] if name >= 0 else ""
         if inputs and (work := operator_work.work_of(fold_name(text), *inputs)) is not None:
             number_of[place] = len(told)
             told.append(work)
-    of_range = number_of[index] if len(distinct) else of_range
-    return told, of_range
+    return told, number_of[index]
 
 
 def sizes_of(trace: Trace, row: int) -> tuple[str, str]:
     """The sizes and types of an operator's inputs, as its range tells them, without spaces; "" where it does not."""
-    number = int(trace.ranges.arguments[row])
-    if number >= 0:
-        told = trace.arguments[number]
-        return "".join(told.sizes.split()), "".join(told.types.split())
-    match = _SIZES.search(trace.names[trace.ranges.name[row]])
-    return ("".join(match[1].split()) if match else "", "")
+    told = _inputs_of(trace, int(trace.ranges.name[row]), int(trace.ranges.arguments[row])) or ("", "", "")
+    return "".join(told[0].split()), "".join(told[1].split())
 
 
 def nearest_range(parent: Int, has_work: npt.NDArray[np.bool_]) -> Int:

@@ -41,11 +41,8 @@ class _Kind(IntEnum):
     TRUTH = 6
 
 
-class _Precision(IntEnum):
-    """Of decimals."""
-
-    SINGLE = 1
-    DOUBLE = 2
+#: Types of decimals by their precision, as Arrow numbers it: single and double.
+_DECIMALS = {1: "<f4", 2: "<f8"}
 
 
 class NotPlainError(Exception):
@@ -202,9 +199,9 @@ def _type(kind: int, told: _Table) -> npt.DTypeLike:
             raise NotPlainError("integers of another size")
         return f"<{'i' if told.number(1, 'B') else 'u'}{bits // 8}"
     if kind == _Kind.FLOAT:
-        if (precision := told.number(0, "h")) not in tuple(_Precision):
+        if (precision := told.number(0, "h")) not in _DECIMALS:
             raise NotPlainError("decimals of another size")
-        return f"<f{2 << precision}"
+        return _DECIMALS[precision]
     return np.uint8
 
 
