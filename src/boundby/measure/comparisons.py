@@ -159,9 +159,9 @@ def compare_in_turns(
             run.start()
     for _ in range(rounds):
         for run in runs:
-            part = run.plan.budget_ns // rounds
+            part = run.options.budget_ns // rounds
             with run.entered():
-                run.take(math.ceil(run.plan.min_samples / rounds), min(_ROUND_NS, part), part)
+                run.take(math.ceil(run.options.least_samples / rounds), min(_ROUND_NS, part), part)
     for run in runs:
         with run.entered():
             run.finish()

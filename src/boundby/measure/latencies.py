@@ -72,7 +72,7 @@ class LatencyRun:
             raise MeasureError(f"{fn!r} cannot be called.", "Give a function or a module, and its inputs.")
         self.fn, self.inputs, self.options = fn, inputs, options
         self.memory_errors = memory_errors
-        self.plan, self.method = options.plan, options.spelt_method
+        self.method = options.spelt_method
         self.modules, self.held = values.modules_of(fn), values.tensors_of(fn)
         self.title = options.name or title_of(fn)
         self.device: Device = devices.choose(options.device, inputs, options.kwargs or {}, self.modules, self.held)
@@ -92,17 +92,17 @@ class LatencyRun:
 
     def start(self) -> None:
         """First call, a look for mistakes, warm-up. Without warm-up the first sample is the first call."""
-        if self.plan.warmup:
+        if self.options.warmup:
             self._first()
             self.calls_before += 1
         self._refuse()
-        if 0 < self.first_call_ns < self.plan.budget_ns:
+        if 0 < self.first_call_ns < self.options.budget_ns:
             self._look()
             self.calls_before += 1
         if self.options.graph:
             self._guarded(self._capture)
         method = (self.method or EVENT) if self.device.is_asynchronous else WALL
-        self.sampler = Sampler(self.call, self.device, method, self.plan, compiled_graphs)
+        self.sampler = Sampler(self.call, self.device, method, self.options, compiled_graphs)
         self.before = self.device.state()
         with nvtx_range(f"warm-up {self.title}"):
             self._guarded(self.sampler.warm_up)
@@ -120,9 +120,9 @@ class LatencyRun:
     def finish(self) -> None:
         """The state after it, and the look that a measurement without warm-up must not begin with."""
         self.after = self.device.state()
-        if not self.plan.warmup:
+        if not self.options.warmup:
             self.first_call_ns = self.sampler.blocks[0]
-            if not self.options.graph and self.first_call_ns < self.plan.budget_ns:
+            if not self.options.graph and self.first_call_ns < self.options.budget_ns:
                 self._look()
 
     def result(self) -> Latency:
@@ -144,8 +144,8 @@ class LatencyRun:
             warmup_calls=sampler.warmup.calls + self.calls_before,
             is_steady=sampler.warmup.is_steady,
             stopped_by=self.stopped_by,
-            confidence=self.plan.confidence,
-            precision_asked=self.plan.precision,
+            confidence=self.options.confidence,
+            precision_asked=self.options.precision,
             mode=options.mode,
             graph=options.graph,
             flush_l2=options.flush_l2,

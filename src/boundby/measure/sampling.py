@@ -95,17 +95,24 @@ LATE_WARMUP = 1 + QUARTER
 _GROWTH = 1 + QUARTER
 
 
-class SamplingPlan(Struct, frozen=True):
+class SamplingPlan(Struct, frozen=True, kw_only=True):
     """How much is measured, and when it is enough."""
 
     min_samples: int = 30
     max_samples: int = 10_000
     confidence: float = 0.95
     precision: float = 0.01  # half width of the median's interval, as a fraction of it
-    budget_ns: int = 5_000_000_000
+    budget_s: float = 5.0
     warmup: bool | int = True  # True: until steady; a number: so many calls
     calls_per_sample: int | None = None  # None: as many as fill MIN_BLOCK_NS
-    min_sampling_ns: int = MIN_SAMPLING_NS
+
+    @property
+    def budget_ns(self) -> int:
+        return round(self.budget_s * 1e9)
+
+    @property
+    def least_samples(self) -> int:
+        return min(self.min_samples, self.max_samples)
 
 
 class TimedCall(Struct):
@@ -166,17 +173,17 @@ class Sampler(Struct, dict=True):
 
     def sample(self) -> str:
         """Add samples until there are enough, and say what ended it: "precision", "max_samples" or "budget"."""
-        plan, began, check = self.plan, self.device.now_ns(), self.plan.min_samples
+        plan, began, check = self.plan, self.device.now_ns(), self.plan.least_samples
         try:
             while True:
                 self._one_sample()
                 number, spent = len(self.blocks), self._spent(began, len(self.blocks))
                 if spent >= plan.budget_ns and number:
                     return "budget"
-                if number >= check and spent >= min(plan.min_sampling_ns, plan.budget_ns):
+                if number >= check and spent >= min(MIN_SAMPLING_NS, plan.budget_ns):
                     if not self._trim() and self._is_precise():
                         return "precision"
-                    check = max(plan.min_samples, math.ceil(len(self.blocks) * _GROWTH))
+                    check = max(plan.least_samples, math.ceil(len(self.blocks) * _GROWTH))
                 if number >= plan.max_samples:
                     return "max_samples"
         finally:

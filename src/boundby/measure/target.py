@@ -244,7 +244,7 @@ def _is_own(file: str) -> bool:
 _SPELLINGS = {"synchronized": SYNCHRONISED, "events": EVENT}
 
 
-class Options(Struct, frozen=True):
+class Options(SamplingPlan, frozen=True, kw_only=True):
     """As ``latency`` takes and explains them.
 
     Raises:
@@ -259,13 +259,6 @@ class Options(Struct, frozen=True):
     graph: bool = False
     flush_l2: bool = False
     fresh_inputs: bool | Callable[[], tuple[Any, ...]] = False
-    warmup: bool | int = True
-    calls_per_sample: int | None = None
-    min_samples: int = 30
-    max_samples: int = 10_000
-    confidence: float = 0.95
-    precision: float = 0.01
-    budget_s: float = 5.0
 
     def __post_init__(self) -> None:
         methods, calls = ", ".join(METHODS), 1 if self.calls_per_sample is None else self.calls_per_sample
@@ -303,16 +296,3 @@ class Options(Struct, frozen=True):
     @property
     def spelt_method(self) -> str | None:
         return _SPELLINGS.get(self.method, self.method) if self.method is not None else None
-
-    @property
-    def plan(self) -> SamplingPlan:
-        """How much is measured."""
-        return SamplingPlan(
-            min_samples=min(self.min_samples, self.max_samples),
-            max_samples=self.max_samples,
-            confidence=self.confidence,
-            precision=self.precision,
-            budget_ns=round(self.budget_s * 1e9),
-            warmup=self.warmup,
-            calls_per_sample=self.calls_per_sample,
-        )
