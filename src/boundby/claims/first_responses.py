@@ -28,7 +28,7 @@ from boundby.evidence.waits import wait_chain, waits_of
 from boundby.model.arrays import group_sums
 from boundby.model.causes import SHORT_LABEL, Cause
 from boundby.model.scale import A_FEW_LINES, DISPATCH_NS, HABIT, HALF, NOTABLE, ONE_BY_ONE, SLIGHT
-from boundby.model.units import duration, duration_range, is_nothing_beside, percent, plural
+from boundby.model.units import duration, percent, plural
 from boundby.replay.predictor import Predictor
 from boundby.results.report import (
     Card,
@@ -258,17 +258,14 @@ def _see_into_graphs(subject: Subject) -> FirstResponse:
 def _harmless_waits(subject: Subject) -> Iterator[str]:
     """Waits that cost nothing."""
     chain, saved = wait_chain(subject.context), subject.context.saving(("sync",)) or (0, 0)
-    cost = f"up to {duration(saved[1])}" if is_nothing_beside(*saved) else duration_range(*saved)
     for link in chain.harmless[:2]:
         does, costs = ("block", "cost") if link.waits > 1 else ("blocks", "costs")
         held = f"{plural(link.waits, f'{link.name} call')} {does} the host for {duration(link.held_ns)}"
         if link.untold_ns:
             held += f" ({link.untold} more, for copies or before memory is freed: {duration(link.untold_ns)})"
         if not chain.links and sum(saved) >= 2 * subject.context.least_ns:  # copies hold the host instead
-            yield (
-                f"{held}. Removing only these waits saves nothing: the program would wait elsewhere instead, as in"
-                f" copies. Removing every wait, those in copies too, saves {cost}"
-            )
+            elsewhere = "the program would wait elsewhere instead, as in copies"
+            yield f"{held}. Removing only these waits saves nothing: {elsewhere}"
             break
         yield f"{held} and {costs} nothing: the GPU works meanwhile, and removing only these waits saves nothing"
 
