@@ -488,12 +488,12 @@ def test_time_that_another_program_took_is_no_gain() -> None:
     reports_of = [analysis_of(f"pair_lm_{kind}.sqlite").report for kind in ("fp32", "bf16")]
     found = compare(*reports_of)
     had = "another process or context had GPU 0 for 4.34 s."
-    told = f"Up to 4.34 s of the change are no gain of the program: before, {had}"
+    told = f"Up to 4.34 s of the change are no gain of the program: in the first run {had}"
     assert list(not_its_own(found.devices[0], found)) == [told]
     together = {item.finding.rule: item.together for item in found.findings if item.status == "resolved"}
     assert together == {"tensor-cores": 2, "shared-gpu": 2}  # the window holds the time of its kernels
     back = compare(*reversed(reports_of))
-    told = f"Up to 4.34 s of the change are no loss of the program: after, {had}"
+    told = f"Up to 4.34 s of the change are no loss of the program: in the second run {had}"
     assert list(not_its_own(back.devices[0], back)) == [told]
     assert not list(not_its_own(*_same(reports_of[0])))
 

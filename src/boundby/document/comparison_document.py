@@ -224,7 +224,7 @@ def _around(device: DeviceChange, comparison: Comparison) -> str:
 
 def not_its_own(device: DeviceChange, comparison: Comparison) -> Iterator[str]:
     """What part of the change may be that another program, or a lower clock, took less or more of the GPU's time:
-    ``Up to 4.34 s of the change are no gain of the program: before, another process or context had GPU 0 for 4.34 s.``
+    ``Up to 4.34 s of the change are no gain of the program: in the first run another process had GPU 0 for 4.34 s.``
     """
     one, other = device.before, device.after
     if one is None or other is None or device is not comparison.devices[0]:
@@ -237,9 +237,9 @@ def not_its_own(device: DeviceChange, comparison: Comparison) -> Iterator[str]:
         is_gain = old > new
         title = item.title_before or item.finding.title if is_gain else item.finding.title
         each_ns = abs(old - new) / ((one if is_gain else other).instances or 1)
-        kind, when = ("gain", "before") if is_gain else ("loss", "after")
+        kind, run = ("gain", "first") if is_gain else ("loss", "second")
         why = clean(title).partition(":")[0]
-        yield f"Up to {units.duration(each_ns)} of the change are no {kind} of the program: {when}, {why}."
+        yield f"Up to {units.duration(each_ns)} of the change are no {kind} of the program: in the {run} run {why}."
 
 
 def _is_part(comparison: Comparison) -> bool:
