@@ -226,20 +226,22 @@ def not_its_own(device: DeviceChange, comparison: Comparison) -> Iterator[str]:
     """What part of the change may be that another program, or a lower clock, took less or more of the GPU's time:
     ``Up to 4.34 s of the change are no gain of the program: in the first run another process had GPU 0 for 4.34 s.``
     """
-    one, other = device.before, device.after
-    if one is None or other is None or device is not comparison.devices[0]:
+    if device.before is None or device.after is None or device is not comparison.devices[0]:
         return
     for item in comparison.findings:
-        old, new = (saving[1] if saving else 0 for saving in (item.saving_before_ns, item.saving_after_ns))
-        least = MIN_SHARE * max(one.total_ns, other.total_ns)
-        if item.finding.rule != SHARED or item.status == "unchecked" or abs(old - new) < least:
-            continue
-        is_gain = old > new
-        title = item.title_before or item.finding.title if is_gain else item.finding.title
-        each_ns = abs(old - new) / ((one if is_gain else other).instances or 1)
-        kind, run = ("gain", "first") if is_gain else ("loss", "second")
-        why = clean(title).partition(":")[0]
-        yield f"Up to {units.duration(each_ns)} of the change are no {kind} of the program: in the {run} run {why}."
+        if item.finding.rule == SHARED and item.status != "unchecked":
+            yield from _of_shared(item, device.before, device.after)
+
+
+def _of_shared(item: FindingChange, one: Account, other: Account) -> Iterator[str]:
+    old, new = (saving[1] if saving else 0 for saving in (item.saving_before_ns, item.saving_after_ns))
+    if abs(old - new) < MIN_SHARE * max(one.total_ns, other.total_ns):
+        return
+    kind, run, account, title = "loss", "second", other, item.finding.title
+    if old > new:
+        kind, run, account, title = "gain", "first", one, item.title_before or title
+    each, why = units.duration(abs(old - new) / (account.instances or 1)), clean(title).partition(":")[0]
+    yield f"Up to {each} of the change are no {kind} of the program: in the {run} run {why}."
 
 
 def _is_part(comparison: Comparison) -> bool:
