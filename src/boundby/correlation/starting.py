@@ -8,7 +8,6 @@ inside such a library, and by files that are opened and mapped one after the oth
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -69,8 +68,8 @@ class LibraryStarts:
 
     def __init__(self, trace: Trace, calls: Calls) -> None:
         self._trace, self._calls = trace, calls
-        self._is_mark = _named(trace, calls.names, lambda name: _MARK.search(cuda_name(name)))
-        self._opens = _named(trace, calls.names, lambda name: _OPENING.search(cuda_name(name)))
+        self._is_mark = trace.named(calls.names, lambda name: _MARK.search(cuda_name(name)))
+        self._opens = trace.named(calls.names, lambda name: _OPENING.search(cuda_name(name)))
 
     def of(self, thread: int) -> IntervalSet:
         """When a thread sets a library up."""
@@ -146,8 +145,8 @@ class LibraryStarts:
     def _file_calls(self) -> tuple[BoolArray, BoolArray]:
         """Masks over names: what opens or maps a file, and what opens one."""
         names = unique(self._trace.os_calls.name)
-        maps = _named(self._trace, names, lambda name: _MAPPING.match(name.rsplit("@", 1)[0]))
-        return maps, maps & _named(self._trace, names, lambda name: "open" in name.rsplit("@", 1)[0])
+        maps = self._trace.named(names, lambda name: _MAPPING.match(name.rsplit("@", 1)[0]))
+        return maps, maps & self._trace.named(names, lambda name: "open" in name.rsplit("@", 1)[0])
 
     def _mapping(self, thread: int, begin_ns: Int64Array, until_ns: Int64Array) -> BoolArray:
         """Stretches in which files are opened and mapped one after the other, as loading a library does."""
@@ -168,13 +167,6 @@ def _lie_within(intervals: IntervalSet, start: Int64Array, end: Int64Array) -> B
     """Which of [start, end) lie inside one interval as a whole."""
     inside = contains(intervals, start)
     return (inside >= 0) & (end <= np.append(intervals.end, 0)[inside])
-
-
-def _named(trace: Trace, names: Int32Array, matches: Callable[[str], object]) -> BoolArray:
-    """Mask over all names, with an entry for no name (-1): those of these that match."""
-    fits = np.zeros(len(trace.names) + 1, bool)
-    fits[[number for number in names.tolist() if number >= 0 and matches(trace.names[number])]] = True
-    return fits
 
 
 # When a thread compiles code, or waits for a compiler: long stretches between two CUDA calls that end in one which
@@ -274,7 +266,7 @@ def stream_captures(trace: Trace, calls: Calls) -> dict[int, IntervalSet]:
 def captured_once(trace: Trace, calls: Calls) -> dict[int, IntervalSet]:
     """The same, of processes that capture to replay later: their graphs are launched several times as often as they are
     captured, or not while this is recorded. (Programs that capture each round anew work in their captures.)"""
-    launches = _named(trace, calls.names, lambda name: "GraphLaunch" in name)
+    launches = trace.named(calls.names, lambda name: "GraphLaunch" in name)
     launched = trace.process_of(calls.thread[np.flatnonzero(launches[calls.name])])
     found = {}
     for process, captures in stream_captures(trace, calls).items():

@@ -829,9 +829,13 @@ class Trace(Struct, frozen=True, dict=True):
         """Per name: the KernelKind of the kernel of that name."""
         return self._classify(self.operations.name, kind_of_kernel, KernelKind.OTHER)
 
+    def named(self, column: Int32Array, tells: Callable[[str], object]) -> BoolArray:
+        """Of each name, and last of none (-1), whether a column has it and ``tells`` says so of its text."""
+        return self._classify(column, lambda name: bool(tells(name)), 0).astype(bool)
+
     def is_named(self, column: Int32Array, tells: Callable[[str], object]) -> BoolArray:
         """Of each row of a column of names whether ``tells`` says so of its text; not where there is none."""
-        return self._classify(column, lambda name: bool(tells(name)), 0)[column].astype(bool)
+        return self.named(column, tells)[column]
 
     def _classify(self, used: Int32Array, classify: Callable[[str], int], otherwise: int) -> Int8Array:
         """Each text that a column uses is looked at once."""

@@ -191,16 +191,10 @@ class ColumnFolder(Database):
             with importlib.import_module("pyarrow.parquet").ParquetFile(path) as file:
                 yield file
             return
-        fields = None
-        if wanted is not None:
-            with self._opened(table) as whole:
-                fields = [whole.schema.names.index(name) for name in wanted]
-        with (
-            self._arrow.OSFile(path) as bytes_,
-            self._arrow.ipc.open_stream(
-                bytes_, options=self._arrow.ipc.IpcReadOptions(included_fields=fields)
-            ) as stream,
-        ):
+        names = list(self._columns_of(table).values()) if wanted else []
+        fields = [names.index(name) for name in wanted] if wanted else None
+        options = self._arrow.ipc.IpcReadOptions(included_fields=fields)
+        with self._arrow.OSFile(path) as bytes_, self._arrow.ipc.open_stream(bytes_, options=options) as stream:
             yield stream
 
     @contextlib.contextmanager
