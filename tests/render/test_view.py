@@ -137,7 +137,10 @@ def test_what_saves_more_than_its_own_time_says_so() -> None:
         "gpu_copy": WhatIf("infinite_copy", 800_000_000, 1_000_000_000),
     }
     told = sentences.next_best(cpu, 1_000_000_000, left, {"gpu_copy": 20_000_000})
-    assert told == "Removing copies instead would save 20 %: 2 % in the bar, and time of what then starts earlier."
+    assert told == (
+        "Removing copies instead would save 20 %. That is more than the 2 % in the bar: work that waits for it would "
+        "start earlier, too."
+    )
     told = sentences.next_best(cpu, 1_000_000_000, left, {"gpu_copy": 190_000_000})
     assert told == "Removing copies instead would save 20 %."
     left["gpu_copy"] = WhatIf("infinite_copy", 860_000_000, 1_000_000_000)

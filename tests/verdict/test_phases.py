@@ -45,8 +45,7 @@ def test_it_is_told_when_the_program_changes(slow_steps: int, tmp_path: Path) ->
     first = int(kernels.start_ns[np.flatnonzero(kernels.end_ns - kernels.start_ns > 200 * US)[0]])
     assert abs(after.window.start_ns - first) <= 0.01 * device.window_ns
     into = units.duration(after.window.start_ns - device.window.start_ns)
-    clock = f"from there: --window {after.window.start_ns / 1e9:.3f}s:"
-    assert phases(device).startswith(f"The bound changes {into} into the window ({clock})")
+    assert phases(device).startswith(f"The bound changes {into} into the window:")
 
 
 def test_no_time_is_told_where_work_changes_bit_by_bit(tmp_path: Path) -> None:
@@ -64,4 +63,4 @@ def test_no_time_is_told_where_work_changes_bit_by_bit(tmp_path: Path) -> None:
         Phase(Window(low + 500, low + 1000), "gpu_compute", "high", 1),
     )
     told = phases(replace(device, phases=parts))
-    assert told.startswith("The bound changes: bound by host code in the first half (until 500 ns into the window (")
+    assert told.startswith("The bound changes: bound by host code in the first half (until 500 ns into the window)")

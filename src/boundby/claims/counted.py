@@ -31,7 +31,7 @@ from boundby.evidence.waits import wait_chain
 from boundby.model.causes import BOUND_LABEL, Cause
 from boundby.model.gpus import Gpu, all_gpus, find_gpu
 from boundby.model.scale import COLUMN, HALF, NOTABLE, QUARTER, SMALL
-from boundby.model.units import count, duration, duration_range, is_nothing_beside, percent, place, size
+from boundby.model.units import count, duration, duration_range, is_nothing_beside, percent, percent_range, place, size
 from boundby.replay.predictor import ReplayStep
 from boundby.replay.removals import Faster
 from boundby.results.report import DeviceReport, Finding
@@ -96,9 +96,8 @@ def _top_kernel(subject: Subject) -> _TopKernel | None:
     tenth = context.saving_by_speed(alike & own, A_TENTH_OFF, A_TENTH_OFF)
     if tenth is not None and tenth[1]:
         saved = f"up to {duration(tenth[1])}" if is_nothing_beside(*tenth) else duration_range(*tenth)
-        share += (
-            f" (each {percent(NOTABLE)} off it saves {saved}, {percent(tenth[1] / subject.window_ns)} of the window)"
-        )
+        of_window = percent_range(*(ns / subject.window_ns for ns in tenth))
+        share += f" (each {percent(NOTABLE)} off it saves {saved}, {of_window} of the window)"
     took = duration(int(work.duration_ns[chosen].sum()))
     who = "it" if len(name) <= LONGEST_NAME else name  # the title has a short one
     because = f"{who} takes {took}, {share}, in {shape(context, chosen)}{seen}"

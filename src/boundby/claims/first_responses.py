@@ -137,7 +137,15 @@ def _of_patterns(subject: Subject, bounds: Sequence[str]) -> list[Answer]:
         told = [_of_finding(subject, paced[0])]
     told = [(row, subject.closed(row.bound, one)) for row, one in told]
     told = sorted(told, key=lambda one: _rank(one[1]))
-    return _surest_first([one for one in told if _rank(one[1])[0] != NOTHING] or told[:1])
+    told = _surest_first([one for one in told if _rank(one[1])[0] != NOTHING] or told[:1])
+    return [*_shared_mostly(subject), *told]
+
+
+def _shared_mostly(subject: Subject) -> list[Answer]:
+    """That another process is stopped, where one had the device for most of the window: no other number holds then."""
+    taken = [item for item in subject.findings if item.rule == "shared-gpu" and "interrupted_ns" in item.evidence]
+    mostly = [item for item in taken if item.saving_ns and item.saving_ns[1] >= HALF * subject.window_ns]
+    return [_of_finding(subject, item) for item in mostly[:1] if not subject.is_part]
 
 
 def _surest_first(told: list[Answer]) -> list[Answer]:

@@ -208,9 +208,9 @@ def _main(verdict: Verdict) -> str:
     return verdict.mixed_of[0] if verdict.bound == "mixed" and verdict.mixed_of else verdict.bound
 
 
-def outlook(verdict: Verdict, window_ns: int, left: Left | None = None) -> str:
+def outlook(verdict: Verdict, window_ns: int, left: Left | None = None, time: Mapping[str, int] | None = None) -> str:
     """What removing the bound would save, and what would come next; empty where nothing can be said. ``left``: of a
-    device."""
+    device; ``time``: its account, against which people hold what is told."""
     main = _main(verdict)
     if main not in NOUN or not window_ns:
         return ""
@@ -221,20 +221,37 @@ def outlook(verdict: Verdict, window_ns: int, left: Left | None = None) -> str:
         return ""
     if left is not None and not left and verdict.without_ns is None and verdict.saving_range_ns is not None:
         return _by_range(verdict.saving_range_ns, main, window_ns)
-    left = left or {}
+    left, time = left or {}, time or {}
     if window_ns - saved < NEGLIGIBLE * window_ns and verdict.bound_next not in NOUN and verdict.bound != "mixed":
         return ""  # without all there is, nothing is left
-    taking = _taking(saved, window_ns, left.get(main))
-    return f"Without {NOUN[main]} these {units.duration(window_ns)} {taking}{_then(verdict, window_ns, left)}."
+    if (item := left.get(main)) is not None and item.ends_ns[1] - item.ends_ns[0] > HALF * window_ns:
+        least = units.percent((window_ns - item.ends_ns[1]) / window_ns)
+        return f"Removing {NOUN[main]} would save at least {least} of the time; how much more, the trace does not show."
+    told = f"Without {NOUN[main]} these {units.duration(window_ns)} {_taking(saved, window_ns, item)}"
+    least_ns = saved if item is None else _saved(item).least_ns
+    return f"{told}{_then(verdict, window_ns, left, time)}.{_beyond(main, least_ns, window_ns, time)}"
 
 
-def _then(verdict: Verdict, window_ns: int, left: Left) -> str:
+def _beyond(cause: str, least_ns: int, window_ns: int, time: Mapping[str, int]) -> str:
+    """Why a cause saves more than its share of the bar; empty where it does not, or where that is not known."""
+    own_ns = time.get(cause)
+    if own_ns is None or least_ns - own_ns <= WIDE * window_ns:
+        return ""
+    share = units.percent(own_ns / window_ns)
+    return f" That is more than the {share} in the bar: work that waits for it would start earlier, too."
+
+
+def _then(verdict: Verdict, window_ns: int, left: Left, time: Mapping[str, int]) -> str:
     """What comes beside the bound, or after it."""
     if verdict.bound == "mixed" and (other := verdict.runner_up) in NOUN:
         then = left.get(other)
         then_ns = window_ns - then.predicted_ns if then else verdict.runner_up_saving_ns or 0
         return f"; without {NOUN[other]} they {_taking(then_ns, window_ns, then)}"
-    return f"; {SHORT_LABEL[verdict.bound_next]} would be next" if verdict.bound_next in NOUN else ""
+    if verdict.bound_next not in NOUN:
+        return ""
+    is_hidden = bool(time) and time.get(verdict.bound_next, 0) < SMALL * window_ns
+    hidden = ", now hidden behind it" if is_hidden else ""
+    return f"; the next limit would be {NOUN[verdict.bound_next]}{hidden}"
 
 
 def _by_range(saving_ns: tuple[int, int], main: str, window_ns: int) -> str:
@@ -287,19 +304,12 @@ def reason(one: FirstResponse, window_ns: int) -> str:
     return f"{text}: {because}" if because and because != title else text
 
 
-def reason_and_window(one: FirstResponse, window_ns: int) -> str:
-    """The same as a sentence; where it is to look at another part of the same report, with the option that does."""
-    command, _, options = one.code.partition(" --window ")
-    is_window = command.startswith("boundby analyze ") and options and len(options.splitlines()) == 1
-    return f"{reason(one, window_ns)}{f': --window {clean(options)}' if is_window else '.'}"
-
-
 def place(line: CodeLine) -> str:
-    """``train.py:84  loss = model(x)``, ``train.py:31 (step)``; of a function in C ``solve in app``; where a stack
-    holds a library's files alone, ``gpt_oss.py:293 of vllm (forward)``."""
+    """``train.py:84  loss = model(x)``, ``train.py:31 (step)``; of a function in C ``solve (binary app)``; where a
+    stack holds a library's files alone, ``gpt_oss.py:293 of vllm (forward)``."""
     file = clean(line.file.rsplit("/", 1)[-1])
     if line.line is None:
-        return f"{clean(line.function)} in {file}"
+        return f"{clean(line.function)} (binary {file})"
     rest = f"  {clean(line.source)}" if line.source else f" ({clean(line.function)})" if line.function else ""
     library = library_of(line.file)
     return f"{file}:{line.line}{f' of {clean(library)}' if library else ''}{rest}"
@@ -343,11 +353,9 @@ def saving(saving_ns: tuple[int, int] | None, window_ns: int) -> str:
     if saving_ns is None or not window_ns:
         return ""
     low, high = saving_ns
-    shares = [units.percent(low / window_ns), units.percent(high / window_ns)]
     if units.is_nothing_beside(low, high):
-        return f"up to {units.duration(high)}, {shares[1]}" if high else "nothing here"
-    share = shares[1] if shares[0] == shares[1] else f"{shares[0].removesuffix(' %')}-{shares[1]}"
-    return f"{units.duration_range(low, high)}, {share}"
+        return f"up to {units.duration(high)}, {units.percent(high / window_ns)}" if high else "nothing here"
+    return f"{units.duration_range(low, high)}, {units.percent_range(low / window_ns, high / window_ns)}"
 
 
 def next_best(verdict: Verdict, window_ns: int, left: Left | None = None, time: Mapping[str, int] | None = None) -> str:
@@ -376,10 +384,7 @@ def next_best(verdict: Verdict, window_ns: int, left: Left | None = None, time: 
     own_ns = (time or {}).get(other)
     is_open = own_ns is not None and WORTH_NAMING * window_ns <= saves.least_ns < own_ns  # whether it saves more at all
     more_ns = saves.told_ns if is_open else saves.most_ns
-    if own_ns is None or more_ns - own_ns <= WIDE * window_ns:
-        return f"Removing {what} instead would save {saved}."
-    share = units.percent(own_ns / window_ns)
-    return f"Removing {what} instead would save {saved}: {share} in the bar, and time of what then starts earlier."
+    return f"Removing {what} instead would save {saved}.{_beyond(other, more_ns, window_ns, time or {})}"
 
 
 def change(saving_ns: int, window_ns: int) -> str:
@@ -437,11 +442,7 @@ def is_unsure(verdict: Verdict, left: Left) -> bool:
 
 
 def _taking(saving_ns: int, window_ns: int, item: WhatIf | None = None) -> str:
-    """``would be 10.7 s (-6.4 %)``, ``would be 4.3-10.7 s (-6.4 to -62 %)``, ``would be 10.7 s at most (-6.4 % or
-    more)`` where the range says no more."""
-    if item is not None and item.ends_ns[1] - item.ends_ns[0] > HALF * window_ns:
-        longest_ns = item.ends_ns[1]
-        return f"would be {units.duration(longest_ns)} at most ({change(window_ns - longest_ns, window_ns)} or more)"
+    """``would be 10.7 s (-6.4 %)``, ``would be 4.3-10.7 s (-6.4 to -62 %)``."""
     if item is not None and is_wide(item):
         return f"would be {predicted_length(item)} ({predicted_change(item)})"
     if saving_ns <= 0:
@@ -471,8 +472,7 @@ def shared(report: Report, device: DeviceReport) -> str:
 
 
 def phases(device: DeviceReport) -> str:
-    """``The bound changes 1.40 s into the window (from there: --window 12.400s:): sync bound before, compute bound
-    after.``; empty where it does not."""
+    """``The bound changes 1.40 s into the window: sync bound before, compute bound after.``; empty where none does."""
     if len(device.phases) < 2:
         return ""
     first, second = device.phases[0], device.phases[-1]
@@ -480,7 +480,7 @@ def phases(device: DeviceReport) -> str:
     labels = {**BOUND_LABEL, "unknown": "no verdict", **waits}
     one, other = (labels.get(phase.bound, phase.bound) for phase in (first, second))
     into = units.duration(second.window.start_ns - device.window.start_ns)
-    at = f"{into} into the window (from there: --window {second.window.start_ns / 1e9:.3f}s:)"
+    at = f"{into} into the window"
     is_half = abs(_length(first) - _length(second)) <= 1
     if one == other:
         parts = "both halves" if is_half else "both parts"
@@ -599,6 +599,7 @@ def gpus(names: Sequence[str]) -> list[str]:
 def _no_gpus(report: Report) -> str:
     why = report.trace.no_gpu_work
     is_unknown = why is not None and why.diagnosis in ("not_recorded", "inside_driver")
+    is_unknown = is_unknown or bool(report.trace.not_recorded.get("cuda"))
     return "the GPU's work is not on record" if is_unknown else "no GPU work"
 
 
@@ -635,7 +636,7 @@ def elsewhere(report: Report, device: DeviceReport) -> str:
         return ""
     where = max(around, key=lambda one: around[one])
     share = _finely(device.window_ns / run_ns)
-    told = f"If the whole run matters, begin with the {units.duration(around[where])} {where} it: --window all."
+    told = f"If the whole run matters, begin with the {units.duration(around[where])} {where} it (--window all)."
     return f"The analysed part is {share} of the run. {told}"
 
 
@@ -791,14 +792,14 @@ WORTH_TELLING = NEGLIGIBLE
 
 def nothing_found(report: Report, *, is_told_above: bool = False) -> str:
     """``No finding: none of 40 checks knows a change that would save 1 % of the time.``; empty where something was
-    found, or nobody looked. ``is_told_above``: all that was found stands on top of the screen."""
+    found, or nobody looked. ``is_told_above``: something stands on top of the screen, and all that was found."""
     found, notes = (count_findings(report, notes=is_note) for is_note in (False, True))
     if not report.analysis.rules_checked or (found and not is_told_above):
         return ""
     glob = report.analysis.region_glob
     where = f" in regions {clean(glob)}" if glob is not None else ""  # others may have some
     rules = units.plural(report.analysis.rules_checked, "check")
-    if found or _is_promised(report):  # First knows a change, which no rule has found
+    if found or is_told_above:  # First knows a change, which no rule has found
         return f"No other finding{where} ({rules}){_notes(notes)}."
     if notes:
         return f"No finding{where} worth {_least_told(report)} of the time ({rules}){_notes(notes)}."
@@ -816,14 +817,6 @@ def _notes(number: int) -> str:
 
 def _least_told(report: Report) -> str:
     return "0.1 %" if report.analysis.show_all else "1 %"
-
-
-def _is_promised(report: Report) -> bool:
-    """Whether the first response of a device is worth a word."""
-    firsts = ((device.first_responses[:1], device.window_ns) for device in report.devices)
-    return any(
-        one.saving_ns is not None and one.saving_ns[1] >= WORTH_TELLING * ns for some, ns in firsts for one in some
-    )
 
 
 def count_findings(report: Report, *, notes: bool) -> int:

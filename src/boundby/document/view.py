@@ -84,15 +84,15 @@ class ShownAccount(Struct, frozen=True):
         return sentences.first(self.responses, self.set_against_ns)
 
     @property
-    def first_of_other(self) -> str:
+    def first_of_other(self) -> sentences.First:
         """What to do about the second of two causes that weigh the same."""
         other = sentences.of_other_bound(self.verdict, self.responses)
-        return "" if other is None else sentences.reason_and_window(other, self.set_against_ns)
+        return sentences.first(() if other is None else (other,), self.set_against_ns)
 
     @property
     def most(self) -> str:
         """What removing the bound would save, and what comes next; nothing where the pace comes from outside."""
-        return "" if self.is_paced else sentences.outlook(self.verdict, self.whole_ns, self.left)
+        return "" if self.is_paced else sentences.outlook(self.verdict, self.whole_ns, self.left, self.time)
 
     @property
     def sure(self) -> str:
@@ -122,11 +122,11 @@ class ShownAccount(Struct, frozen=True):
 
     @property
     def measured(self) -> tuple[str, ...]:
-        """What waits expose, how much of communication is hidden, and what counters say while the GPU is busy."""
+        """How much of communication is hidden, and what the GPU's counters say while it is busy."""
         if self.device is None:
             return ()
         overlap = measurements.overlap_sentence(self.device)
-        return _filled(self._meanwhile, self.exposed, overlap, *measurements.counter_sentences(self.device))
+        return _filled(self._meanwhile, overlap, *measurements.counter_sentences(self.device))
 
     @property
     def doubts(self) -> tuple[str, ...]:

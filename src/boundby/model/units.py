@@ -100,6 +100,12 @@ def percent(fraction: float | None, digits: int = 0) -> str:
     return f"{100 * fraction:.{digits}f} %"
 
 
+def percent_range(low: float, high: float) -> str:
+    """Two shares as ``percent`` tells them: ``24-30 %``, one figure where both read the same."""
+    ends = percent(low), percent(high)
+    return ends[1] if ends[0] == ends[1] else f"{ends[0].removesuffix(' %')}-{ends[1]}"
+
+
 def change(fraction: float) -> str:
     """A change by a part of what was: ``-24 %``, and with a tenth where it is small (``+5.3 %``) or where all but a
     little is gone (``-99.9 %``). From ten times on how many times as much it is: ``20,104 times``."""

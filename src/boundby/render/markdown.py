@@ -75,12 +75,12 @@ def _devices(devices: Sequence[ShownAccount]) -> str:
     return "\n\n".join((*heads, table(columns, "lllrrr", rows)))
 
 
-def _first(told: sentences.First) -> Iterator[str]:
+def _first(told: sentences.First, label: str = "First") -> Iterator[str]:
     """What to do first: its code, why, and where."""
     if told.code:
-        yield from ("**First:**", "", "```text", *(line.replace("```", "") for line in told.code), "```", "")
+        yield from (f"**{label}:**", "", "```text", *(line.replace("```", "") for line in told.code), "```", "")
     if told.because:
-        yield from (escape(told.because) if told.code else f"**First:** {escape(told.because)}", "")
+        yield from (escape(told.because) if told.code else f"**{label}:** {escape(told.because)}", "")
     if told.where:
         yield from (f"at {command(told.where)}", "")
 
@@ -92,10 +92,12 @@ def _account(account: ShownAccount, *, folded: bool = False) -> str:
     else:
         lines += [" ".join(map(escape, account.reasons)), ""]
     lines += _first(account.first)
-    if other := account.first_of_other:
-        lines += [f"**And:** {escape(other)}", ""]
+    lines += _first(account.first_of_other, "And")
     if account.lead is None:
-        lines += [" ".join(map(escape, (*filter(None, (account.most, *account.measured)), *account.doubts))), ""]
+        lines += [
+            " ".join(map(escape, (*filter(None, (account.most, account.exposed, *account.measured)), *account.doubts))),
+            "",
+        ]
     if account.lead is not None and not account.lead.is_told:
         return "\n".join(lines).rstrip()
     if not account.parts:

@@ -148,9 +148,7 @@ def _in_full(account: ShownAccount, face: Face) -> list[Text]:
 
 def _first(account: ShownAccount, face: Face) -> list[Text]:
     """What to do first, and about the second cause of a mixed verdict: never cut."""
-    other = account.first_of_other
-    lines = face.wrapped(other, first=Text("And: ", style=parts.first_style(face))) if other else []
-    return [*parts.first(account.first, face), *lines]
+    return [*parts.first(account.first, face), *parts.first(account.first_of_other, face, "And: ")]
 
 
 class _Regions(Struct, frozen=True):

@@ -105,9 +105,9 @@ def first_style(face: Face) -> str:
     return "bold green" if face.color else STRONG
 
 
-def first(told: sentences.First, face: Face) -> list[Text]:
+def first(told: sentences.First, face: Face, label: str = "First: ") -> list[Text]:
     """``First:`` with the code as it is to be written, why, and at which line: never cut."""
-    style, label = first_style(face), "First: "
+    style = first_style(face)
     lines = [line for code in told.code for line in face.verbatim(code, len(label), style)]
     lines += face.wrapped(told.because, indent=len(label))
     if told.where:
@@ -125,10 +125,10 @@ def _in_full(account: ShownAccount, face: Face) -> list[Text]:
     else:
         lines += [line for text in account.reasons for line in face.wrapped(text)]
     lines += first(account.first, face)
-    if other := account.first_of_other:
-        lines += face.wrapped(other, first=Text("And: ", style=first_style(face)))
+    lines += first(account.first_of_other, face, "And: ")
     if account.lead is None:
-        lines += [line for text in (account.most, *account.measured) if text for line in face.wrapped(text)]
+        told = (account.most, account.exposed, *account.measured)
+        lines += [line for text in told if text for line in face.wrapped(text)]
     parts = account.parts
     if not parts:
         return [*lines, Text(), face.line(("(no time in the window)", DIM))]
@@ -142,7 +142,7 @@ def _in_full(account: ShownAccount, face: Face) -> list[Text]:
 def legend(account: ShownAccount, face: Face) -> list[Text]:
     """What the letters of its bar are, which is no timeline."""
     causes = [face.cause(part.cause, f"{account.named(part)} {units.percent(part.fraction)}") for part in account.parts]
-    return face.flow([face.line(("Shares, no timeline:", DIM)), *causes])
+    return face.flow([face.line(("Shares of the time:", DIM)), *causes])
 
 
 def headline(headline: sentences.Headline, face: Face) -> list[Text]:

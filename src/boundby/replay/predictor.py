@@ -756,9 +756,8 @@ class Predictor:
             # Only delays in which the device idles count.
             idle_ns = np.minimum(graph.costs.unexplained_delay_ns[rows], gap_before(device, graph.links.start_ns[rows]))
             if (delayed := int(idle_ns.sum()) / max(length_ns, 1)) > UNEXPLAINED_SHARE:
-                return (
-                    f"for {percent(delayed)} of the time some launched work waits, and the trace does not show for what"
-                )
+                late = f"for {percent(delayed)} of the time launched work had not started"
+                return f"{late}, and the trace does not show what it waited for"
         return None
 
     @property
@@ -785,7 +784,7 @@ class Predictor:
         for device, length_ns in zip(self.devices, self.measured_ns, strict=True):
             if (faulted := self._faulted_ns(device, moved) / max(length_ns, 1)) > NOTABLE:
                 part = percent(min(faulted, 1.0))
-                return f"{part} of the time may depend on page migrations, and what waits for each is not on record"
+                return f"page migrations touch {part} of the time, and what waits for each of them is not recorded"
         by_ns = graph.contradictions.by_ns
         rows = np.flatnonzero(by_ns)
         for number, (device, length_ns) in enumerate(zip(self.devices, self.measured_ns, strict=True)):

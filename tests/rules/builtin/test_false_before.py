@@ -44,7 +44,7 @@ def test_a_wait_for_the_slower_gpu_is_not_to_be_removed() -> None:
     assert [item for item in findings(uneven()) if item.rule == "gpu-balance"]
 
 
-def test_nothing_that_may_save_a_tenth_is_low() -> None:
+def test_what_only_moves_time_is_low_however_long_it_takes() -> None:
     runtime = [
         Launch("nvkernel_a", 1 * MS),
         Alloc(60 * MS, call="cuMemAllocManaged"),
@@ -54,7 +54,7 @@ def test_nothing_that_may_save_a_tenth_is_low() -> None:
     (found,) = of("lazy-initialization", *runtime, Sync())
     assert found.saving_ns is not None
     assert found.saving_ns[1] >= 50 * MS
-    assert found.severity == "medium"
+    assert found.severity == "low"  # the run is no shorter for a warm-up
 
 
 def _loads(*first: Instruction) -> list[Instruction]:

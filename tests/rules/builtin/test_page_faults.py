@@ -59,7 +59,7 @@ def of(report: Report) -> list[Finding]:
 def test_kernels_that_fault_are_told_with_how_long_they_wait(tmp_path: Path) -> None:
     (item,) = of(analyze(managed(tmp_path, FAULT, faults=True)))
     assert "10 kernels wait for pages of managed memory for 33.6 ms of 40.0 ms" in item.title
-    assert "2.6k page faults, 80 migrations of 168 MB" in item.title
+    assert "2.6k page faults, 80 migrations, 168 MB in all" in item.title
     assert item.evidence["kernels_wait_ns"] == STEPS * PAGES * 420_000
     assert item.evidence["gpu_page_faults_in_trace"] == STEPS * PAGES * 32
     assert item.saving_ns is not None

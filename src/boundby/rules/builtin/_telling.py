@@ -125,7 +125,7 @@ def _of_place(context: RuleContext, place: Place, waiting_ns: int, asleep_fracti
     if asleep_fraction is not None:
         shared["host_asleep_fraction"] = round(asleep_fraction, 3)
     if place.parts:
-        shared["places"] = [f"{_name(context, part)}: {times(part)}" for part in place.parts]
+        shared["places"] = [f"{_where(context, part)}: {times(part)}" for part in place.parts]
     return shared
 
 
@@ -274,24 +274,29 @@ def _around(context: RuleContext, regions: list[int]) -> int:
 
 def where_and_when(context: RuleContext, place: Place) -> str:
     """``, for 212 ms in one stretch``, `` between LOAD and FIT, for 212 ms in one stretch``, or of several places
-    ``, for 617 ms in 2 places (LOAD 600 ms, FIT 17.0 ms)``."""
+    ``, for 617 ms in 2 places (600 ms in LOAD, 17.0 ms in FIT)``."""
     if not place.parts:
         between = neighbours(context, place.rows) if place.region == ROOT else ""
         threads = len(host_pieces(context).threads_of(place.rows))
         together = f", {threads} threads together" if threads > 1 and len(context.timeline.devices) > 1 else ""
         return f"{f' {between}' if between else ''}, for {times(place)}{together}"
-    named = [f"{_name(context, part)} {duration(part.total_ns)}" for part in place.parts[:MOST_NAMED]]
-    more = len(place.parts) - len(named)
-    return (
-        f", for {duration(place.total_ns)} in {len(place.parts)} places ({', '.join(named)}"
-        f"{f', {more} more' if more else ''})"
-    )
+    even = [part for part in place.parts if is_even(host_pieces(context).region[part.rows])]
+    shown = even[:MOST_NAMED]
+    named = [f"{duration(part.total_ns)} {_where(context, part)}" for part in shown]
+    number = f"{len(even)} places" if len(even) == len(place.parts) else "several places"
+    rest_ns = sum(part.total_ns for part in place.parts if part not in shown)
+    named += [f"{duration(rest_ns)} elsewhere"] if rest_ns else []
+    return f", for {duration(place.total_ns)} in {number} ({', '.join(named)})"
 
 
-def _name(context: RuleContext, place: Place) -> str:
+def _where(context: RuleContext, place: Place) -> str:
+    """``in LOAD``, ``between LOAD and FIT``; of what lies here and there ``elsewhere``."""
     if not is_even(host_pieces(context).region[place.rows]):
-        return "smaller ones"
-    return units.place(context.path(place.region)) or neighbours(context, place.rows) or "outside of all ranges"
+        return "elsewhere"
+    named = units.place(context.path(place.region))
+    if named:
+        return f"in {named}"
+    return neighbours(context, place.rows) or "outside of all ranges"
 
 
 def neighbours(context: RuleContext, rows: Rows) -> str:

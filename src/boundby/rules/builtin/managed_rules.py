@@ -67,7 +67,7 @@ def _moved(migrations: CopySet) -> str:
 def _stalled(kernels: KernelSet, migrations: CopySet, pages: Paged) -> str:
     """The kernels run, so the account has them as computing: of their time so much is waiting."""
     faults = f"{count(pages.faults)} page faults, " if pages.faults else ""
-    moved = f"{count(len(migrations))} migrations of {size(migrations.byte_count)}"
+    moved = f"{count(len(migrations))} migrations, {size(migrations.byte_count)} in all"
     return (
         f"{counted(len(kernels), 'kernel waits', 'kernels wait')} for pages of managed memory for "
         f"{duration(pages.stalled_ns)} of {duration(kernels.total_ns)} ({faults}{moved})"
