@@ -571,7 +571,7 @@ def order_statistics(
 
 
 def into_groups(
-    group: npt.NDArray[Any], values: Int64Array, count: Int64Array, begins: Int64Array | None = None
+    group: npt.NDArray[Any], values: npt.NDArray[np.integer], count: Int64Array, begins: Int64Array | None = None
 ) -> Int64Array:
     """Values in the order of their groups; ``count``: how many each group has, ``begins``: where each of them goes, if
     they stand in another order than that of their numbers."""

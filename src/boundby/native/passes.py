@@ -29,6 +29,7 @@ from boundby.model.arrays import (
     group_counts,
     in_order,
     index_type,
+    into_groups,
     is_in,
     offsets,
     spread,
@@ -1113,7 +1114,8 @@ def follow(links: Links, order: Int32Array) -> Following:
     of_operation[row], begin[order[~is_operation & ~is_end] >> 1] = place[is_operation], place[~is_operation & ~is_end]
     end = begin.copy()
     end[order[is_end] >> 1] = place[is_end]
-    by_chain = place[~is_operation][np.argsort(links.chain[node], kind="stable")]
+    of_chain = group_counts(links.chain[node], links.chains)
+    by_chain = into_groups(links.chain[node], place[~is_operation], of_chain).astype(np.int32)
     chain = links.chain[order[by_chain] >> 1]
     same = chain[1:] == chain[:-1]
     woken, held = np.flatnonzero(links.follows >= 0), np.flatnonzero(links.queue_slot >= 0)
@@ -1134,10 +1136,10 @@ def follow(links: Links, order: Int32Array) -> Following:
     is_whole = bool(known.all())
     if not is_whole:
         first, second = first[known], second[known]
-    at = offsets(first, len(order)).astype(np.int32)
+    at = offsets(first, len(order))
     after, after_nodes = (group_counts(each, len(order)) for each in (second, second[~is_operation[first]]))
-    following = second[np.argsort(first, kind="stable")]
-    return Following(at, following, after.astype(np.int32), after_nodes.astype(np.int32), is_whole)
+    following = into_groups(first, second, np.diff(at)).astype(np.int32)
+    return Following(at.astype(np.int32), following, after.astype(np.int32), after_nodes.astype(np.int32), is_whole)
 
 
 def _new(links: Links, costs: Costs, order: Int32Array, calibrates: bool) -> Pass:

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from msgspec import Struct
 
-from boundby.model.arrays import BoolArray, Int32Array, Int64Array, factorize, in_order, joined, spread
+from boundby.model.arrays import BoolArray, Int32Array, Int64Array, factorize, first_rows, in_order, joined, spread
 from boundby.model.stage import stage
 from boundby.readers.nsys.columnar import open_database
 from boundby.readers.nsys.database import MISSING, Database, Reads
@@ -296,7 +296,8 @@ def _distinct_runs(
         )
         for odd in _ODD
     ]
-    _, chosen, stack = np.unique(np.stack((*sums, size), axis=1), axis=0, return_index=True, return_inverse=True)
+    stack = factorize(*sums, size)[1]
+    chosen = first_rows(stack)
     # Numbered in order of first sight, so that nothing depends on the hash.
     order = np.argsort(chosen)
     rank = np.empty(len(order), np.int64)
@@ -305,7 +306,7 @@ def _distinct_runs(
     lengths = size[chosen]
     first = np.append(0, np.cumsum(lengths)).astype(np.int64)
     rows = np.repeat(begins[chosen] - first[:-1], lengths) + np.arange(first[-1])
-    return first, frame[rows].astype(np.int32), rank[stack.reshape(-1)]
+    return first, frame[rows].astype(np.int32), rank[stack]
 
 
 _ODD = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)  # odd, so that multiplication loses nothing
