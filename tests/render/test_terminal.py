@@ -104,7 +104,7 @@ def test_the_sentence_names_the_bound_and_the_saving() -> None:
     text = terminal.render(reports.sample())
     assert "GPU 0 is SYNC BOUND." in text
     assert "Without syncs these 5.43 s would be 4.12 s (-24 %); the next limit would be launch overhead." in text
-    assert "Shares, no timeline:   C compute 58 %   M copy 3 %   s sync 24 %   a launch overhead 11 %" in text
+    assert "Shares of the time:   C compute 58 %   M copy 3 %   s sync 24 %   a launch overhead 11 %" in text
 
 
 @pytest.mark.parametrize("bound", BOUNDS)

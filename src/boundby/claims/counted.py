@@ -148,7 +148,7 @@ def _library_kernel(subject: Subject) -> Told | None:
         return None
     told = _changed(subject, "gpu_compute.library-kernel", top, **ready._asdict())
     return told._replace(
-        because=f"by its name {top.name}, {top.share}, is {ready.what}: {ready.library} has that ready, "
+        because=f"judging by its name {top.name}, {top.share}, is {ready.what}: {ready.library} has that ready, "
         "tuned for each GPU"
     )
 

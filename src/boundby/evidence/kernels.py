@@ -292,7 +292,9 @@ def limits(context: RuleContext, rows: Rows) -> tuple[str, ...]:
         )
     if is_slow_double(context, longest):
         gpu = context.trace.gpus[int(context.operations.device[longest])].name
-        found.append(f"it computes in FP64 by its full name, which {gpu} does at 1/32 of its FP32 speed or less")
+        found.append(
+            f"judging by its full name it computes in FP64, which {gpu} does at 1/32 of its FP32 speed or less"
+        )
     if shrinks := _shrinks(context, rows):
         found.append(shrinks)
     length_ns = np.sort(work.duration_ns[rows].astype(np.int64))[::-1]

@@ -528,7 +528,7 @@ TABLE: tuple[Remedy, ...] = (
     Remedy(
         bound="cpu",
         id="print-less",
-        title="Run it without $option: by its name $function prints",
+        title="Run it without $option: judging by its name $function prints",
         do={"any": "$quiet"},
         needs="a run whose output nobody reads",
         caution="the option means something else to this program",

@@ -319,7 +319,7 @@ def test_who_prints_because_it_was_told_to_is_run_without(monkeypatch: pytest.Mo
     told = Program((Process([Thread(list(body), name="solver")], name="solver"),), command=COMMAND)
     (found,) = of("host-phase", Source(told))
     assert found.code == "./solver -i a.csv -u"
-    assert found.change == "Run it without -v: by its name printResults prints"
+    assert found.change == "Run it without -v: judging by its name printResults prints"
     (other,) = of("host-phase", native(*body))
     assert other.change == "Speed up printResults"
 

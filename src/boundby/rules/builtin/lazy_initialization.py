@@ -34,7 +34,7 @@ from boundby.results.report import Example
 from boundby.rules.builtin._telling import known, rest_options
 from boundby.rules.rule import Match, Rule
 from boundby.trace.program import ProgramKind
-from boundby.trace.vocabulary.cuda import CallClass
+from boundby.trace.vocabulary.cuda import CallClass, classify_call
 
 _COMPILES = expression(r"cuLink|nvrtc|nvJitLink")
 # If the longest call of each process holds so much, it happens once in each.
@@ -209,6 +209,9 @@ def _by_messages(context: RuleContext, part: _FirstCalls, match: Match) -> Match
     )
 
 
+_DOES = {CallClass.LAUNCH: "loads code", CallClass.ALLOC: "allocates or frees memory"}
+
+
 def _title(context: RuleContext, part: _FirstCalls) -> str:
     summed = f", summed over {part.processes} processes" if part.processes > 1 else ""
     named = ", ".join(context.named_calls(part.rows, 2))
@@ -217,7 +220,8 @@ def _title(context: RuleContext, part: _FirstCalls) -> str:
     if not len(part.pieces):
         if one:
             name = named.partition(" x ")[2].partition(" ")[0]
-            return f"1 {name} loads code or allocates memory for {duration(part.total_ns)}{summed}"
+            does = _DOES.get(classify_call(name), "loads code or allocates memory")
+            return f"1 {name} {does} for {duration(part.total_ns)}{summed}"
         return f"{calls} that load code or allocate memory take {duration(part.total_ns)}{summed} ({named})"
     who = f"{' and '.join(part.libraries)} {'starts' if len(part.libraries) == 1 else 'start'}"
     spent = f", {duration(part.calls_ns)} in {calls} ({named})" if len(part.rows) else ""
