@@ -284,7 +284,7 @@ def where_and_when(context: RuleContext, place: Place) -> str:
     shown = even[:MOST_NAMED]
     named = [f"{duration(part.total_ns)} {_where(context, part)}" for part in shown]
     number = f"{len(even)} places" if len(even) == len(place.parts) else "several places"
-    rest_ns = place.total_ns - sum(part.total_ns for part in shown)
+    rest_ns = sum(part.total_ns for part in place.parts) - sum(part.total_ns for part in shown)
     named += [f"{duration(rest_ns)} elsewhere"] if rest_ns else []
     return f", for {duration(place.total_ns)} in {number} ({', '.join(named)})"
 
