@@ -55,6 +55,7 @@ TIMED_SHARE, LEAST_TIMED_NS, LEAST_INSTANCES = NOTABLE, DISPATCH_NS, HABIT
 LIES = 3.0
 UNSEEN_SHARE = NOTABLE  # of the window, from which waiting streams are worth a response of their own
 _LATE_START = "late-start"  # of the run: who chose a part of it knows why
+_SHARED = "shared-gpu"
 #: One remedy of the table with what this trace says of it.
 Answer = tuple[Remedy, Told]
 
@@ -107,9 +108,17 @@ def _before_all_else(subject: Subject) -> Iterator[FirstResponse]:
         yield _mend(subject, end)
     for item in subject.findings:
         if item.rule == _LATE_START and item.severity != "note" and not subject.options:
-            yield _response(subject, *_of_finding(subject, item))
+            row, told = _of_finding(subject, item)
+            yield _response(subject, row, told._replace(other=row.bound * (row.bound != subject.part.verdict.bound)))
+        if item.rule == _SHARED and "interrupted_ns" in item.evidence and _is_mostly(subject, item):
+            yield _response(subject, *_of_finding(subject, item))  # no other number holds
     if subject.is_in_graphs:
         yield _see_into_graphs(subject)
+
+
+def _is_mostly(subject: Subject, item: Finding) -> bool:
+    """Whether it is of most of the window."""
+    return item.saving_ns is not None and item.saving_ns[1] >= HALF * subject.window_ns
 
 
 def _mend(subject: Subject, end: ProgramEnd) -> FirstResponse:
@@ -137,15 +146,7 @@ def _of_patterns(subject: Subject, bounds: Sequence[str]) -> list[Answer]:
         told = [_of_finding(subject, paced[0])]
     told = [(row, subject.closed(row.bound, one)) for row, one in told]
     told = sorted(told, key=lambda one: _rank(one[1]))
-    told = _surest_first([one for one in told if _rank(one[1])[0] != NOTHING] or told[:1])
-    return [*_shared_mostly(subject), *told]
-
-
-def _shared_mostly(subject: Subject) -> list[Answer]:
-    """That another process is stopped, where one had the device for most of the window: no other number holds then."""
-    taken = [item for item in subject.findings if item.rule == "shared-gpu" and "interrupted_ns" in item.evidence]
-    mostly = [item for item in taken if item.saving_ns and item.saving_ns[1] >= HALF * subject.window_ns]
-    return [_of_finding(subject, item) for item in mostly[:1] if not subject.is_part]
+    return _surest_first([one for one in told if _rank(one[1])[0] != NOTHING] or told[:1])
 
 
 def _surest_first(told: list[Answer]) -> list[Answer]:
