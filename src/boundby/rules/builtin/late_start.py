@@ -11,7 +11,7 @@ from boundby.evidence.context import Int, RuleContext
 from boundby.evidence.transfers import looks_like_a_model
 from boundby.model.arrays import unique
 from boundby.model.intervals import union
-from boundby.model.scale import HALF, MOST, QUARTER
+from boundby.model.scale import HALF, MOST, QUARTER, TENFOLD
 from boundby.model.units import duration, percent, size
 from boundby.results.report import Example
 from boundby.rules.rule import Match, Rule, Threshold
@@ -78,7 +78,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
         worst = int(rows[np.lexsort((rows, calls.start_ns[rows] - ends))][0])
         what, example = _in_one_call(context, worst, in_cuda)
         examples = [example]
-        is_slow = example.duration_ns >= max(RULE.threshold(context, "startup_ns"), HALF * (end - low))
+        usual_ns = RULE.threshold(context, "startup_ns")  # tenfold is no start that a program may wait for
+        is_slow = example.duration_ns >= max(TENFOLD * usual_ns, HALF * (end - low))
     else:
         what, examples = _in_ranges(context, named, in_cuda)
     begins = "GPU work" if high == first else "step"
