@@ -333,7 +333,7 @@ def _devices(report: Report) -> Iterator[str]:
 
 #: Sentences on a screen, and the numbers in them.
 _THESE = re.compile(r"these ([\d.]+ [num]?s)")
-_NEXT = re.compile(r"Removing ([\w -]+?) instead would save (?:up to )?([\d.]+(?:-[\d.]+)?|<1) %")
+_NEXT = re.compile(r"Removing ([\w -]+?) instead of [\w -]+? would save (?:up to )?([\d.]+(?:-[\d.]+)?|<1) %")
 _LOW = "in the savings: low"
 _MARKUP = re.compile(r"<[^>]+>")
 #: Cells of a screen on which no sentence is cut.

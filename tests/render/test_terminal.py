@@ -206,7 +206,7 @@ def test_a_saving_beside_waits_says_what_it_is_measured_from() -> None:
     assert "After the syncs are gone, removing copies would save another 9 %." in text
     verdict = replace(verdict, bound="cpu", saving_ns=900_000_000, without_ns=None)
     text = terminal.render(replace(base, what_if=(), devices=(replace(base.devices[0], verdict=verdict),)))
-    assert "Removing copies instead would save 9 %" in text  # of the program as it ran, as every number is
+    assert "Removing copies instead of host code would save 9 %" in text  # of the program as it ran, as every number is
 
 
 def test_what_to_do_first_stands_above_what_it_leaves() -> None:

@@ -138,11 +138,11 @@ def test_what_saves_more_than_its_own_time_says_so() -> None:
     }
     told = sentences.next_best(cpu, 1_000_000_000, left, {"gpu_copy": 20_000_000})
     assert told == (
-        "Removing copies instead would save 20 %. That is more than the 2 % in the bar: work that waits for it would "
-        "start earlier, too."
+        "Removing copies instead of host code would save 20 %. That is more than the 2 % in the bar: work that waits "
+        "for it would start earlier, too."
     )
     told = sentences.next_best(cpu, 1_000_000_000, left, {"gpu_copy": 190_000_000})
-    assert told == "Removing copies instead would save 20 %."
+    assert told == "Removing copies instead of host code would save 20 %."
     left["gpu_copy"] = WhatIf("infinite_copy", 860_000_000, 1_000_000_000)
     assert sentences.next_best(cpu, 1_000_000_000, left, {"gpu_copy": 20_000_000}) == ""  # no choice beside 30 %
 

@@ -113,10 +113,7 @@ def _host_limit(case: BoundCase, decision: Decision) -> str:
     if limit < IDLE_WORTH:
         why = "other work hides it" if is_covered(case, decision.bound) else "what is left takes as long"
         return f"; removing {NOUN[decision.bound]} alone saves little: {why}"
-    whole = "this part" if case.is_part else "the program"
-    if left <= LEAST_TOLD:
-        return "; the host alone would need less than 1 % of the time"
-    return f"; if GPU work took no time, {whole} would still take {rest} of its time"
+    return f"; the host alone would take {rest} of the time"
 
 
 def _drain(case: BoundCase, count: float, number: str) -> str:

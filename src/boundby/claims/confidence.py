@@ -227,7 +227,7 @@ def _doubts_of_savings(case: BoundCase, decision: Decision, *, is_saturated: boo
     named = decision.mixed_of or ()
     if any(max(case.replay.open_ns(key)) > CLOSE * case.window_ns for key in named):
         either = " or ".join(NOUN[key] for key in named)
-        sentence = f"what is not on record could make {either} by far the bigger cause"
+        sentence = f"what is not on record could put {either} far ahead"
         yield uncertainty("turned", steps=1, sentence=sentence)
     yield from _doubts_of_bound(case, decision, is_saturated=is_saturated)
 

@@ -384,7 +384,9 @@ def next_best(verdict: Verdict, window_ns: int, left: Left | None = None, time: 
     own_ns = (time or {}).get(other)
     is_open = own_ns is not None and WORTH_NAMING * window_ns <= saves.least_ns < own_ns  # whether it saves more at all
     more_ns = saves.told_ns if is_open else saves.most_ns
-    return f"Removing {what} instead would save {saved}.{_beyond(other, more_ns, window_ns, time or {})}"
+    return (
+        f"Removing {what} instead of {NOUN[main]} would save {saved}.{_beyond(other, more_ns, window_ns, time or {})}"
+    )
 
 
 def change(saving_ns: int, window_ns: int) -> str:

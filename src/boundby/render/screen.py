@@ -346,6 +346,6 @@ def _last(report: Report, face: Face) -> list[Text]:
     texts += [f"! {clean(item.message).rstrip('.')}." for item in lost[:1]]
     topic = next((sentences.topic(device.verdict) for device in report.devices), "")
     teach = f"; boundby explain {topic}" if topic else ""
-    more, holds = f"More: {sentences.command(report, '--full')}", " (all findings, what-if, words)"
+    more, holds = f"More: {sentences.command(report, '--full')}", " (all findings, what-if, glossary)"
     texts.append(next((text for text in (f"{more}{holds}{teach}", f"{more}{teach}") if len(text) <= face.width), more))
     return [line for text in texts for line in face.whole(text, 1, style=DIM)]

@@ -132,8 +132,8 @@ def _small_chunks(context: RuleContext) -> Iterator[Match]:
         return
     copies, larger = CopySet(context, found.copies), times_larger(context, found)
     yield copies.match(
-        f"the chunks of {size(found.bytes_each)} are too small: a copy or kernel runs for {duration(found.run_ns)} "
-        f"(median) and takes {duration(found.call_ns)} to call; the calls take "
+        f"{count(len(found.copies))} copies of {size(found.bytes_each)} and their kernels are too small: one runs for "
+        f"{duration(found.run_ns)} (median) and takes {duration(found.call_ns)} to call; the calls take "
         f"{percent(min(found.calls_ns / max(context.longest_window_ns, 1), 1.0))} of the window, and the copies reach "
         f"{copies.bytes_per_ns:.2g} GB/s",
         copies.evidence(
