@@ -224,12 +224,12 @@ def outlook(verdict: Verdict, window_ns: int, left: Left | None = None, time: Ma
     left, time = left or {}, time or {}
     if window_ns - saved < NEGLIGIBLE * window_ns and verdict.bound_next not in NOUN and verdict.bound != "mixed":
         return ""  # without all there is, nothing is left
-    if (item := left.get(main)) is not None and item.ends_ns[1] - item.ends_ns[0] > HALF * window_ns:
-        least = units.percent((window_ns - item.ends_ns[1]) / window_ns)
-        return f"Removing {NOUN[main]} would save at least {least} of the time; how much more, the trace does not show."
+    item = left.get(main)
+    saves = MiddleHalf(saved, saved, saved) if item is None else _saved(item)
+    if saves.most_ns - saves.least_ns > HALF * window_ns:
+        return _by_range((saves.least_ns, saves.most_ns), main, window_ns)
     told = f"Without {NOUN[main]} these {units.duration(window_ns)} {_taking(saved, window_ns, item)}"
-    least_ns = saved if item is None else _saved(item).least_ns
-    return f"{told}{_then(verdict, window_ns, left, time)}.{_beyond(main, least_ns, window_ns, time)}"
+    return f"{told}{_then(verdict, window_ns, left, time)}.{_beyond(main, saves.least_ns, window_ns, time)}"
 
 
 def _beyond(cause: str, least_ns: int, window_ns: int, time: Mapping[str, int]) -> str:
@@ -255,9 +255,11 @@ def _then(verdict: Verdict, window_ns: int, left: Left, time: Mapping[str, int])
 
 
 def _by_range(saving_ns: tuple[int, int], main: str, window_ns: int) -> str:
-    """Where no prediction can be trusted, since it hangs on delays that nothing explains."""
+    """Where no prediction can be trusted, since it hangs on delays that nothing explains; of a range that says little,
+    its sure end."""
     low, high = (units.percent(ns / window_ns) for ns in saving_ns)
-    told = f"at least {low}" if high == units.percent(1.0) else f"between {low} and {high}"
+    is_little = saving_ns[1] - saving_ns[0] > HALF * window_ns or high == units.percent(1.0)
+    told = f"at least {low}" if is_little else f"between {low} and {high}"
     return f"Removing {NOUN[main]} would save {told} of the time."
 
 
@@ -364,23 +366,20 @@ def next_best(verdict: Verdict, window_ns: int, left: Left | None = None, time: 
     it). Where the host waits for the device that may be more than the bound's saving, since either one gone ends the
     wait; the runner-up is then told of the program that no longer waits, as the verdict ranks it, as uncertain as it is
     alone. ``time``: the account, which may hold less of it than that saves."""
-    left, main = left or {}, _main(verdict)
-    if not window_ns or verdict.runner_up not in NOUN or verdict.bound == "mixed" or verdict.decided_by == "account":
+    left, main, runner_up = left or {}, _main(verdict), verdict.runner_up
+    if not window_ns or runner_up not in NOUN or verdict.bound == "mixed" or verdict.decided_by == "account":
         return ""
     alone = {cause: _saved(item) for cause, item in left.items() if cause != main and cause in NOUN}
     then_ns = verdict.runner_up_saving_ns or 0
-    other = max(alone, key=lambda cause: alone[cause].told_ns, default=verdict.runner_up)
-    saves = alone.get(other) or MiddleHalf(then_ns, then_ns, then_ns)
-    bound_ns = most_saved(verdict, window_ns, left) or 0
-    is_after = verdict.bound == "sync" or saves.told_ns > bound_ns
-    if is_after:
-        other = verdict.runner_up
-        saves = alone.get(other, MiddleHalf(then_ns, then_ns, then_ns)).moved(then_ns, window_ns)
-    if saves.told_ns <= (WORTH_ADDING * window_ns if is_after else A_CHOICE * bound_ns):
+    then = alone.get(runner_up, MiddleHalf(then_ns, then_ns, then_ns)).moved(then_ns, window_ns)
+    other = max(alone, key=lambda cause: alone[cause].told_ns, default=runner_up)
+    saves, bound_ns = alone.get(other, then), most_saved(verdict, window_ns, left) or 0
+    if verdict.bound == "sync" or saves.told_ns > bound_ns:
+        more = f"After the syncs are gone, removing {NOUN[runner_up]} would save another {then.told(window_ns)}."
+        return more if then.told_ns > WORTH_ADDING * window_ns else ""
+    if saves.told_ns <= A_CHOICE * bound_ns:
         return ""
     what, saved = NOUN[other], saves.told(window_ns)
-    if is_after:
-        return f"After the syncs are gone, removing {what} would save another {saved}."
     own_ns = (time or {}).get(other)
     is_open = own_ns is not None and WORTH_NAMING * window_ns <= saves.least_ns < own_ns  # whether it saves more at all
     more_ns = saves.told_ns if is_open else saves.most_ns
