@@ -420,7 +420,7 @@ class Ranges(ColumnTable, frozen=True):
     payload_name: Int32Array = NOT_GIVEN  # what that is, in Trace.names; -1
 
 
-class Construct(Struct, frozen=True):
+class Construct(Struct, frozen=True, order=True):
     """What a directive of OpenACC does, and where it stands in the source. Empty, 0: not told."""
 
     file: str
