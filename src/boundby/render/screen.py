@@ -265,7 +265,7 @@ def _weight(region: RegionReport, sort: str) -> float:
 
 
 def _columns(names: int, rows: Sequence[Row], face: Face) -> tuple[int, list[FaceColumn]]:
-    columns, room = parts.region_columns(names, rows, face, account=12)
+    columns, room = parts.region_columns(names, rows, face, account=len(parts.TIME))
     name = max(min(names, COLUMN, room), parts.MIN_NAME)
     spare = max(room - name, 0)
     return name, [replace(one, width=one.width + spare) if one.head == parts.TIME else one for one in columns]
