@@ -3,6 +3,7 @@ them takes less, and where micro-batches cannot be counted nothing is said."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -91,7 +92,8 @@ def test_a_real_pipelines_bubble_stands_among_what_holds_the_job_up() -> None:
     first, second = holding_up(found)
     assert "since only 4 micro-batches a step pass its 4 stages" in first
     assert second.startswith("Stage 3 (ranks 6 and 7) has ")
-    assert "(28 % while the pipeline fills and drains)" in found.verdict.because
+    # In the order of the list below it: the bubble costs more than the stage.
+    assert found.verdict.because.startswith("the pipeline fills and drains for 28 % of the time, and stage 3 (")
 
 
 def test_even_stages_are_held_up_by_their_bubble_alone() -> None:
@@ -100,4 +102,4 @@ def test_even_stages_are_held_up_by_their_bubble_alone() -> None:
     assert found.stragglers == ()
     assert "1. The pipeline's stages fill and drain in each step (its bubble): that takes 25 % of the time" in screen
     assert "Nobody" not in screen
-    assert "while the pipeline fills and drains, and perfect balance would save" in screen
+    assert re.search(r"the pipeline fills and drains for \d+ % of the time, and perfect balance would save", screen)

@@ -133,7 +133,8 @@ def headline(job: JobReport) -> str:
     if job.missing:
         ranks = f"{len(job.ranks) + len(job.missing)} ranks, of which {len(job.ranks)} are here,"
     if any(one.is_inside for one in job.ended):
-        return f"The job of {ranks.rstrip(',')} did not end: {endings(job)}."
+        ended = "broke off inside MPI" if any(one.program.ended != UNCLEAR for one in job.programs) else "did not end"
+        return f"The job of {ranks.rstrip(',')} {ended}: {endings(job)}."
     if verdict.bound == "unknown":
         return f"It is not known what bounds the job of {ranks.rstrip(',')}: {clean(verdict.because)}."
     return f"The job of {ranks} is {bound}: {clean(verdict.because)}."
@@ -172,7 +173,7 @@ def endings(job: JobReport) -> str:
 
 def facts(job: JobReport) -> list[str]:
     """Length, steps, collectives, clocks, confidence."""
-    told = [units.duration(job.length_ns) + (" from the first collective on" if job.collectives else "")]
+    told = [units.duration(job.length_ns) + (" counted from the first collective on" if job.collectives else "")]
     if job.steps > 1:
         told.append(f"{job.steps} steps")
     told.append(units.plural(job.collectives, "collective"))
@@ -181,7 +182,7 @@ def facts(job: JobReport) -> list[str]:
         median = sorted(clock.residual_ns for clock in matched)[len(matched) // 2]
         worst = max(clock.worst_ns for clock in matched)
         within = f"clocks differ by {units.duration(median)} typically, {units.duration(worst)} at most"
-        told.append(within if worst else "one clock")
+        told.append(within if worst else "all ranks have one clock")
     told.append(f"confidence {job.verdict.confidence}")
     return told
 
@@ -315,9 +316,9 @@ def holding_up(job: JobReport) -> list[str]:
 
 
 def nobody(job: JobReport) -> str:
-    """What is said where nothing holds the job up."""
+    """What is said where nothing holds the job up; empty: of a job that did not end, what stands above it says all."""
     if any(one.is_inside for one in job.ended):
-        return "The job did not end: what its ranks are in stands above. Who made it longer before that is not told."
+        return ""
     if job.verdict.bound == "unknown":
         return "None of these ranks, as far as their reports show. Whether a missing rank does cannot be seen."
     most = job.most_waited_for()
@@ -331,7 +332,7 @@ def nobody(job: JobReport) -> str:
             why = f"Its {job.steps} steps differ too much from each other to say that it is slow itself."
         return f"Perhaps {who}: {share} of what ranks wait for others is for it. {why}"
     least = units.percent(SLIGHT)
-    return f"Nobody: no rank, stage or link is so much slower than its peers that the job would gain {least} by it."
+    return f"Nobody: making any rank, stage or link as fast as its peers saves less than {least}."
 
 
 def _noun(cause: str) -> str:

@@ -579,10 +579,12 @@ def _verdict(
     if balance >= IMBALANCE_SHARE * length:
         waits = sum(rank.wait_ns for rank in ranks) / whole
         who = _held_up_by(ranks, diagnosis, summaries)
-        fills = f" ({_filling(pipeline, length)})" if pipeline is not None else ""
-        because = (
-            f"{who}; {units.percent(waits)} of all ranks' time is waiting for others{fills}; {_gain(even, diagnosis)}"
-        )
+        waiting = f"{units.percent(waits)} of all ranks' time is waiting for others"
+        if pipeline is not None and pipeline.saving_ns > _of_the_first(diagnosis):
+            who = f"{_filling(pipeline, length)}, and {who}"
+        elif pipeline is not None:
+            waiting += f" ({_filling(pipeline, length)})"
+        because = f"{who}; {_gain(even, diagnosis)}; {waiting}"
         if not diagnosis.culprits and not diagnosis.chance:
             reasons = [*reasons, "no rank differs from the others in the same way in each step"]
             confidence = "medium" if confidence == "high" else "low"
@@ -604,7 +606,7 @@ def _gain(even_ns: int, diagnosis: Diagnosis) -> str:
     length = max(diagnosis.length_ns, 1)
     first_ns = _of_the_first(diagnosis)
     if first_ns > even_ns:
-        return f"without that, the job would be {units.percent(first_ns / length)} shorter"
+        return f"if that were not so, the job would be {units.percent(first_ns / length)} shorter"
     return f"perfect balance would make the job {units.percent(even_ns / length)} shorter"
 
 
@@ -616,7 +618,7 @@ def _pipeline(ranks: Sequence[RankReport], diagnosis: Diagnosis, job: Job) -> Pi
 
 def _filling(pipeline: Pipeline, length_ns: int) -> str:
     """How much of the time the pipeline fills and drains."""
-    return f"{units.percent(pipeline.bubble_ns / length_ns)} while the pipeline fills and drains"
+    return f"the pipeline fills and drains for {units.percent(pipeline.bubble_ns / length_ns)} of the time"
 
 
 def _of_the_first(diagnosis: Diagnosis) -> int:
@@ -667,8 +669,8 @@ def _why_unknown(summaries: Sequence[RankSummary], aligned: Aligned) -> str:
     if not because and alone > _MOSTLY_ALONE * waited:
         share = units.percent(alone / waited)
         because = (
-            f"of {share} of the time in collectives no other rank's report is here, so waiting cannot be told from"
-            " transfer"
+            f"for {share} of the time in collectives the reports of the ranks on the other side are missing, so that"
+            " time cannot be split into waiting and transfer"
         )
     return because
 
@@ -776,8 +778,10 @@ def _notes(
     alone, waited = _alone(summaries, aligned)
     if alone > _LEAST_EXCESS_SHARE * max(waited, 1):
         share = units.percent(alone / waited)
-        lacking = f"Of {share} of the time in collectives only one rank's report is here"
-        notes.append(f"{lacking}: predictions leave that time as it is.")
+        notes.append(
+            f"Predictions leave {share} of the time in collectives as it is: of these collectives only one rank's"
+            " report is here."
+        )
     if all(one.rank == UNKNOWN for one in summaries):
         notes.append("The reports do not say which ranks they are of, so they are listed by name.")
     return notes
