@@ -343,7 +343,7 @@ def test_the_credit_is_what_the_cause_has_less_and_is_shared(
     assert [(item.status, item.cause, item.together) for item in found] == [("resolved", cause, 2)] * 2
     assert {item.measured_ns for item in found} == {20_000_000}
     assert {item.cause_ns for item in found} == {6_000_000 if cause else None}
-    assert finding_figures(found[1]) == (f"promised to save 10.0-100 us; {credit} (of 2 findings together)")
+    assert finding_figures(found[1]) == (f"promised to save 10.0-100 us; {credit} (this finding and another together)")
 
 
 def test_findings_of_one_place_find_the_one_that_says_the_same() -> None:
@@ -452,8 +452,8 @@ def test_mean_and_median_of_opposite_signs_say_why() -> None:
     odd = [row for row in rows if row.below]
     assert [(row.state[0], row.typical[0]) for row in odd] == [("-", "+")]
     assert odd[0].below == (
-        "the mean fell, though a typical instance takes longer: slow instances made it 2.3 times the median before, "
-        "1.1 times after"
+        "a typical instance takes longer; the mean fell, since slow instances weigh less: it was 2.3 times the median, "
+        "and is 1.1 times"
     )
     told = {
         row.typical.startswith("host ")
@@ -478,7 +478,10 @@ def test_a_verdict_has_the_name_that_its_own_report_gives_it() -> None:
 def test_the_whole_run_is_told_first_where_it_changed_the_other_way() -> None:
     opposite = compare(*(analysis_of(f"pair_{kind}.sqlite").report for kind in ("pageable", "pinned")))
     told = to_terminal.render(document(opposite), width=200)
-    assert told.index("4.62 s, then 10.2 s. Before and after GPU work: 132 ms, then 6.27 s.") < told.index("4.49 s on")
+    whole = "takes 2.2 times as long: 10.2 s instead of 4.62 s (+122 %). 6.27 s of it lie before and after GPU work"
+    versions = "If both commands run versions of one program, from first to last GPU work it is 1.1 times as fast"
+    assert told.index(whole) < told.index(versions)
+    assert "different programs" not in told
     alike = compare(*(analysis_of(f"pair_lm_{kind}.sqlite").report for kind in ("fp32", "bf16")))
     told = to_terminal.render(document(alike), width=200)
     assert told.index("From first to last GPU work") < told.index("The whole run")
@@ -488,7 +491,8 @@ def test_time_that_another_program_took_is_no_gain() -> None:
     reports_of = [analysis_of(f"pair_lm_{kind}.sqlite").report for kind in ("fp32", "bf16")]
     found = compare(*reports_of)
     had = "another process or context had GPU 0 for 4.34 s."
-    told = f"Up to 4.34 s of the change are no gain of the program: in the first run {had}"
+    told = "Up to 4.34 s of the change are no gain of the program, which itself is 1.5 to 3.1 times as fast: "
+    told += f"in the first run {had}"
     assert list(not_its_own(found.devices[0], found)) == [told]
     together = {item.finding.rule: item.together for item in found.findings if item.status == "resolved"}
     assert together == {"tensor-cores": 2, "shared-gpu": 2}  # the window holds the time of its kernels

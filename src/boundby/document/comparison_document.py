@@ -72,13 +72,13 @@ _FIGURE = expression(
 
 MOST_FINDINGS, MOST_PREDICTIONS = GLANCE, LIST  # in texts, where none are asked for by number
 _LEGEND = (
-    "Before, after: mean time of one instance; in parentheses its time on the host, where it has no part of the times "
-    "above. Mean: how that changed. Median: how the median instance changed (95 % interval), measured on the GPU, or "
-    'on the host where "host" stands.'
+    "Before, after: mean time of one instance; in parentheses: host time, for regions that have no part of the times "
+    "above. Mean: how that changed. Median: how the median instance changed (95 % interval), by times on the GPU, or "
+    'by host time where "host" stands.'
 )
 _REPLAYED = (
-    "Replayed: how long the first run would take with so much less of these causes as the second run has. Error: by "
-    "how much that is more or less than measured."
+    "A check of what boundby predicts, no result of the change: from the first run it works out how long the "
+    "second takes, with as much less of these causes as was measured (replayed), and errs by so much (error)."
 )
 _NOT_KNOWN = "Not known: some launches have no work on record there, so that the times are too short to compare."
 _ROLES: dict[str, Role] = {
@@ -150,7 +150,7 @@ def document(
                 short="Findings",
             ),
             *section(
-                "Replay of the first report with the change that was measured",
+                "Check of the replay",
                 Only("text", (Table(_PREDICTIONS, tuple(foretold[: top or MOST_PREDICTIONS])),)),
                 Only("page", (Table(_PREDICTIONS, tuple(foretold)),)),
                 Paragraph(_REPLAYED if foretold else "", "faint"),
@@ -197,7 +197,7 @@ def whole_run(comparison: Comparison) -> str:
     if before is None or after is None or not _is_part(comparison):
         return ""
     old, new = units.duration(before), units.duration(after)
-    if not comparison.is_one_program:
+    if _is_other_program(comparison):
         return f"The whole runs, with what lies before and after GPU work: {old}, then {new}."
     told = f"{_speed(after / before - 1)}: {new} instead of {old} ({change(after / before - 1)})"
     return f"The whole run, with what lies before and after GPU work, {told}."
@@ -214,17 +214,18 @@ def _is_opposite(device: DeviceChange, comparison: Comparison) -> bool:
 
 
 def _around(device: DeviceChange, comparison: Comparison) -> str:
-    """``Before and after GPU work: 131 ms, then 6.26 s.``"""
+    """``6.26 s of it lie before and after GPU work; 131 ms in the first run.``"""
     one, other = (
         max((side.run_ns or 0) - (account.total_ns if account else 0), 0)
         for side, account in ((comparison.before, device.before), (comparison.after, device.after))
     )
-    return f"Before and after GPU work: {units.duration(one)}, then {units.duration(other)}."
+    return f"{units.duration(other)} of it lie before and after GPU work; {units.duration(one)} in the first run."
 
 
 def not_its_own(device: DeviceChange, comparison: Comparison) -> Iterator[str]:
     """What part of the change may be that another program, or a lower clock, took less or more of the GPU's time:
-    ``Up to 4.34 s of the change are no gain of the program: in the first run another process had GPU 0 for 4.34 s.``
+    ``Up to 4.34 s of the change are no gain of the program, which itself is 1.5 to 3.1 times as fast: in the first run
+    another process had GPU 0 for 4.34 s.``
     """
     if device.before is None or device.after is None or device is not comparison.devices[0]:
         return
@@ -241,7 +242,24 @@ def _of_shared(item: FindingChange, one: Account, other: Account) -> Iterator[st
     if old > new:
         kind, run, account, title = "gain", "first", one, item.title_before or title
     each, why = units.duration(abs(old - new) / (account.instances or 1)), clean(title).partition(":")[0]
-    yield f"Up to {each} of the change are no {kind} of the program: in the {run} run {why}."
+    itself = _itself(one, other, old, new) if old > new else ""
+    yield f"Up to {each} of the change are no {kind} of the program{itself}: in the {run} run {why}."
+
+
+def _itself(one: Account, other: Account, old_ns: int, new_ns: int) -> str:
+    """How much faster the program itself became, where up to so much of either run's time is not its own."""
+    alone_ns = other.each_ns - new_ns / (other.instances or 1)
+    if alone_ns <= 0 or one.each_ns <= other.each_ns:
+        return ""
+    least, most = (one.each_ns - old_ns / (one.instances or 1)) / other.each_ns, one.each_ns / alone_ns
+    if least < 1:
+        return f", which itself may be no faster (it is at most {most:.1f} times as fast)"
+    return f", which itself is {least:.1f} to {most:.1f} times as fast"
+
+
+def _is_other_program(comparison: Comparison) -> bool:
+    """Whether more than the commands says that the reports are of different programs."""
+    return any(doubt.code == "program" for doubt in comparison.doubts)
 
 
 def _is_part(comparison: Comparison) -> bool:
@@ -284,7 +302,16 @@ def _times(one: Account, other: Account, device: DeviceChange, comparison: Compa
     return f"{new}{per}" if old == new else f"{new} instead of {old}{per} ({change(device.change)})"
 
 
+def _both(one: Account, other: Account) -> str:
+    """``5.74 s instead of 55.1 s``"""
+    return f"{units.duration(other.each_ns)} instead of {units.duration(one.each_ns)}"
+
+
 def _of_two_programs(one: Account, other: Account, comparison: Comparison) -> str:
+    if one.name == other.name and not _is_other_program(comparison):
+        speed, times = _speed(other.each_ns / one.each_ns - 1 if one.each_ns else None), _both(one, other)
+        from_to = "from first to last GPU work " if whole_run(comparison) else ""
+        return f"If both commands run versions of one program, {from_to}it {speed}: {times}."
     times = f"{units.duration(one.each_ns)} on {clean(one.name)}, then {units.duration(other.each_ns)}"
     times += "" if one.name == other.name else f" on {clean(other.name)}"
     span = ". From first to last GPU work" if whole_run(comparison) else ""
@@ -342,8 +369,8 @@ def significance_summary(comparison: Comparison) -> str:
     both = [item for item in comparison.regions if item.path and item.before is not None and item.after is not None]
     if not both:
         return (
-            "No region is in both reports, so one run is compared with one other run: the change may be chance. "
-            "Annotate the program, or record several runs of each."
+            "No region is in both reports, so one run is compared with one other run: a small "
+            "change may be chance. Annotate the program, or record several runs of each."
         )
     counts = Counter(item.significance.status for item in both)
     told = [f"{counts[status]} {word}" for status, word in _STATUS.items() if counts[status]]
@@ -371,7 +398,7 @@ def _interval(found: Significance) -> str:
     if found.change_low is None or found.change_high is None:
         return ""
     low, high = (change(value).removesuffix(" %") for value in (found.change_low, found.change_high))
-    return f" ({low} to {high})"
+    return "" if low == high else f" ({low} to {high})"
 
 
 def _tested(found: Significance) -> str:
@@ -439,10 +466,10 @@ def _means(item: RegionChange) -> str:
     if not all(medians) or item.change * (found.change or 0) >= 0 or abs(item.change) < ALIKE:
         return ""
     was, now = (mean / (median or 1) for mean, median in zip(means, medians, strict=True))
-    mean, typical = ("fell", "longer") if item.change < 0 else ("rose", "less time")
+    mean, typical, weigh = ("fell", "longer", "less") if item.change < 0 else ("rose", "less time", "more")
     return (
-        f"the mean {mean}, though a typical instance takes {typical}: slow instances made it {was:.1f} times the "
-        f"median before, {now:.1f} times after"
+        f"a typical instance takes {typical}; the mean {mean}, since slow instances weigh {weigh}: it was {was:.1f} "
+        f"times the median, and is {now:.1f} times"
     )
 
 
@@ -565,7 +592,7 @@ def regions(comparison: Comparison, top: int | None = None, sort: str = "time") 
     left_out = len(named) - len(rows)
     if comparison.outside is not None and _weight(comparison.outside, comparison) >= MIN_SHARE:
         rows.append(replace(_row(comparison.outside, ()), name=NO_RANGE, instances="", bounds=""))
-    return rows, _left_out(left_out, most) if left_out else ""
+    return rows, _left_out(left_out) if left_out else ""
 
 
 def _row(item: RegionChange, shown: Sequence[RegionChange]) -> RegionRow:
@@ -604,10 +631,10 @@ SORTS: dict[str, Callable[[RegionChange], float]] = {
 }
 
 
-def _left_out(number: int, most: int) -> str:
+def _left_out(number: int) -> str:
     """What became of the regions that have no row."""
     noun = "region is" if number == 1 else "regions are"
-    return f"{number} more {noun} in the JSON: below {units.percent(MIN_SHARE)}, or not among the {most} shown."
+    return f"{number} more {noun} in --format json."
 
 
 def _label(item: RegionChange, rows: Sequence[RegionChange]) -> tuple[int, str]:
@@ -697,7 +724,8 @@ def _credit(item: FindingChange) -> str:
     told = (
         f"{what} is {units.duration(abs(gone))} {'shorter' if gone > 0 else 'longer'}" if gone else f"{what}: no change"
     )
-    return f"{told} (of {item.together} findings together)" if item.together > 1 else told
+    others = "this finding and another" if item.together == 2 else f"this finding and {item.together - 1} others"
+    return f"{told} ({others} together)" if item.together > 1 else told
 
 
 class FindingRow(Struct, frozen=True):
@@ -713,7 +741,9 @@ class FindingRow(Struct, frozen=True):
 
 
 def findings(comparison: Comparison) -> list[FindingRow]:
-    """In the order of the comparison."""
+    """What the change achieved before what is left to do; of each by what it saves."""
+    order = ["resolved", "improved", "worse", "new", "remains", "unchecked"]
+    told = sorted(comparison.findings, key=lambda item: (order.index(item.trend or item.status), *_less_first(item)))
     return [
         FindingRow(
             kind=item.trend or item.status,
@@ -724,15 +754,21 @@ def findings(comparison: Comparison) -> list[FindingRow]:
             figures=finding_figures(item),
             advice=tuple(map(clean, item.finding.advice)) if item.status != "resolved" else (),
         )
-        for item in comparison.findings
+        for item in told
     ]
+
+
+def _less_first(item: FindingChange) -> tuple[bool, int]:
+    """Sorts what saves most first, notes last."""
+    saving = item.saving_after_ns or item.saving_before_ns or (0, 0)
+    return item.finding.severity == NOTE, -saving[1]
 
 
 def findings_summary(comparison: Comparison) -> str:
     """``2 resolved, 1 new``."""
     counts = Counter(_finding_word(item) for item in comparison.findings)
-    words = dict.fromkeys((*FINDING_WORDS.values(), *TREND_WORDS.values()))
-    return ", ".join(f"{counts[word]} {word}" for word in words if counts[word])
+    words = ("resolved", *TREND_WORDS.values(), *FINDING_WORDS.values())
+    return ", ".join(f"{counts[word]} {word}" for word in dict.fromkeys(words) if counts[word])
 
 
 class PredictionRow(Struct, frozen=True):
