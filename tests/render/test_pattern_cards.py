@@ -126,3 +126,16 @@ def test_of_two_causes_each_card_has_its_own_responses() -> None:
     drawn = [to_terminal.render(Document("", (), (one,))) for one in (first, second)]
     assert [("Read values back" in text, "Overlap:" in text) for text in drawn] == [(True, False), (False, True)]
     assert [text.count("Without syncs") for text in drawn] == [1, 0]
+
+
+def test_no_card_says_the_keys_of_causes() -> None:
+    """They are names for the JSON and for `boundby explain`; behind the words they say the same again."""
+    report = api.analyze(SAMPLE)
+    (device,) = report.devices
+    for key in patterns.KEYS:
+        told = replace(
+            device, verdict=replace(device.verdict, bound=key), cards=(replace(device.cards[0], pattern=key),)
+        )
+        (card,) = pattern_cards.by_subject(replace(report, devices=(told,)))[0]
+        text = to_terminal.render(Document("", (), (card,)))
+        assert not [one for one in patterns.KEYS if f"({one}" in text], text

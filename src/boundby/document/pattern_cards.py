@@ -31,6 +31,7 @@ from boundby.document.blocks import (
 )
 from boundby.document.view import ShownAccount
 from boundby.model.causes import NOUN, SHORT_LABEL
+from boundby.model.expressions import expression
 from boundby.model.scale import GLANCE, LIST, SLIGHT
 from boundby.results.report import Card, Finding, FirstResponse, RegionReport, Report, Sign, Verdict
 
@@ -38,6 +39,9 @@ from boundby.results.report import Card, Finding, FirstResponse, RegionReport, R
 MOST_DEVICES = GLANCE
 #: A region that is all of what holds it but this, with the same verdict, has nothing of its own to tell.
 NOTHING_ELSE = SLIGHT
+#: `` (`init`, `cpu`)``
+_KEY = f"`(?:{'|'.join(patterns.KEYS)})`"
+_KEYS_BEHIND = expression(rf" \({_KEY}(?:, {_KEY})*\)")
 _MARKS = {True: "✓", False: "✗", None: "?"}
 _SIGNS = (
     Column("classic signs", lambda sign: f"{_MARKS[sign.is_met]} {sign.name}"),
@@ -265,6 +269,7 @@ def _list(text: str) -> Entries:
 
 
 def _prose(text: str) -> Inline:
-    """Our own Markdown: what stands between backticks is code."""
-    pieces = " ".join(text.split()).split("`")
+    """Our own Markdown: what stands between backticks is code. Keys of causes in brackets, behind their words, are for
+    who looks for a page."""
+    pieces = _KEYS_BEHIND.sub("", " ".join(text.split())).split("`")
     return tuple(Span(piece, "code" if place % 2 else "") for place, piece in enumerate(pieces) if piece)
