@@ -407,6 +407,7 @@ def _time(head: str, ns: Callable[[_Line], float], **more: Any) -> Column:
 
 
 _OTHERS_WAIT = _time("delays others", lambda line: line.rank.caused_wait_ns)
+_OTHERS_WAIT_MEANS = "Delays others: how long the other ranks waited for this one alone, the last to come."
 _RANKS = (
     Column("rank", lambda line: Span(line.name, "code", link=line.link or ""), key=lambda line: line.at),
     Column("stage", lambda line: str(line.rank.stage), right=True, key=lambda line: line.rank.stage, where="page"),
@@ -452,6 +453,7 @@ def _ranks_part(
 ) -> tuple[Section, ...]:
     chosen, rest = shown(job, look)
     columns = tuple(column for column in _RANKS if not (_is_pipeline(job) and column is _OTHERS_WAIT))
+    meaning = _OTHERS_WAIT_MEANS if _OTHERS_WAIT in columns and any(line.rank.caused_wait_ns for line in lines) else ""
     title = "Ranks" if len(chosen) == len(lines) else "Ranks that stand out"
     if look.sort != "rank" and len(chosen) < len(lines):
         title = f"{len(chosen)} of {len(lines)} ranks"
@@ -460,6 +462,7 @@ def _ranks_part(
         Only("text", (Table(columns, tuple(lines[at] for at in chosen)),)),
         Only("page", (Table(columns, tuple(lines)),)),
         Legend(every_cause),
+        Paragraph(meaning, "faint"),
         Only("text", (Paragraph(rest),)) if rest else None,
         id="ranks",
         short="Ranks",

@@ -18,7 +18,7 @@ _NAMES = ("late_process", "processes_started", "sending_process", "thread", "thr
 # Keys that do not read as words; any other reads as it is spelled, its unit left to the value.
 _LABELS = {
     "allocation_ns": "in allocations",
-    "assumed_speed_up": "assumed to be faster by a factor of",
+    "assumed_speed_up": "assumed to be so many times as fast",
     "before_kernels": "interruptions before kernels",
     "busiest_thread_ns_of_each": "busiest thread in each period",
     "by_way_exposed_ns": "not hidden, by direction",
