@@ -724,8 +724,15 @@ def _credit(item: FindingChange) -> str:
     told = (
         f"{what} is {units.duration(abs(gone))} {'shorter' if gone > 0 else 'longer'}" if gone else f"{what}: no change"
     )
-    others = "this finding and another" if item.together == 2 else f"this finding and {item.together - 1} others"
-    return f"{told} ({others} together)" if item.together > 1 else told
+    return f"{told}{_together(item)}"
+
+
+def _together(item: FindingChange) -> str:
+    """Who shares the credit."""
+    if item.together < 2:
+        return ""
+    others = "another" if item.together == 2 else f"{item.together - 1} others"
+    return f" (this finding and {others} together)"
 
 
 class FindingRow(Struct, frozen=True):

@@ -579,12 +579,9 @@ def _verdict(
     if balance >= IMBALANCE_SHARE * length:
         waits = sum(rank.wait_ns for rank in ranks) / whole
         who = _held_up_by(ranks, diagnosis, summaries)
-        waiting = f"{units.percent(waits)} of all ranks' time is waiting for others"
-        if pipeline is not None and pipeline.saving_ns > _of_the_first(diagnosis):
-            who = f"{_filling(pipeline, length)}, and {who}"
-        elif pipeline is not None:
-            waiting += f" ({_filling(pipeline, length)})"
-        because = f"{who}; {_gain(even, diagnosis)}; {waiting}"
+        because = _imbalance(
+            who, f"{units.percent(waits)} of all ranks' time is waiting for others", diagnosis, pipeline
+        )
         if not diagnosis.culprits and not diagnosis.chance:
             reasons = [*reasons, "no rank differs from the others in the same way in each step"]
             confidence = "medium" if confidence == "high" else "low"
@@ -599,6 +596,18 @@ def _verdict(
     fills = f", {_filling(pipeline, length)}" if pipeline is not None else ""
     because = f"{told}{fills}, and perfect balance would save {units.percent(even / length, 1)}"
     return _told(bound, confidence, because, reasons, savings[bound])
+
+
+def _imbalance(who: str, waiting: str, diagnosis: Diagnosis, pipeline: Pipeline | None) -> str:
+    """Who holds the job up, what else would be gained, and how much is waiting; a pipeline's bubble stands first where
+    it costs more than anybody, as in the list of what holds the job up."""
+    length = max(diagnosis.length_ns, 1)
+    even = max(length - next((one.length_ns for one in diagnosis.what_if if one.scenario == "balance"), length), 0)
+    if pipeline is not None and pipeline.saving_ns > _of_the_first(diagnosis):
+        who = f"{_filling(pipeline, length)}, and {who}"
+    elif pipeline is not None:
+        waiting += f" ({_filling(pipeline, length)})"
+    return f"{who}; {_gain(even, diagnosis)}; {waiting}"
 
 
 def _gain(even_ns: int, diagnosis: Diagnosis) -> str:
