@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from boundby.document import view
 from boundby.model.errors import UserError
 from boundby.render import screen
 from boundby.results.report import FirstResponse, Report
@@ -99,5 +100,6 @@ def test_every_real_trace_fits_one_screen(name: str) -> None:
     ]
     assert not any(line.endswith("…") for line in below if line.startswith("   "))  # commands are there to be typed
     if report.devices:
-        above = 15  # how the program ended, how little of it is looked at, why
+        # Above it: the head, the verdict and why; and how the program ended, and what to know of the window.
+        above = 10 + 4 * (report.trace.program is not None) + 2 * bool(view.accounts(report)[0].outside)
         assert any(line.startswith("First: ") for line in lines[:above]), lines[:above]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import pytest
 
+from boundby.claims import findings as findings_of_rules
+from boundby.claims.laws import ClaimedSaving
 from boundby.evidence.hotspots import PYTHON_CODE, Hotspot
 from boundby.results.report import Finding
 from boundby.rules.builtin import host_phase, host_work
@@ -55,6 +58,17 @@ def test_what_only_moves_time_is_low_however_long_it_takes() -> None:
     assert found.saving_ns is not None
     assert found.saving_ns[1] >= 50 * MS
     assert found.severity == "low"  # the run is no shorter for a warm-up
+
+
+@pytest.mark.parametrize(
+    ("remedy", "severity"), [("init.warm-up", "low"), ("gpu_compute.fuse", "medium"), ("", "medium")]
+)
+def test_nothing_else_that_may_save_a_tenth_is_low(remedy: str, severity: str) -> None:
+    """Whatever a rule thinks of its remedy."""
+    context = SimpleNamespace(longest_window_ns=100 * MS, is_replayed=True)
+    found = SimpleNamespace(severity="low", is_unsure=False, remedy=remedy)
+    told = findings_of_rules._severity(context, found, ClaimedSaving(0, 20 * MS), is_narrowed=False, is_told=True)  # type: ignore[arg-type]
+    assert told == severity
 
 
 def _loads(*first: Instruction) -> list[Instruction]:
