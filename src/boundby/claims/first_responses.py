@@ -81,8 +81,10 @@ def _of_bounds(subject: Subject, known: Sequence[str]) -> Iterable[FirstResponse
         return
     told = _of_patterns(subject, known)
     if not subject.is_part:
-        told = _with_best_finding(subject, told, known)
-        yield from _before_all_else(subject)
+        before = [*_before_all_else(subject)]
+        yield from before
+        said = {one.id for one in before}
+        told = [one for one in _with_best_finding(subject, told, known) if one[0].key not in said]
         told = [one for one in told if one[1].rule != _LATE_START or subject.options]
     yield from [_response(subject, *one) for one in _with_attention(subject, _others_first(told))]
 
@@ -109,7 +111,8 @@ def _before_all_else(subject: Subject) -> Iterator[FirstResponse]:
     for item in subject.findings:
         if item.rule == _LATE_START and item.severity != "note" and not subject.options:
             row, told = _of_finding(subject, item)
-            yield _response(subject, row, told._replace(other=row.bound * (row.bound != subject.part.verdict.bound)))
+            other = row.bound if row.bound != subject.part.verdict.bound else ""
+            yield _response(subject, row, told._replace(other=other))
         if item.rule == _SHARED and "interrupted_ns" in item.evidence and _is_mostly(subject, item):
             yield _response(subject, *_of_finding(subject, item))  # no other number holds
     if subject.is_in_graphs:

@@ -26,7 +26,7 @@ _MODEL_BYTES = 50_000_000
 # What the remedy is called where the cause of the late start is known.
 _KEEP = "Make the context once for several jobs, and for one GPU"
 _ON_GPU = "Build the model on the GPU"
-_SLOW = "Find out why CUDA takes so long to start, with one GPU and code that is loaded when needed"
+_SLOW = "Find out why CUDA takes so long to start, with only the GPUs that it uses and code that is loaded when needed"
 
 
 class _Covering(Struct, frozen=True):
@@ -106,19 +106,19 @@ def _code(context: RuleContext, named: list[_Covering], *, is_cuda: bool, is_slo
     """What to write, where that is known, and what comes earlier then. ``is_slow``: one call takes most of the run."""
     if is_slow:
         lazy = "" if context.trace.is_of_amd else "CUDA_MODULE_LOADING=LAZY "
-        return {"code": f"{lazy}{_one_gpu(context)}", "earlier": _SLOW}
+        return {"code": f"{lazy}{_own_gpus(context)}", "earlier": _SLOW}
     if is_cuda:
         is_one = len(context.timeline.devices) == 1
-        return {"code": _one_gpu(context) if is_one else "", "earlier": _KEEP}
+        return {"code": _own_gpus(context) if is_one else "", "earlier": _KEEP}
     if named and _makes_model(context, named[0]):
         return {"code": 'with torch.device("cuda"): model = Model(...)', "earlier": _ON_GPU}
     return {}
 
 
-def _one_gpu(context: RuleContext) -> str:
+def _own_gpus(context: RuleContext) -> str:
     """The program, which sees no more GPUs than it used."""
     hide = "HIP_VISIBLE_DEVICES" if context.trace.is_of_amd else "CUDA_VISIBLE_DEVICES"
-    used = ",".join(str(number) for number in range(len(context.timeline.devices)))
+    used = ",".join(str(context.trace.gpus[device.index].id) for device in context.timeline.devices)
     return f"{hide}={used} {context.trace.how_it_runs}"
 
 
