@@ -115,6 +115,37 @@ def test_what_is_not_sure_is_told_as_a_range() -> None:
     assert sure == "Confidence in the verdict: high; in the savings: low."
 
 
+def test_a_range_that_says_little_is_told_by_its_sure_end() -> None:
+    compute = replace(reports.verdict("gpu_compute", 200_000_000), decided_by="replay")
+    wide = WhatIf("infinite_gpu", 800_000_000, 1_000_000_000, low_ns=200_000_000, high_ns=900_000_000)
+    told = sentences.outlook(compute, 1_000_000_000, {"gpu_compute": wide})
+    assert told == "Removing kernel time would save at least 10 % of the time."
+    told = sentences.outlook(compute, 1_000_000_000, {"gpu_compute": replace(wide, high_ns=1_000_000_000)})
+    assert told == "Removing kernel time would save up to 80 % of the time."
+
+
+def test_the_next_limit_is_hidden_only_where_the_gpus_work_hides_it() -> None:
+    compute = replace(reports.verdict("gpu_compute", 600_000_000), decided_by="replay", bound_next="cuda_api")
+    left = {"gpu_compute": WhatIf("infinite_gpu", 400_000_000, 1_000_000_000)}
+    hidden = "the next limit would be launch overhead, now hidden behind the GPU's work."
+    assert sentences.outlook(compute, 1_000_000_000, left, {"cuda_api": 10_000_000}).endswith(hidden)
+    shown = "the next limit would be launch overhead."
+    assert sentences.outlook(compute, 1_000_000_000, left, {"cuda_api": 380_000_000}).endswith(shown)
+    blocked = replace(compute, bound="host_blocked")  # what is left is all that there is beside the waits
+    left = {"host_blocked": WhatIf("input_free", 40_000_000, 1_000_000_000)}
+    assert shown in sentences.outlook(
+        blocked, 1_000_000_000, left, {"cuda_api": 10_000_000, "host_blocked": 960_000_000}
+    )
+
+
+def test_time_that_is_not_on_record_is_not_called_idle() -> None:
+    base = reports.sample()
+    device = replace(base.devices[0], exposed_by_waits_ns=base.devices[0].window_ns // 2)
+    assert accounts(replace(base, devices=(device,)))[0].exposed.startswith("If the host never waited")
+    coverage = replace(device.coverage, unrecorded_ns=device.window_ns // 5)
+    assert accounts(replace(base, devices=(replace(device, coverage=coverage),)))[0].exposed == ""
+
+
 def test_the_account_alone_predicts_nothing() -> None:
     api = replace(reports.verdict("cuda_api", 210), decided_by="account")
     assert sentences.outlook(api, 1_000_000_000) == ""  # its share is in the bar
@@ -138,8 +169,8 @@ def test_what_saves_more_than_its_own_time_says_so() -> None:
     }
     told = sentences.next_best(cpu, 1_000_000_000, left, {"gpu_copy": 20_000_000})
     assert told == (
-        "Removing copies instead of host code would save 20 %. That is more than the 2 % in the bar: work that waits "
-        "for it would start earlier, too."
+        "Removing copies instead of host code would save 20 %. That is more than the 2 % in the bar, because later "
+        "work would start earlier, too."
     )
     told = sentences.next_best(cpu, 1_000_000_000, left, {"gpu_copy": 190_000_000})
     assert told == "Removing copies instead of host code would save 20 %."

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from boundby.document.blocks import FOLD_BELOW, clean, file_name
 from boundby.model import units
-from boundby.model.causes import BOUND_LABEL, CAUSE_INFO, HOST_MEANING, MEANING, NOUN, SHORT_LABEL
+from boundby.model.causes import BOUND_LABEL, BUSY_CAUSES, CAUSE_INFO, HOST_MEANING, MEANING, NOUN, SHORT_LABEL
 from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, NEARLY_ALL, NEGLIGIBLE, RANKING, SMALL
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, scenario_label
 from boundby.results.report import (
@@ -52,6 +52,7 @@ FINELY_BELOW = NEGLIGIBLE
 WORTH_A_NAME, MOST_PARTS = SMALL, A_FEW_LINES
 # And of what comes on top of the bound's saving; and of the bound's saving, what may be chosen instead.
 WORTH_ADDING, A_CHOICE = NEGLIGIBLE, HALF
+_OF_GPU = {cause.key for cause in BUSY_CAUSES}
 
 
 #: What the headline says of a host that is blocked, where the trace shows for what.
@@ -167,15 +168,15 @@ def ended_headline(end: ProgramEnd, who: str = "The program") -> Headline:
 
 def not_busy(device: DeviceReport) -> str:
     """What the time is called in which a device is not seen to work: idle, unless records of work are missing there."""
-    return "not seen busy" if _lacks_records(device) else "idle"
+    return "not seen busy" if lacks_records(device) else "idle"
 
 
 def meanings(devices: Sequence[DeviceReport]) -> Mapping[str, str]:
     """What each cause says of the time of these devices."""
-    return {**MEANING, "unattributed": _UNRECORDED} if any(map(_lacks_records, devices)) else MEANING
+    return {**MEANING, "unattributed": _UNRECORDED} if any(map(lacks_records, devices)) else MEANING
 
 
-def _lacks_records(device: DeviceReport) -> bool:
+def lacks_records(device: DeviceReport) -> bool:
     return device.coverage.unrecorded_ns >= max(WORTH_NAMING * device.window_ns, 1)
 
 
@@ -226,10 +227,11 @@ def outlook(verdict: Verdict, window_ns: int, left: Left | None = None, time: Ma
         return ""  # without all there is, nothing is left
     item = left.get(main)
     saves = MiddleHalf(saved, saved, saved) if item is None else _saved(item)
-    if saves.most_ns - saves.least_ns > HALF * window_ns:
+    if saves.most_ns - saves.least_ns > HALF * window_ns and verdict.bound != "mixed":
         return _by_range((saves.least_ns, saves.most_ns), main, window_ns)
     told = f"Without {NOUN[main]} these {units.duration(window_ns)} {_taking(saved, window_ns, item)}"
-    return f"{told}{_then(verdict, window_ns, left, time)}.{_beyond(main, saves.least_ns, window_ns, time)}"
+    then = _then(verdict, window_ns, left) + _hidden(verdict, window_ns, saves.most_ns, time)
+    return f"{told}{then}.{_beyond(main, saves.least_ns, window_ns, time)}"
 
 
 def _beyond(cause: str, least_ns: int, window_ns: int, time: Mapping[str, int]) -> str:
@@ -238,20 +240,24 @@ def _beyond(cause: str, least_ns: int, window_ns: int, time: Mapping[str, int]) 
     if own_ns is None or least_ns - own_ns <= WIDE * window_ns:
         return ""
     share = units.percent(own_ns / window_ns)
-    return f" That is more than the {share} in the bar: work that waits for it would start earlier, too."
+    return f" That is more than the {share} in the bar, because later work would start earlier, too."
 
 
-def _then(verdict: Verdict, window_ns: int, left: Left, time: Mapping[str, int]) -> str:
+def _hidden(verdict: Verdict, window_ns: int, saved_ns: int, time: Mapping[str, int]) -> str:
+    """That the next limit is not in the bar since the GPU's work hides it: of what is left without that work, the idle
+    time that it has now explains little. Empty where that is not so."""
+    own_ns = time.get(verdict.bound_next or "", 0)
+    is_hidden = verdict.bound_next in NOUN and own_ns < SMALL * window_ns < window_ns - saved_ns - own_ns
+    return ", now hidden behind the GPU's work" if time and is_hidden and verdict.bound in _OF_GPU else ""
+
+
+def _then(verdict: Verdict, window_ns: int, left: Left) -> str:
     """What comes beside the bound, or after it."""
     if verdict.bound == "mixed" and (other := verdict.runner_up) in NOUN:
         then = left.get(other)
         then_ns = window_ns - then.predicted_ns if then else verdict.runner_up_saving_ns or 0
         return f"; without {NOUN[other]} they {_taking(then_ns, window_ns, then)}"
-    if verdict.bound_next not in NOUN:
-        return ""
-    is_hidden = bool(time) and time.get(verdict.bound_next, 0) < SMALL * window_ns
-    hidden = ", now hidden behind it" if is_hidden else ""
-    return f"; the next limit would be {NOUN[verdict.bound_next]}{hidden}"
+    return f"; the next limit would be {NOUN[verdict.bound_next]}" if verdict.bound_next in NOUN else ""
 
 
 def _by_range(saving_ns: tuple[int, int], main: str, window_ns: int) -> str:
@@ -259,7 +265,10 @@ def _by_range(saving_ns: tuple[int, int], main: str, window_ns: int) -> str:
     its sure end."""
     low, high = (units.percent(ns / window_ns) for ns in saving_ns)
     is_little = saving_ns[1] - saving_ns[0] > HALF * window_ns or high == units.percent(1.0)
-    told = f"at least {low}" if is_little else f"between {low} and {high}"
+    if saving_ns[0] < WORTH_NAMING * window_ns:
+        told = f"up to {high}"
+    else:
+        told = f"at least {low}" if is_little else f"between {low} and {high}"
     return f"Removing {NOUN[main]} would save {told} of the time."
 
 
@@ -377,7 +386,7 @@ def next_best(verdict: Verdict, window_ns: int, left: Left | None = None, time: 
     if verdict.bound == "sync" or saves.told_ns > bound_ns:
         more = f"After the syncs are gone, removing {NOUN[runner_up]} would save another {then.told(window_ns)}."
         return more if then.told_ns > WORTH_ADDING * window_ns else ""
-    if saves.told_ns <= A_CHOICE * bound_ns:
+    if saves.told_ns <= max(A_CHOICE * bound_ns, WORTH_NAMING * window_ns):
         return ""
     what, saved = NOUN[other], saves.told(window_ns)
     own_ns = (time or {}).get(other)
@@ -623,7 +632,7 @@ def window(report: Report) -> str:
         text += f" of a {whole} of {units.duration(run_ns)} ({_finely(longest.window_ns / run_ns)})"
     else:
         text += f"{'' if text.endswith(',') else ','} the whole {whole}"
-    if chosen == "gpu" and _lacks_records(longest):
+    if chosen == "gpu" and lacks_records(longest):
         text += ", time not on record included"
     return "; ".join((text, ", ".join(told))) if told else text
 

@@ -102,9 +102,11 @@ class ShownAccount(Struct, frozen=True):
     @property
     def exposed(self) -> str:
         """``If the host never waited for the GPU, the GPU would idle 3 % of the time instead of 17 %.``: where waits
-        cost more than the account's sync time."""
+        cost more than the account's sync time. Where work is not on record nobody knows how long the GPU idles."""
         waits_ns, busy = self.exposed_by_waits_ns or 0, self.utilization
-        if busy is None or not self.whole_ns or waits_ns - self.time.get("sync", 0) < NOTABLE_EXPOSED * self.whole_ns:
+        if busy is None or self.device is None or sentences.lacks_records(self.device):
+            return ""
+        if not self.whole_ns or waits_ns - self.time.get("sync", 0) < NOTABLE_EXPOSED * self.whole_ns:
             return ""
         then = units.percent(max(1 - busy - waits_ns / self.whole_ns, 0.0))
         idle = f"the GPU would idle {then} of the time instead of {units.percent(1 - busy)}"
