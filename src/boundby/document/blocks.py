@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from boundby.model.causes import CAUSE_KEYS, OTHER, info
 from boundby.model.scale import HARDLY
-from boundby.model.units import told_name
+from boundby.model.units import quoted, told_name
 
 # Names out of a trace are anybody's text: made harmless here before any renderer shows them.
 
@@ -68,6 +68,11 @@ def part_name(part: str) -> str:
 def region_name(path: tuple[str, ...]) -> str:
     """``step/forward``; the root, which holds what no range owns, is ``(no range)``."""
     return "/".join(part_name(part) for part in path) if path else "(no range)"
+
+
+def in_region(path: tuple[str, ...]) -> str:
+    """`` in step/forward``, for a sentence; empty of the root."""
+    return f" in {quoted(region_name(path))}" if path else ""
 
 
 #

@@ -26,6 +26,7 @@ from boundby.document.blocks import (
     Table,
     clean,
     file_name,
+    in_region,
     part_name,
     region_name,
     section,
@@ -452,9 +453,9 @@ def _renamed(item: RegionChange) -> str:
     if old == new:
         return f"matched in another domain ({sure})"
     if old[-1:] == new[-1:] and item.similarity >= 0.995:
-        return f"its path was {region_name(old)}"
+        return f"its path was {units.quoted(region_name(old))}"
     name = part_name(old[-1]) if len(old) == len(new) and old[:-1] == new[:-1] else region_name(old)
-    return f"before: {name} (matched by similarity, {sure})"
+    return f"before: {units.quoted(name)} (matched by similarity, {sure})"
 
 
 def _means(item: RegionChange) -> str:
@@ -691,11 +692,11 @@ def _was(item: FindingChange) -> str:
     if item.title_before is None or item.finding.severity == NOTE:
         return ""
     old, new = (clean(title).rstrip(".") for title in (item.title_before, item.finding.title))
-    place = region_name(item.region_before) if item.region_before and item.region_before != item.finding.region else ""
+    place = in_region(item.region_before or ()) if item.region_before != item.finding.region else ""
     shorter, longer = sorted((_FIGURE.sub("#", old), _FIGURE.sub("#", new)), key=len)
     if not longer.startswith(shorter):  # what one of the two adds at its end is said of the new one
-        return f"before: in {place}" if place else f"before: {old}"
-    parts = (_differing(old, new), f"in {place}" if place else "")
+        return f"before:{place}" if place else f"before: {old}"
+    parts = (_differing(old, new), place.strip())
     return " ".join(("was", *filter(None, parts))) if any(parts) else ""
 
 

@@ -29,7 +29,7 @@ from boundby.document.blocks import (
     Table,
     clean,
     entries,
-    region_name,
+    in_region,
     section,
 )
 from boundby.document.comparison_document import limits, told_first
@@ -214,7 +214,7 @@ def told(job: JobReport, one: Straggler) -> str:
     """One thing that holds the job up, in a sentence."""
     of_job = f" ({units.percent(one.saving_ns / job.length_ns, 1)})" if job.length_ns else ""
     gain = f"{units.duration(one.saving_ns)}{of_job} shorter"
-    what = _noun(one.cause) + (f" in {region_name(one.region)}" if one.region else "")
+    what = f"{_noun(one.cause)}{in_region(one.region)}"
     excess, who = units.duration(one.excess_ns), names_of(job, one.ranks)
     many = len(one.ranks) > 1
     if one.kind == "random":
@@ -280,7 +280,7 @@ def _the_other(job: JobReport, one: Straggler) -> str:
 def _most(one: Straggler) -> str:
     """What most of an excess is: ``blocked time in sleep(), above all in step/load``."""
     blocked = f" {_BLOCKED.get(one.blocked_on, f'on {clean(one.blocked_on)}')}" if one.blocked_on else ""
-    where = f", above all in {region_name(one.region)}" if one.region else ""
+    where = f", above all{in_region(one.region)}" if one.region else ""
     return f"{_noun(one.cause)}{blocked}{where}"
 
 
@@ -344,7 +344,7 @@ def scenario(one: JobWhatIf) -> str:
     """A scenario for people."""
     if one.cause is None:
         return _SCENARIOS.get(one.scenario, one.scenario)
-    where = f" in {region_name(one.region)}" if one.region else ""
+    where = in_region(one.region)
     noun = "communication beside transfers" if one.cause == "gpu_comm" else _noun(one.cause)
     return f"no rank had {noun}{where}"
 
@@ -659,7 +659,7 @@ def change_told(change: StragglerChange) -> str:
     """One straggler, in a sentence."""
     one = change.after or change.before
     assert one is not None
-    what = SHORT_LABEL[one.cause] + (f" in {region_name(one.region)}" if one.region else "")
+    what = f"{SHORT_LABEL[one.cause]}{in_region(one.region)}"
     gains = [units.duration(each.saving_ns) for each in (change.before, change.after) if each is not None]
     who = {"random": "ranks take turns at being late", "stage": f"stage {one.stage}"}.get(one.kind, "")
     if not who:

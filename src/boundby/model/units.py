@@ -22,9 +22,14 @@ def told_name(name: str) -> str:
     return name if len(name) <= LONGEST_TOLD else f"{name[: half - 3]}...{name[-half:]}"
 
 
+def quoted(name: str) -> str:
+    """A name in a sentence, in quotes where it would read as words of it: ``"data copy in *"``."""
+    return f'"{name}"' if " " in name else name
+
+
 def place(path: tuple[str, ...]) -> str:
     """A region in a sentence: ``step/forward``, the innermost two parts of its path."""
-    return "/".join(map(told_name, path[-2:]))
+    return quoted("/".join(map(told_name, path[-2:])))
 
 
 def duration(ns: float | None) -> str:

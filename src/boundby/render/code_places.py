@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from boundby.__about__ import __version__
 from boundby.document import sentences
-from boundby.document.blocks import clean, region_name
+from boundby.document.blocks import clean, in_region
 from boundby.model.expressions import expression
 from boundby.model.scale import A_FEW_LINES, CROWD
 from boundby.results.report import Finding, Report
@@ -55,7 +55,7 @@ def lines_of(finding: Finding) -> list[tuple[str, int]]:
 
 def message(finding: Finding) -> str:
     """What it is, what it saves, and the first thing to do."""
-    inside = f" (in {region_name(finding.region)})" if finding.region else ""
+    inside = f" ({told.strip()})" if (told := in_region(finding.region or ())) else ""
     saves = f"; saves {told}" if (told := sentences.saves(finding)) else ""
     advice = f". {finding.advice[0]}" if finding.advice else ""
     return clean(f"{finding.title}{inside}{saves}{advice}")

@@ -302,7 +302,7 @@ def _notes(report: Report, face: Face) -> list[Text]:
 def _finding(rank: int, item: Finding, width: int, above: Mapping[str, FirstResponse], face: Face) -> list[Text]:
     """What, where, and what to do: whole, or less of it."""
     head = parts.head_of_finding(rank, item, width, above, face)
-    where = f" (in {face.fit(part_name(item.region[-1]), MOST_WHERE)})" if item.region else ""
+    where = f" (in {units.quoted(face.fit(part_name(item.region[-1]), MOST_WHERE))})" if item.region else ""
     told, room = clean(item.title), 2 * (face.width - head.cell_len) - len(where) - LONGEST_TAIL
     claim = _CLAIM.match(told) if len(told) > room else None
     title = face.wrapped(f"{told if claim is None else claim[0]}{where}", first=head)

@@ -81,7 +81,7 @@ class LaunchSet(Struct, frozen=True):
         region = self.region
         inside = float(pick(self.context.tree.subtree(region), self._regions, False).mean())
         if inside < MOSTLY_INSIDE:
-            title += f"; {percent(inside)} of the launches lie here"
+            title += f"; {percent(inside)} of these launches lie in this region"
         return Match(
             region=region,
             title=title,

@@ -358,13 +358,9 @@ def _told(context: RuleContext, before: int, after: int, *, is_one: bool) -> str
     """The place between two ranges. Of several instants numbered names stand for all of their kind."""
     names = context.trace.names
     ends = [names[name] if is_one else fold_name(names[name]) for name in (before, after) if name != NOTHING]
-    found = [_quoted(name) for name in ends]
+    found = [units.quoted(name) for name in ends]
     if len(found) == 2 and fold_name(ends[0]) == fold_name(ends[1]):
-        return f"between one {_quoted(fold_name(ends[0]))} and the next"
+        return f"between one {units.quoted(fold_name(ends[0]))} and the next"
     if len(found) == 2:
         return f"between {found[0]} and {found[1]}{_IN_CALL.get(ends[1], '')}"
     return "" if not found else f"after {found[0]}" if before != NOTHING else f"before {found[0]}"
-
-
-def _quoted(name: str) -> str:
-    return f'"{name}"' if " " in name else name
