@@ -183,7 +183,7 @@ class Analysis:
             return Counterfactuals(unreliable=error.because)
 
     def _filled(self) -> Filled:
-        """The same trace, had the device been busy whenever work that is not on record may have run."""
+        """What this trace would be, had the device been busy whenever work that is not on record may have run."""
         from boundby.replay import Filled, Predictor, counterfactuals
 
         timeline, chosen = self.timeline, self.options

@@ -117,7 +117,7 @@ Marked = AbstractContextManager[object]
 
 
 def decorate(function: Any, marked: Marked) -> Any:
-    """The same kind of callable, marked.
+    """A callable of the kind of ``function``, marked.
 
     Raises:
         TypeError: it is no function or method.

@@ -143,7 +143,7 @@ class GapTable(ColumnTable, frozen=True):
 
 
 class _Dividing(GapTable, frozen=True):
-    """The same, with what only dividing them needs."""
+    """Gaps with the columns that only their division into causes needs."""
 
     launch: Int32Array  # the call that launched what ends it, a row of Calls; NOTHING: not known
     since_ns: Int64Array  # when the operation before the gap was launched

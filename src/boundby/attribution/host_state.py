@@ -300,7 +300,7 @@ class HostState:
         return self._process_busy[process]
 
     def logical_thread_blocked(self, thread: int) -> IntervalSet:
-        """The same for all threads that take turns with this one."""
+        """When all threads that take turns with this one are blocked."""
         leader = int(self._logical_threads.leader[thread])
         if leader not in self._together_blocked:
             members = self._logical_threads.members(leader).tolist()
@@ -369,7 +369,7 @@ class HostState:
         return self._first_running((thread,), sleeper)
 
     def _first_running(self, threads: tuple[int, ...], sleeper: int) -> StepFunction:
-        """The same of the first of these that can, in their order."""
+        """Who runs while ``sleeper`` sleeps: at each instant the first of these threads that can, in their order."""
         outside, is_fed = self._waits_outside(sleeper), bool(self._is_fed[sleeper])
         found = self._shown_first(threads, sleeper, _Who.FEEDERS if is_fed else _Who.NOBODY)
         if is_fed and not self.launches_kernels[list(threads)].all():  # what others do for one that feeds is its work

@@ -233,7 +233,7 @@ class _Owners(NamedTuple):
     ownership: Ownership
 
     def of(self, trace: Trace, calls: Calls, *, fold: bool) -> _Owners:
-        """The same of a trace with other ranges."""
+        """Who owns time in this trace with other ranges: a trace that is the same object keeps its owners."""
         if trace is self.trace:
             return self
         logical_threads = find_logical_threads(trace, calls)
@@ -390,7 +390,7 @@ def _without_excess(trace: Trace, regions: Regions, *, fold: bool) -> Trace | No
 
 
 def part_of(timeline: Timeline, device: DeviceTimeline, low: int, high: int) -> Timeline:
-    """The same timeline with the account of one device alone, in [low, high) of its window: only the gaps in which that
+    """A timeline with the account of one device alone, in [low, high) of its window: only the gaps in which that
     begins or ends are divided again."""
     whole, losses = device.gaps, timeline.losses
     near = whole.take(

@@ -295,7 +295,7 @@ def shown_most_ns(case: BoundCase, cause: Cause) -> int:
 
 
 def as_accounted(case: BoundCase) -> BoundCase:
-    """The same, to be decided by the account alone where that contradicts the replay of a device: one cause of the host
+    """A case to be decided by the account alone, where that contradicts the replay of a device: one cause of the host
     has most of the window, and the replay names another, or another beside it; or a cause of the host would save more
     than all of its idle time and all of the device's work, which it might hide behind."""
     if case.replayed is None or case.is_part:

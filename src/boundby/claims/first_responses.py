@@ -90,8 +90,8 @@ def _of_bounds(subject: Subject, known: Sequence[str]) -> Iterable[FirstResponse
 
 
 def _with_attention(subject: Subject, told: list[Answer]) -> list[Answer]:
-    """The same, where the first speaks of other kernels than fused attention that takes most of the time: that there is
-    nothing to fuse in it is what who reads it asks first."""
+    """Answers, with a reason more where fused attention takes most of the time and the first answer is about other
+    kernels: a reader asks first why attention is not to be fused."""
     if subject.is_part or not told or told[0][0].bound != "gpu_compute" or told[0][1].is_guess:
         return told
     share = subject.kind_share(KernelKind.ATTENTION)
@@ -166,7 +166,7 @@ def _surest_first(told: list[Answer]) -> list[Answer]:
 
 
 def _others_first(told: list[Answer]) -> list[Answer]:
-    """The same, where another one that saves anything stands before a remedy that is never the first."""
+    """Answers in which a remedy that is never the first stands behind another one that saves anything."""
     if not told or not told[0][0].is_never_first:
         return told
     after = [row.is_never_first or _rank(one)[0] >= BOUGHT for row, one in told]
@@ -545,7 +545,7 @@ def _capture_again(context: RuleContext, lacking: Sequence[str], how: str, optio
 
 
 def _profile_more(context: RuleContext) -> Iterator[FirstResponse]:
-    """The same of a trace of PyTorch's profiler, which can hold more than this one does."""
+    """What else PyTorch's profiler can record, and this trace lacks."""
     captured = context.trace.captured
     lacking = [
         setting

@@ -75,7 +75,7 @@ def card(pattern: str, part: Part) -> Card:
 
 
 def card_of_host(pattern: str, part: RegionReport | ThreadReport) -> Card:
-    """The same in a trace without GPU work: only what the host does is a sign there."""
+    """The card of a pattern in a trace without GPU work: only what the host does is a sign there."""
     own = sum(part.time[cause.key] for cause in _OWN) / max(sum(part.time.values()), 1)
     return Card(pattern, tuple(row.at(own, own) for row in SIGNS[pattern] if row.measure is own_work))
 

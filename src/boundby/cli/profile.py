@@ -241,7 +241,7 @@ def _run_rank(rank: Request, options: AnalysisOptions, view: View, *, in_job: bo
 
 
 def _as_rank(request: Request, *, in_job: bool) -> Request | None:
-    """The same of one rank of a job, with a folder of its own; None: it is none."""
+    """The request of one rank of a job, with a folder of its own; None: this is no rank."""
     from boundby.capture import launched_ranks
     from boundby.trace.facts import JobPlace
 

@@ -398,7 +398,7 @@ def _without_work(quantity: str, value: float, records: KnownRecords) -> tuple[f
 
 
 def _without_work_of_cause(of: str, cause: str, value: float, records: KnownRecords) -> tuple[float, float]:
-    """The same of a cause's time, or share of it."""
+    """Between what a cause's time, or its share, may lie, whatever was not recorded."""
     coverage, each, total_ns = records.coverage, max(records.instances, 1), max(records.total_ns, 1)
     before_ns = coverage.before_ns
     more_ns = coverage.unrecorded_ns + before_ns

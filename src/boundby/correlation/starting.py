@@ -264,8 +264,9 @@ def stream_captures(trace: Trace, calls: Calls) -> dict[int, IntervalSet]:
 
 
 def captured_once(trace: Trace, calls: Calls) -> dict[int, IntervalSet]:
-    """The same, of processes that capture to replay later: their graphs are launched several times as often as they are
-    captured, or not while this is recorded. (Programs that capture each round anew work in their captures.)"""
+    """Captures of CUDA graphs by processes that capture to replay later: their graphs are launched several times as
+    often as they are captured, or not while this is recorded.
+    (Programs that capture each round anew work in their captures.)"""
     launches = trace.named(calls.names, lambda name: "GraphLaunch" in name)
     launched = trace.process_of(calls.thread[np.flatnonzero(launches[calls.name])])
     found = {}

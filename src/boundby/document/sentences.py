@@ -199,7 +199,7 @@ def most_saved(verdict: Verdict, window_ns: int, left: Left) -> int | None:
 
 
 def most_of_either(verdict: Verdict, window_ns: int, left: Left) -> int | None:
-    """The same, of a mixed verdict for the one of the two that saves more."""
+    """How long the window would be without the one of a mixed verdict's two causes that saves more."""
     named = [left[cause].predicted_ns for cause in verdict.mixed_of or () if cause in left]
     saving_ns = most_saved(verdict, window_ns, left)
     return saving_ns if saving_ns is None else max([saving_ns, *(window_ns - ns for ns in named)])
@@ -560,7 +560,7 @@ def each(region: RegionReport) -> str:
 
 
 def each_ns(region: RegionReport) -> float:
-    """The same as a number."""
+    """Mean time of an instance of a region, ns."""
     return (region.total_ns / region.devices_each or region.host.total_ns) / max(region.instances, 1)
 
 
@@ -655,7 +655,7 @@ def _finely(share: float) -> str:
 
 
 def _host_time(report: Report) -> str:
-    """The same without GPU work."""
+    """How much host time is on record, and how much of it was judged, in a trace without GPU work."""
     length = report.trace.duration_ns
     if length is None:
         return ""
@@ -928,7 +928,7 @@ def _not_of_cuda(captured: Captured, why: Mapping[str, str]) -> Iterator[NotCapt
 
 
 def _not_in_pytorch_trace(report: Report) -> Iterator[NotCaptured]:
-    """The same of PyTorch's profiler, which never records the operating system."""
+    """What a trace of PyTorch's profiler lacks; it never records the operating system."""
     captured = report.trace.captured
     if not captured.kernels:
         yield NotCaptured("kernels", "anything about the GPU: the account is the host's", _ACTIVITIES)

@@ -339,7 +339,7 @@ class Selection(Struct, frozen=True):
         return self.noted("; --min-share 0 shows all")
 
     def noted(self, how: str = "") -> tuple[str, ...]:
-        """The same, where those left out are to be had otherwise than on a command line."""
+        """The note on rows left out, where ``how`` to see them is no option of a command line."""
         verb = "is" if self.left_out == 1 else "are"
         number, share = units.plural(self.left_out, "region"), units.percent(self.min_share)
         return _filled(

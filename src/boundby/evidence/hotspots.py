@@ -137,7 +137,7 @@ def hottest(
 def _longest(
     trace: Trace, threads: int | Iterable[int] | None, intervals: IntervalSet | None, limit: int
 ) -> tuple[Hotspot, ...]:
-    """The same where every Python function is recorded: ``samples`` are nanoseconds then."""
+    """Functions with most time, where every Python function is recorded: ``samples`` are nanoseconds then."""
     frames = trace.frames
     chosen = unique(trace.python_frames.thread).tolist() if threads is None else threads
     found: dict[tuple[str, str], int] = {}
@@ -176,7 +176,7 @@ def _function(stacks: Backtraces, stack: int, level: str) -> tuple[str, str]:
 
 
 def _python_function(stacks: Backtraces, frames: Sequence[int]) -> tuple[str, str]:
-    """The same of Python frames: the user's own line, by the name of the engine that it is in."""
+    """Function and file of a stack of Python frames: the user's own line, by the name of the engine that it is in."""
     if not frames:
         return UNKNOWN, ""
     own = next((place for place, frame in enumerate(frames) if is_user_python(stacks.module(frame))), 0)

@@ -385,7 +385,7 @@ class Allocated(Struct, frozen=True):
 
     @property
     def evidence(self) -> dict[str, object]:
-        """The same as numbers."""
+        """What initialization consists of, as numbers."""
         return {
             "allocations": self.times,
             "allocated_bytes": self.total_bytes,

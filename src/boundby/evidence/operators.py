@@ -157,7 +157,7 @@ def sources_of(timeline: Timeline, rows: npt.NDArray[np.integer], limit: int = 8
 
 
 def stacks_of_calls(timeline: Timeline, calls: npt.NDArray[np.integer]) -> tuple[list[int], list[list[CodeLine]]]:
-    """The same as lines, all of each call's stack: which one each call has, and the different ones. A thread without
+    """All lines of each call's stack: which one each call has, and the different ones. A thread without
     Python of its own (autograd's) was given its work by one that has some: the innermost frames that are open there
     meanwhile are its."""
     trace = timeline.trace

@@ -76,7 +76,7 @@ class Fit(Struct, frozen=True):
     likely: Mapping[str, float]
     """The probability of each answer: a part, ``serial``, ``balanced`` or ``outside``."""
     beyond: Mapping[str, float]
-    """The same, once the part that is worth most takes no time."""
+    """The probability of each answer, once the part that is worth most takes no time."""
     misfit: float = 0.0
     """How far the best answer is from the paces, in standard errors: above 1 they are told that much less exactly."""
 

@@ -97,7 +97,7 @@ class Difference(Struct, frozen=True):
     delay_ns: Mapping[str, float]
     core_wait_ns: Mapping[str, float]
     beside_core_wait_ns: Mapping[str, float]
-    """The same in the blocks beside it."""
+    """``core_wait_ns`` of the blocks beside it."""
     longer_ns: float
     """As it ran."""
     value_ns: float

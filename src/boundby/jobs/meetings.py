@@ -57,7 +57,7 @@ class Clock(Struct, frozen=True):
     worst_ns: float  # 95th percentile
 
     def at(self, time_ns: npt.NDArray[np.int64]) -> Int64Array:
-        """The same instants on the job's clock."""
+        """Instants of this rank's clock on the job's clock, ns."""
         shift = self.offset_ns + self.drift * (time_ns - self.origin_ns)
         return time_ns + np.round(shift).astype(np.int64)
 
@@ -178,7 +178,7 @@ class _MeetingLane:
         self.of, self.clock = summary.name, UNKNOWN
 
     def on(self, aligned: Aligned) -> _MeetingLane:
-        """The same on the job's clock, as far as that is known: lanes with the same ``clock`` are on one."""
+        """This lane on the job's clock, as far as that is known: lanes with the same ``clock`` are on one."""
         lane, at = copy(self), aligned.clocks[self.rank].at
         lane.start, lane.end, lane.base_ns, lane.clock = at(self.start), at(self.end), 0, aligned.together[self.rank]
         return lane

@@ -153,7 +153,7 @@ class RankSummary(Struct, frozen=True):
 
 
 def held_once(summary: RankSummary, known: dict[RankGroup, RankGroup]) -> RankSummary:
-    """The same, with groups of many ranks that other summaries (``known``) have, too, held once for all."""
+    """A summary that shares its groups of many ranks with other summaries (``known``), to save memory."""
     return replace(summary, groups=tuple(known.setdefault(group, group) for group in summary.groups))
 
 

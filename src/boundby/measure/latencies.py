@@ -446,7 +446,7 @@ def methods_by_size(
 
 
 def _with_copy(fn: Callable[..., object], inputs: tuple[Any, ...], options: Options, plain: Latency) -> Latency | None:
-    """The same with inputs that begin on the host; None where none can be copied, or more than the call is timed."""
+    """The latency with inputs that begin on the host; None where none can be copied, or more than the call is timed."""
     given = (inputs, dict(options.kwargs or {}))
     is_plain = not (options.graph or options.fresh_inputs or options.mode == TRAINING)
     if not is_plain or not any(values.is_tensor(leaf) for leaf in values.leaves(given)):

@@ -358,7 +358,7 @@ def _unrounded(start: npt.NDArray[Any], end: npt.NDArray[Any], rounded_ns: int) 
 
 
 def _nest_by_stack(start: npt.NDArray[Any], end: npt.NDArray[Any]) -> Nesting:
-    """The same for any overlap, by one pass over events. O(n log n)."""
+    """Nesting of intervals that may overlap in any way, by one pass over their ends. O(n log n)."""
     parent = np.full(len(start), NOTHING, np.int64)
     around: list[int] = []  # rows before, each with its end (negative) beside it: none ends before a later one does
     minus: list[int] = []

@@ -775,7 +775,7 @@ class Costs(CStruct):
         return getattr(self, name) if less is None else less
 
     def changed(self, *, has_queue_limit: bool | None = None, **columns: Column | BoolArray) -> Costs:
-        """The same with these columns for others."""
+        """These costs with other columns."""
         is_limited = self.has_queue_limit if has_queue_limit is None else has_queue_limit
         return Costs(has_queue_limit=is_limited, **{name: self.column(name) for name in COLUMNS} | columns)
 

@@ -64,7 +64,7 @@ class RegionIndex:
                 self._used.append(number)
 
     def one(self, region: int) -> int:
-        """The same for one region."""
+        """The page's number of one region."""
         self._use((region,))
         return int(self._number[region]) if region >= 0 else NO_REGION
 

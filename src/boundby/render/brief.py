@@ -71,7 +71,7 @@ def _tokens(piece: str) -> float:
 
 
 def brief(report: Report, most: Mapping[str, int] = _STEPS[0]) -> Json:
-    """The same as plain data; times in milliseconds."""
+    """The brief as plain data; times in milliseconds."""
     name = shlex.quote(report.trace.path)
     parts = report.devices or report.threads
     responses = [one for part in parts[:1] for one in part.first_responses]

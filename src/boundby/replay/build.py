@@ -297,7 +297,7 @@ def _between_streams(trace: Trace, table: Operations, events: Edges, queues: Str
 
 
 def _on_nodes(nodes: HostNodes, waits: Waits) -> Waits:
-    """The same per node instead of per call; instants (whose call is NONE: the last entry) wait for nothing."""
+    """Waits per node instead of per call; instants (whose call is NONE: the last entry) wait for nothing."""
     if nodes.call is None:
         return waits
     count = pick(np.diff(waits.at), nodes.call, 0)

@@ -103,7 +103,7 @@ class OpenRange(NamedTuple):
         return self.reaching(kind, min(others_ns, default=None), max(others_ns, default=None))
 
     def told_as(self, told_ns: int, kind: str) -> OpenRange:
-        """The same ends of another number, which may lie outside of them: then the range reaches there, too. What is
+        """This range's ends for another number. If that lies outside of them, the range is widened to it. What is
         between the two numbers is no longer uncertain at one end, and is at the other, of this kind."""
         later_ns = told_ns - self.told_ns
         rest = _less(self.uncertainties, "high_ns" if later_ns > 0 else "low_ns", abs(later_ns))

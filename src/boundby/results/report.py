@@ -1205,7 +1205,8 @@ class Report(Saved, Viewed, Struct, frozen=True, kw_only=True):
         return _frame(self, "steps")
 
     def calls_frame(self) -> pd.DataFrame:
-        """The same of CUDA API calls, what they waited included."""
+        """Of each region, the CUDA API calls with most time, waits included, one row a name, as a pandas frame (needs
+        pandas)."""
         return _frame(self, "calls")
 
 

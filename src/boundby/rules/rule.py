@@ -93,7 +93,7 @@ class Match(Struct, frozen=True):
             raise ValueError(f"{self.severity!r} is not a severity")
 
     def advising(self, remedy: str = "", code: str = "", **facts: object) -> Match:
-        """The same with what to do about it."""
+        """This match with what to do about it."""
         return replace(self, remedy=remedy or self.remedy, code=code or self.code, facts={**self.facts, **facts})
 
 

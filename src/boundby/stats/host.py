@@ -98,13 +98,13 @@ def cpu_time(timeline: Timeline, thread: int, low: int, high: int) -> tuple[int,
 
 
 def cpu_time_inside(timeline: Timeline, thread: int, inside: IntervalSet) -> tuple[int, int] | None:
-    """The same inside several intervals together."""
+    """CPU time of a thread inside several intervals together, as ``cpu_time`` returns it."""
     found = _cpu(timeline, thread, inside.start, inside.end)
     return None if found is None else (int(found[0].sum()), int(found[1].sum()))
 
 
 def logical_thread_cpu_time(timeline: Timeline, thread: int, low: int, high: int) -> tuple[int, int] | None:
-    """The same for a whole logical thread: when at least one of its threads is on a CPU, by context switches."""
+    """CPU time of a logical thread, as ``cpu_time`` returns it: when one of its threads is on a CPU, by switches."""
     members = [timeline.host_state.evidence(member) for member in timeline.logical_threads.members(thread).tolist()]
     on = [evidence.on_cpu for evidence in members if evidence.on_cpu is not None]
     if len(members) == 1 or not on:
@@ -325,7 +325,7 @@ def preempted(timeline: Timeline, segments: Segments) -> Int:
 
 
 def _of_accounts(timeline: Timeline, part: Callable[[Timeline, Segments], Int]) -> Int:
-    """The same of the accounts of all devices (without GPU work: of all threads) with descendants."""
+    """A sum per region over the accounts of all devices (without GPU work: of all threads), with descendants."""
     regions, total = timeline.ownership.regions, np.zeros(len(timeline.ownership.regions), np.int64)
     for segments in [one.segments for one in timeline.devices] + [one.segments for one in timeline.threads]:
         total += part(timeline, segments)
@@ -333,8 +333,8 @@ def _of_accounts(timeline: Timeline, part: Callable[[Timeline, Segments], Int]) 
 
 
 def unwoken(timeline: Timeline, segments: Segments) -> Int:
-    """The same, in which it waited for another thread of its process, of which none on record can have ended the wait:
-    whoever did, at work or asleep itself meanwhile, is not there."""
+    """Time per region in which a thread waited for another one of its process, and no thread on record can have ended
+    the wait: who did was at work, or asleep, and is not on record."""
     return _of_account(timeline, segments, Cause.HOST_BLOCKED, lambda thread: _waits_for_nobody(timeline, thread))
 
 

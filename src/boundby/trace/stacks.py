@@ -133,7 +133,7 @@ class LazyBacktraces:
         return self._loaded
 
     def of_threads(self, place: Int64Array) -> LazyBacktraces:
-        """The same where each thread has another index into ``Trace.threads``: shape (threads,)."""
+        """These backtraces, with another index into ``Trace.threads`` for each thread: shape (threads,)."""
 
         def read() -> Backtraces:
             found = self._read()

@@ -79,7 +79,7 @@ class Columns:
         return found
 
     def within(self, key: str, rows: npt.NDArray[Any], low: int, stop: int, otherwise: int) -> Int64Array:
-        """The same; what is not told, or not from ``low`` to below ``stop``, is ``otherwise``."""
+        """Whole numbers of a key; what is missing, or not from ``low`` to below ``stop``, is ``otherwise``."""
         value = self.number(key, rows)
         return np.where((value >= low) & (value < stop), value, otherwise)
 

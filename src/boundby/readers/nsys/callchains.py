@@ -157,7 +157,7 @@ def _was_launched(database: Database) -> bool:
 
 
 def _line_marks(database: Database) -> Iterator[tuple[int, int, str]]:
-    """The same of what ``boundby profile`` marked in a program that it recorded: the thread stands in the JSON."""
+    """Lines that ``boundby profile`` marked in a program that it recorded; the thread stands in the JSON."""
     if not _was_launched(database):
         return  # looking through all marks takes time
     inline, by_id = (database.optional("NVTX_EVENTS", column) for column in ("text", "textId"))

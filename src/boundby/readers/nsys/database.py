@@ -336,7 +336,7 @@ class Database:
             raise explain(self.path, error) from error
 
     def _from_rows(self, table: str, present: Sequence[str], only: Only | None) -> dict[str, Int64Array]:
-        """The same by SQLite."""
+        """Columns of a table, read by SQLite: for tables that are not plain."""
         known = self._columns_of(table)
         real = [column for column in present if column.lower() in DECIMALS]
         if real:

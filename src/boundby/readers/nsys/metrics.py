@@ -96,7 +96,7 @@ def _places(database: Database) -> dict[tuple[int, int], int]:
 
 
 def _from_json(database: Database) -> Raw:
-    """The same out of events that hold ``{"SM Active": "12", ...}``; those of other sources name no such counter."""
+    """Samples of counters out of events that hold ``{"SM Active": "12", ...}``; other events name no such counter."""
     if not database.has(_EVENTS, *_DATA) or not database.holds(_EVENTS):
         return _none()
     numbers = database.columns(_EVENTS, ("timestamp", _RAW, "typeId"))

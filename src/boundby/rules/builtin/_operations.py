@@ -77,7 +77,7 @@ class MatchedOperations(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def whole_ns(self) -> int:
-        """The same, with what lies outside of the window."""
+        """Their time in ns, with what lies outside of the window."""
         return int(device_work(self.context).whole_ns[self.at].sum())
 
     @property

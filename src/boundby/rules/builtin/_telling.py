@@ -227,8 +227,8 @@ def early_advice(context: RuleContext, place: Place, files: int, *, is_known: bo
 
 
 def rest_options(context: RuleContext, end_ns: Int64Array, length_ns: Int64Array) -> str:
-    """How what comes once is left out: stretches that end at these instants. Steps can be skipped only where a region
-    is plainly the program's step. Empty: hardly anything comes after it."""
+    """Options that leave out stretches that come once and end at these instants. Steps can be skipped only where a
+    region is plainly the program's step. Empty: hardly anything comes after them."""
     if context.timeline.step_region is not None:
         return "--skip-first 1"
     order = np.argsort(end_ns, kind="stable")
@@ -242,7 +242,7 @@ def known(**facts: str) -> dict[str, str]:
 
 
 def rest_after(context: RuleContext, place: Place) -> str:
-    """The same of a place."""
+    """Options that leave out what comes once in a place (such as ``--window``). Empty: hardly anything comes after."""
     pieces = host_pieces(context)
     return rest_options(context, pieces.end_ns[place.rows], pieces.length_ns[place.rows])
 

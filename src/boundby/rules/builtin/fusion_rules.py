@@ -191,7 +191,7 @@ def _is_written_out(kernels: Collection[str]) -> bool:
 
 
 def _optimizer_code(path: tuple[str, ...]) -> str:
-    """The same as code: of the optimizer that is used, as far as its range tells."""
+    """What to write for a fused optimizer, as code: of the optimizer that is used, as far as its range tells."""
     if _fills(path):
         return "optimizer.zero_grad(set_to_none=True)"
     names = [match[1] for name in path if (match := _NAMED.search(name))]

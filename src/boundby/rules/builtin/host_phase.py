@@ -128,7 +128,7 @@ def _remedy(context: RuleContext, place: Place, phase: _Phase) -> str:
 
 
 def _of_code(context: RuleContext, place: Place, spots: Sequence[Hotspot]) -> str:
-    """The same of code that computes."""
+    """What to do about a phase of code that computes."""
     if not spots or spots[0].symbol == PYTHON_CODE or gpu_works_ns(context) >= HALF * place.total_ns:
         return "cpu.overlap"  # else the GPU works for too little of it to hide it
     if not mostly_in(spots):

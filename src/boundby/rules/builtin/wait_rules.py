@@ -349,7 +349,7 @@ def _after_copies(context: RuleContext, group: WaitGroup) -> Words | None:
 
 
 def _instead(context: RuleContext, call: str) -> str:
-    """The same as code, where the program makes the call itself."""
+    """What to write in place of a wait, as code, where the program makes the call itself."""
     event = "event.record(); stream.wait_event(event)  # in place of a wait of the host"
     if "Memcpy" in call:
         torch = 'x = x.to("cuda", non_blocking=True)  # from pinned memory'
