@@ -17,7 +17,7 @@ from boundby.readers import read_trace
 from boundby.results.report import Counters, DeviceReport
 from boundby.trace.vocabulary.profiler import METRIC_COLUMNS, WORDS, column_of
 from tests.support.alter import alter
-from tests.support.counted import STEPS, TYPE, counted_program, damage_counted, sampled
+from tests.support.counted import SAMPLE_NS, STEPS, TYPE, counted_program, damage_counted, sampled
 from tests.support.invariants import check_invariants
 from tests.support.traces import trace_path
 
@@ -87,8 +87,11 @@ def test_work_that_the_counters_show_without_a_record_is_told() -> None:
     report = boundby.analyze(trace_path(REAL))
     assert "lost-beside-counters" in {warning.code for warning in report.trace.warnings}
     (device,) = report.devices
-    assert device.verdict.confidence == "low"
-    assert any("counters show work" in reason for reason in device.verdict.reasons)
+    assert device.verdict.bound == "unknown"
+    assert "counters show work" in (device.verdict.why_not or "")
+    assert device.time["unattributed"] > 0.9 * device.window_ns
+    assert device.first_responses[0].id == "stop-sharing"
+    assert all(item.high_ns == item.baseline_ns for item in report.what_if)  # whose work it is decides
 
 
 def test_the_same_as_json(tmp_path: Path) -> None:
@@ -148,8 +151,14 @@ def test_mixed_samples_name_no_limit() -> None:
 
 
 def test_work_of_others_is_seen(tmp_path: Path) -> None:
+    """In each of nine gaps of 1 ms, but for the samples of 100 us beside operations: those may hold some of them."""
     report = boundby.analyze(sampled({"SM Active": 90}, idle={"SM Active": 80}).write(tmp_path / "a.sqlite"))
     assert "lost-beside-counters" in {warning.code for warning in report.trace.warnings}
+    (device,) = report.devices
+    assert device.time["unattributed"] == device.coverage.unseen_ns == 9 * 8 * SAMPLE_NS
+    assert device.verdict.bound == "gpu_compute"  # whatever ran in the gaps
+    report = boundby.analyze(sampled({"SM Active": 90}, idle={"SM Active": 40}).write(tmp_path / "c.sqlite"))
+    assert report.devices[0].coverage.unseen_ns == 0  # of a display, it may be
     report = boundby.analyze(sampled({"SM Active": 90}).write(tmp_path / "b.sqlite"))
     assert "lost-beside-counters" not in {warning.code for warning in report.trace.warnings}
 

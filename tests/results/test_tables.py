@@ -109,7 +109,7 @@ def test_columns_of_a_report_are_what_they_were() -> None:
         " open_instances found exposed_by_waits_ns"
         " coverage_launches_recorded_fraction coverage_host_state_fraction coverage_launches"
         " coverage_launches_lost coverage_unrecorded_ns coverage_calls_lost_fraction coverage_uncalled"
-        " coverage_before_ns coverage_is_cpu_thinned"
+        " coverage_before_ns coverage_is_cpu_thinned coverage_unseen_ns"
         " payload_count payload_total payload_least payload_most payload_ns_per_unit payload_name"
         " communication_total_ns communication_exposed_ns communication_hidden_fraction"
     )

@@ -1,8 +1,9 @@
 """What of the device's work and of the host's calls was not recorded, where it lay in time, and whose it was.
 
-A profiler loses records without a word. A launch on record whose operation is not, and an operation or a sync whose
-call is not, show it. In between, a device that looks idle may have worked, and a thread that looks busy with its own
-code may have been in a call: such time is ``unattributed``, and verdicts must hold whichever it was.
+A profiler loses records without a word. A launch on record whose operation is not, an operation or a sync whose call is
+not, and counters of a GPU at work without an operation show it. In between, a device that looks idle may have worked,
+and a thread that looks busy with its own code may have been in a call: such time is ``unattributed``, and verdicts must
+hold whichever it was.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.causes import Cause
-from boundby.model.intervals import EMPTY, NOTHING, IntervalSet, StepFunction, clip, contains, cut, union
-from boundby.model.scale import HABIT, NEARLY_ALL, SMALL
+from boundby.model.intervals import EMPTY, NOTHING, CoveredTime, IntervalSet, StepFunction, clip, contains, cut, union
+from boundby.model.scale import HABIT, HALF, NEARLY_ALL, SMALL
+from boundby.model.units import PERCENT
 from boundby.trace.tables import NO_CORRELATION, OpKind, Trace
 from boundby.trace.vocabulary.cuda import CallClass, CallWork, is_device_wide, work_of_call
 
@@ -52,11 +54,14 @@ MOST_STREAMS = 16
 USUALLY_LAUNCHES = NEARLY_ALL
 # Stretches of so many instances without a call, at the end of a region that launches, are no chance.
 LEAST_SILENT = HABIT
+# Of a sample of a GPU's counters: multiprocessors that work for less may be those of a display.
+AT_WORK = HALF
 # Of the numbers of a process's calls: where fewer are followed by one that is not on record, such a place is a sign. In
 # real traces it is up to 2 % (4 % of 24 calls) where all kinds of calls are recorded, 7 % and more where some are not.
 SELDOM = SMALL
 
 _HOST_OWN = (Cause.CPU, Cause.HOST_BLOCKED)
+_RECORDED = tuple(cause for cause in Cause if cause != Cause.UNATTRIBUTED)
 _NEVER, _EVER = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 
@@ -82,6 +87,7 @@ class Losses(Struct, frozen=True):
     waits_lost_fraction: tuple[float, ...]  # of these: of those that wait for streams or events
     uncalled: tuple[int, ...]  # per process: operations and waits that were called after its last call on record
     silent_from_ns: tuple[int | None, ...]  # per process: its calls stop on record here, while its ranges go on
+    unseen: tuple[IntervalSet, ...]  # per GPU: its counters show it at work, and no operation is on record
 
     def of_device(self, device: int) -> npt.NDArray[np.intp]:
         """Rows of the lost work of one device."""
@@ -159,6 +165,7 @@ def find_losses(trace: Trace, calls: Calls, region: npt.NDArray[np.int64]) -> Lo
         of_waits,
         uncalled,
         _silences(trace, calls, region),
+        tuple(_unseen(trace, gpu) for gpu in range(len(trace.gpus))),
     )
 
 
@@ -411,6 +418,19 @@ def _silence(
     return None
 
 
+def _unseen(trace: Trace, gpu: int) -> IntervalSet:
+    """When a GPU's counters show it at work while no operation is on record, and none within the length of a sample:
+    closer than that the times of samples and operations are not known to agree."""
+    samples, table = trace.metric_samples, trace.operations
+    shown = np.flatnonzero((samples.device == gpu) & (samples.sm_active >= AT_WORK * PERCENT))
+    if not len(shown):
+        return EMPTY
+    start, end, own = samples.start_ns[shown], samples.end_ns[shown], table.device == gpu
+    busy = CoveredTime(union(table.start_ns[own], table.end_ns[own]))
+    alone = busy.within(2 * start - end, 2 * end - start) == 0
+    return union(start[alone], end[alone])
+
+
 def filled(trace: Trace, calls: Calls, losses: Losses, begins_ns: Mapping[int, int]) -> Trace:
     """The trace with the device busy all the time in which lost work may have run: an operation for each lost launch,
     one after the other where several share a time. The opposite of the trace as it is, in which it did nothing.
@@ -473,12 +493,15 @@ def withhold(
     calls are missing; and what these were said to be. Time in which work was lost belongs to the region of the latest
     launch that lost it."""
     pieces, work = _replace(pieces, _lost_work(context, losses, device), tuple(Cause))
+    if len((unseen := losses.unseen[device]).start):
+        every = np.ones(max(len(context.trace.threads), 1), bool)
+        pieces, beside = _replace(pieces, _inside(unseen), _RECORDED, every)
+        work = segments.concatenate(work, beside)
     called: list[Segments] = []
     for number, dark in enumerate(losses.dark):
         if len(dark.start):
-            inside = StepFunction(_edges(dark), np.tile([0, NOTHING], len(dark.start)))
             threads = np.array([thread.process == number for thread in context.trace.threads] or [False], bool)
-            pieces, taken = _replace(pieces, inside, _HOST_OWN, threads)
+            pieces, taken = _replace(pieces, _inside(dark), _HOST_OWN, threads)
             called.append(taken)
     of_calls = segments.concatenate(_nothing(), *called)
     return pieces, Withheld(work, of_calls, unsure_ns(context, losses, device, *span))
@@ -507,8 +530,10 @@ def _nothing() -> Segments:
     return segments.make(empty, empty, Cause.UNATTRIBUTED, empty)
 
 
-def _edges(intervals: IntervalSet) -> Int64Array:
-    return np.stack((intervals.start, intervals.end), axis=1).reshape(-1)
+def _inside(intervals: IntervalSet) -> StepFunction:
+    """0 inside of the intervals, NOTHING outside."""
+    edges = np.stack((intervals.start, intervals.end), axis=1).reshape(-1)
+    return StepFunction(edges, np.tile([0, NOTHING], len(intervals.start)))
 
 
 def _lost_work(context: TraceContext, losses: Losses, device: int) -> StepFunction:

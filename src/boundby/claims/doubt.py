@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from msgspec.structs import replace
 
 from boundby.claims.bound import BUSY_KEYS, LEAST_SAVING, BoundCase, Decision, decide
-from boundby.model.causes import SHORT_LABEL, Cause
+from boundby.model.causes import BUSY_CAUSES, SHORT_LABEL, Cause
 from boundby.model.scale import HABIT, NOTABLE, QUARTER, SMALL
 from boundby.model.units import duration, percent
 from boundby.replay.counterfactuals import MOST_OF_IT
@@ -107,7 +107,7 @@ def why_not(case: BoundCase, decision: Decision) -> str | None:
 def _lost(case: BoundCase, decision: Decision) -> str | None:
     """So much is not on record that the rest decides nothing."""
     unknown = case.share(Cause.UNATTRIBUTED)
-    if unknown > MOST_OF_IT and not case.missing.lost:
+    if unknown > MOST_OF_IT and not case.missing.lost and not case.missing.unseen_ns:
         return f"{percent(unknown)} of the time nothing of the host is on record. {HOST_TOO}"
     if case.missing.calls_fraction >= MANY_CALLS_LOST and decision.host_limit_fraction is None:
         return _told(case, [decision.bound])
@@ -214,7 +214,9 @@ def _with(case: BoundCase, unknown_ns: int, *added: Time) -> BoundCase:
     replayed = None if case.replayed is None else dict(case.replayed)
     for cause, ns in (item for each in added for item in each.items()):
         time[cause] = max(time[cause] + ns, 0)
-        if replayed is not None and cause.key in replayed:
+        # What the host does while counters show the device at work, the replay has as it was.
+        is_there = cause not in BUSY_CAUSES and _is_unseen(case)
+        if replayed is not None and cause.key in replayed and not is_there:
             replayed[cause.key] = max(replayed[cause.key] + ns, 0)
     return replace(case, time=time, replayed=replayed, following=None)
 
@@ -223,7 +225,20 @@ def _with(case: BoundCase, unknown_ns: int, *added: Time) -> BoundCase:
 _SEVERAL = {"mixed": "several alike", "unknown": "nothing in particular"}
 
 
+def _is_unseen(case: BoundCase) -> bool:
+    """Whether most of the work that is not on record is what counters show."""
+    return 2 * case.missing.unseen_ns > sum(case.missing.work.values())
+
+
 def _told(case: BoundCase, bounds: list[str]) -> str:
+    may = " or ".join(dict.fromkeys(_SEVERAL.get(bound, SHORT_LABEL.get(bound, bound)) for bound in bounds))
+    if _is_unseen(case):
+        unseen = percent(case.missing.unseen_ns / case.window_ns)
+        tells = len(bounds) > 1 and case.share(Cause.UNATTRIBUTED) <= MOST_OF_IT
+        what = f": it may be bound by {may}" if tells else ""
+        return (
+            f"for {unseen} of the time the GPU's counters show work of which no operation is on record{what}. {ALONE}"
+        )
     parts = []
     if case.missing.lost:
         parts.append(f"{case.missing.lost:,} of {case.missing.launches:,} launches are on record without their work")
@@ -234,11 +249,15 @@ def _told(case: BoundCase, bounds: list[str]) -> str:
     if not parts:
         return f"context switches are missing: whether the host computed or slept cannot be told. {CAPTURE_AGAIN}"
     missing = duration(max(sum(case.missing.work.values()) + sum(case.missing.calls.values()), case.missing.unsure_ns))
-    may = " or ".join(dict.fromkeys(_SEVERAL.get(bound, SHORT_LABEL.get(bound, bound)) for bound in bounds))
     what = f"; what happened in {missing} is not known: it may be bound by {may}" if len(bounds) > 1 else ""
     return f"{' and '.join(parts)}{what}. {CAPTURE_AGAIN}"
 
 
+#: What tells whose work it is that the counters of a GPU show.
+ALONE = (
+    "Either another program uses this GPU (nvidia-smi lists those that do), or operations of this one were lost: "
+    "capture again while no other program uses the GPU"
+)
 #: What records the host, beside its CUDA calls.
 HOST_TOO = (
     "Capture the host as well (nsys: --trace=cuda,nvtx,osrt --sample=process-tree; torch.profiler: with_stack=True)"

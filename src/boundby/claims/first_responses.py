@@ -56,6 +56,7 @@ LIES = 3.0
 UNSEEN_SHARE = NOTABLE  # of the window, from which waiting streams are worth a response of their own
 _LATE_START = "late-start"  # of the run: who chose a part of it knows why
 _SHARED = "shared-gpu"
+_WHOSE = "stop-sharing"  # the remedy that tells who else works on the GPU
 #: One remedy of the table with what this trace says of it.
 Answer = tuple[Remedy, Told]
 
@@ -492,6 +493,10 @@ def _without_pattern(subject: Subject) -> Iterable[FirstResponse]:
             is_search=True,
             where=next(filter(None, subject.context.once(_lines).values()), None),
         )
+    if part.coverage.unseen_ns and part.verdict.why_not is not None:
+        unseen = percent(part.coverage.unseen_ns / subject.window_ns)
+        because = f"for {unseen} of the time its counters show work of which no operation is on record"
+        yield _response(subject, remedies.by_key()[_WHOSE], Told(because, command="boundby explain shared-gpu"))
     saving = [item for item in subject.findings if item.saving_ns and item.severity != "note"]
     for item in saving[:2]:
         yield _response(subject, *_of_finding(subject, item))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from boundby.model.scale import HALF, SMALL
 from boundby.model.units import duration, percent
-from boundby.results.report import Counters, DeviceCounters, DeviceReport
+from boundby.results.report import Counters, DeviceReport
 from boundby.trace.facts import TraceWarning
 
 #: A unit that is used beyond this part of its peak limits; below, latency or too little work does. Nsight Compute's
@@ -49,18 +49,9 @@ _LIMITS = {
 }
 
 
-def unseen_ns(counters: DeviceCounters | None, idle_ns: int) -> int:
-    """For how long the counters show multiprocessors at work while no operation is on record: of the time in which none
-    is, as much as they are active. 0: not sampled, or samples hold operations, too."""
-    idle = counters.idle if counters else None
-    if idle is None or idle.sm_active is None or not idle.is_unmixed:
-        return 0
-    return round(idle.sm_active * idle_ns)
-
-
 def unseen(device: DeviceReport) -> TraceWarning | None:
-    """What to say of such work; None: there is hardly any."""
-    length_ns = unseen_ns(device.counters, device.idle_ns)
+    """What to say of work that the counters show and no operation on record; None: there is hardly any."""
+    length_ns = device.coverage.unseen_ns
     if length_ns < NOTABLE_UNSEEN * device.window_ns:
         return None
     return TraceWarning(

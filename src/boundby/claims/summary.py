@@ -31,7 +31,6 @@ from boundby.claims.checklist import Signs, checklist
 from boundby.claims.confidence import MUCH_UNWOKEN
 from boundby.claims.doubt import CHANCE, LITTLE
 from boundby.claims.laws import Claim, up_to, without
-from boundby.claims.limits import unseen_ns
 from boundby.claims.one_time import judge_steady, once, split
 from boundby.claims.phases import find_phases
 from boundby.claims.verdict import judge
@@ -258,7 +257,7 @@ def _device_row(
         host=_host_of(timeline, figures, device, launching),
         cpu_utilization=launching.utilization,
         records=_records_of(timeline, device, knows_host=launching.is_known),
-        missing=_missing_of(timeline, figures, device, replayed, activity),
+        missing=_missing_of(timeline, device, replayed, activity),
         savings=savings,
         replay=_replay_of(replayed, device, _predictions(timeline, replayed, device) if savings else {}),
     )
@@ -360,7 +359,7 @@ def _replay_of(replayed: Counterfactuals, device: DeviceTimeline, told: Mapping[
 
 
 def _missing_of(
-    timeline: Timeline, figures: Figures, device: DeviceTimeline, replayed: Counterfactuals, activity: _Activity
+    timeline: Timeline, device: DeviceTimeline, replayed: Counterfactuals, activity: _Activity
 ) -> MissingRecords:
     """What is not on record of a device's work, of the calls for it, and of who made them."""
     losses, filled, number = timeline.losses, replayed.filled, device.index
@@ -376,7 +375,7 @@ def _missing_of(
         calls=_time(device.withheld.calls.by_cause()),
         unsure_ns=device.withheld.unsure_ns,
         filled=otherwise,
-        kinds=_lost_kinds(timeline, missing),
+        kinds=_lost_kinds(timeline, missing, number),
         launches=losses.launches_of(number),
         lost=losses.lost_of(number),
         lost_before=len(unique(losses.call[missing[losses.begin_ns[missing] < device.low_ns]])),
@@ -385,8 +384,13 @@ def _missing_of(
         calls_fraction=_calls_lost(losses.calls_lost_fraction, processes),
         uncalled=sum(losses.uncalled[process] for process in _processes(device)),
         silent_ns=_silent_ns(timeline, processes),
-        unseen_ns=unseen_ns(figures.counters.of_device.get(number), activity["gaps"].total_ns),
+        unseen_ns=_unseen_ns(timeline, device),
     )
+
+
+def _unseen_ns(timeline: Timeline, device: DeviceTimeline) -> int:
+    """For how long of its window a device's counters show it at work while no operation is on record."""
+    return clip(timeline.losses.unseen[device.index], device.low_ns, device.high_ns).total
 
 
 def _told_of(device: DeviceTimeline) -> list[int]:
@@ -417,6 +421,7 @@ def _part_of(
             work=_time(withheld.work.by_cause()),
             calls=_time(withheld.calls.by_cause()),
             unsure_ns=withheld.unsure_ns,
+            unseen_ns=_unseen_ns(half, device),
             filled=None,
         ),
     )
@@ -475,6 +480,8 @@ def _widened(
         staying = staying_ns(int(by_cause[Cause.SYNC]), {Cause.SYNC.key: length - waitless_ns})
         unshown_ns = unshown_sleep_ns(int(by_cause[Cause.HOST_BLOCKED]) + staying, slept_ns)
         found = found.reaching("idle-sleeps", None, min(found.high_ns + unshown_ns, length))
+    if unseen_ns := _unseen_ns(timeline, device):  # what ran may last as long without the cause
+        found = found.reaching("unseen", None, min(found.high_ns + unseen_ns, max(length, found.told_ns)), steps=2)
     most_ns = min(found.high_ns + unknown, max(length, found.told_ns))
     found = found.reaching("lost-calls", max(found.low_ns - unknown, 0), most_ns)
     return found.reaching("clock", steps=2 if device.shift.unshown_ns else 0)
@@ -537,14 +544,15 @@ def _coverage(case: BoundCase) -> Coverage:
         case.missing.uncalled,
         case.missing.before_ns,
         case.missing.is_cpu_thinned,
+        case.missing.unseen_ns,
     )
 
 
-def _lost_kinds(timeline: Timeline, rows: npt.NDArray[np.intp]) -> tuple[Cause, ...]:
-    """What the work of these lost launches may have been."""
+def _lost_kinds(timeline: Timeline, rows: npt.NDArray[np.intp], *devices: int) -> tuple[Cause, ...]:
+    """What the work of these lost launches may have been, and that which counters show on these devices."""
     is_copy = timeline.losses.work[rows] >= CallWork.COPY
     kinds = [Cause.GPU_COPY] if is_copy.any() else []
-    if not is_copy.all():
+    if not is_copy.all() or any(len(timeline.losses.unseen[device].start) for device in devices):
         kinds += [Cause.GPU_COMPUTE, *([Cause.GPU_COMM] if timeline.trace.operations.is_communication.any() else [])]
     return tuple(kinds)
 
@@ -656,7 +664,7 @@ def regions(
         figures,
         replayed,
         _all_saturated(timeline, replayed),
-        _lost_kinds(timeline, np.arange(len(timeline.losses.call))),
+        _lost_kinds(timeline, np.arange(len(timeline.losses.call)), *(device.index for device in timeline.devices)),
         _calls_lost(timeline.losses.calls_lost_fraction, unique(timeline.trace.operations.process)),
         any(timeline.host_state.evidence(thread).is_thinned for thread in unique(timeline.calls.thread).tolist()),
         bool(figures.missing.work_ns.any() or figures.missing.calls_ns.any()),

@@ -29,7 +29,7 @@ def counter_sentences(device: DeviceReport) -> tuple[str, ...]:
     found = device.counters
     if found is None or found.busy is None:
         return ()
-    mixed = "" if found.busy.is_unmixed else ", and some idle time"
+    mixed = "" if found.busy.is_unmixed else ", and some time around it"
     return tuple(
         filter(
             None, (limit(found.busy), f"Hardware counters (mean over busy time{mixed}): {usual_counters(found.busy)}.")

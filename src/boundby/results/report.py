@@ -656,6 +656,9 @@ class Coverage(Struct, frozen=True):
     is_cpu_thinned: Annotated[
         bool, LATER, "Context switches are missing: being on a CPU and asleep are not told apart."
     ] = False
+    unseen_ns: Annotated[
+        Natural, LATER, "Nanoseconds in which the GPU's counters show it at work and no operation is on record."
+    ] = 0
 
     @property
     def is_whole(self) -> bool:

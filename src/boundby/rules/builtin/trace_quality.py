@@ -190,9 +190,10 @@ def _incomplete(context: RuleContext) -> Iterator[Match]:
     if unknown >= least_ns and 2 * lost_ns >= unknown:
         losses = context.timeline.losses
         lost, launches = int(losses.lost.sum()), int(losses.expected.sum())
+        why = f"{lost:,} of {launches:,} launches are on record without their work"
+        why = why if lost else "its counters show work of which no operation is on record"
         yield note(
-            f"for {percent(unknown / context.window_ns)} of the time the trace does not show whether the GPU works: "
-            f"{lost:,} of {launches:,} launches are on record without their work",
+            f"for {percent(unknown / context.window_ns)} of the time the trace does not show what the GPU does: {why}",
             {"unexplained_ns": unknown, "unexplained_fraction": unknown / context.window_ns, "launches_lost": lost},
             CAPTURE_AGAIN,
         )
