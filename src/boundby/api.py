@@ -21,7 +21,7 @@ from boundby.model.arrays import MISSING, unique
 from boundby.model.errors import OutOfBoundsError, SelectionError
 from boundby.model.scale import NEARLY_ALL, NOTABLE, QUARTER
 from boundby.model.scenarios import SCENARIOS
-from boundby.model.stage import SHARE_OF_MACHINE, Room, give_back, machine_bytes, stage
+from boundby.model.stage import SHARE_OF_MACHINE, Room, machine_bytes, stage
 from boundby.model.units import duration
 from boundby.opening import Progress, open_trace
 from boundby.options import AnalysisOptions
@@ -175,9 +175,7 @@ class Analysis:
         inclusive = self.stats.inclusive
         try:
             with self.in_time("replaying without each cause", _MEASURED):
-                predictor = self.predictor
-                give_back()
-                replayed = counterfactuals(predictor, inclusive)
+                replayed = counterfactuals(self.predictor, inclusive)
                 return replace(replayed, filled=self._filled()) if self.timeline.losses.lost.any() else replayed
         except OutOfBoundsError as error:
             return Counterfactuals(unreliable=error.because)
@@ -293,7 +291,6 @@ class Analysis:
         if chosen.region is not None or chosen.min_share:
             shown = self._regions(chosen.region, chosen.min_share or 0.0)
         every, broken = self._rules
-        give_back()
         with self.in_time("looking for what to change", _REPLAYED):
             is_moot = self._no_verdict is not None
             looked = find(context, every, settings.disabled, limits=self.wholes, is_moot=is_moot)

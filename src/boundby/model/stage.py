@@ -145,10 +145,6 @@ class _Mallopt(IntEnum):
 _MOST_BYTES = 2**31 - 1
 
 
-class _Heap:
-    is_kept = False
-
-
 def keep_freed() -> None:
     """Let the C library keep the memory of arrays that are gone for the next ones, in this process. Left to itself,
     glibc gives back what is larger than 32 MB, and every page of the next array is a fault."""
@@ -157,16 +153,6 @@ def keep_freed() -> None:
             mallopt = ctypes.CDLL(None).mallopt
             for parameter in _Mallopt:
                 mallopt(parameter, _MOST_BYTES)
-            _Heap.is_kept = True
-
-
-def give_back() -> None:
-    """Give the holes back, where they are kept: before a step that takes most memory, whose arrays have other sizes, so
-    that the peak is made of what is used. Elsewhere they are better used again: each page that is given back is a fault
-    when it is next written to."""
-    if _Heap.is_kept:
-        with contextlib.suppress(AttributeError):
-            ctypes.CDLL(None).malloc_trim(0)
 
 
 #: Without --max-memory an analysis may take this part of the machine's memory, or of its container's.
