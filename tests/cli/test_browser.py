@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from boundby.cli import browser
+from boundby.cli import analyze
 from boundby.cli.main import main
 
 SAMPLE = "sample_reports/simulated_sync.sqlite"
@@ -18,7 +18,7 @@ SAMPLE = "sample_reports/simulated_sync.sqlite"
 
 def test_the_page_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
-    monkeypatch.setattr(browser, "has_screen", lambda _: True)
+    monkeypatch.setattr(analyze, "has_screen", lambda _: True)
 
     def opens(address: str) -> bool:
         opened.append(address)
@@ -53,7 +53,7 @@ def test_perfetto_loads_the_trace_once_and_the_server_ends(tmp_path: Path, monke
         return True
 
     monkeypatch.setattr(webbrowser, "open", opens)
-    assert browser.serve(trace, port=0)
+    assert analyze.serve(trace, port=0)
     threads[0].join()
     assert got == [(b"packets", "https://ui.perfetto.dev")]
 
@@ -62,7 +62,7 @@ def test_a_server_that_nobody_asks_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(webbrowser, "open", lambda _: False)
-    assert not browser.serve(tmp_path / "t.pftrace", port=0, wait_s=0.01)
+    assert not analyze.serve(tmp_path / "t.pftrace", port=0, wait_s=0.01)
     assert "nobody loaded" in capsys.readouterr().err
 
 
@@ -70,7 +70,7 @@ def test_over_ssh_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch, capsys: py
     monkeypatch.setenv("SSH_CONNECTION", "10.0.0.1 1 10.0.0.2 22")
     assert main(["analyze", SAMPLE, "--open"]) == 0
     assert "On your machine: scp HOST:" in capsys.readouterr().err
-    assert not browser.has_screen({"SSH_TTY": "/dev/pts/1", "DISPLAY": ":0"})
+    assert not analyze.has_screen({"SSH_TTY": "/dev/pts/1", "DISPLAY": ":0"})
 
 
 def test_only_what_a_browser_shows_is_opened(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from boundby.cli.compare import SUMMARY_VARIABLE
 from boundby.cli.main import main
-from boundby.cli.shared_options import SUMMARY_VARIABLE
 from boundby.results import saved
 from tests.compare import pairs
 from tests.support import reports

@@ -16,7 +16,7 @@ from boundby.compare import gate
 from boundby.compare.between import compare
 from boundby.document import comparison_document
 from boundby.document.comparison_document import document
-from boundby.render import junit, to_html, to_markdown, to_terminal
+from boundby.render import ci_files, to_html, to_markdown, to_terminal
 from boundby.results import saved
 from boundby.results.comparison import SIGNIFICANCE, Comparison, GateResult
 from boundby.results.report import AnalysisSummary
@@ -205,7 +205,7 @@ def test_a_gate_in_every_form() -> None:
         comparison_document.gate_document(result)
     )
     assert "<b>" not in to_markdown.render(comparison_document.gate_document(result))
-    suite = ElementTree.fromstring(junit.render(result))[0]
+    suite = ElementTree.fromstring(ci_files.junit(result))[0]
     assert {key: suite.get(key) for key in ("tests", "failures", "skipped")} == {
         "tests": "4",
         "failures": "1",
@@ -219,6 +219,6 @@ def test_a_gate_in_every_form() -> None:
 def test_junit_of_any_text() -> None:
     nasty = "x\x00\x1b<&>\udc80\n]]>"
     result = gate.check([gate.parse("'" + nasty + "'.time < 1 ms", reason=nasty)], reports.hostile())
-    ElementTree.fromstring(junit.render(result).encode("utf-8"))
+    ElementTree.fromstring(ci_files.junit(result).encode("utf-8"))
     to_terminal.render(comparison_document.gate_document(result))
     to_markdown.render(comparison_document.gate_document(result)).encode("utf-8")

@@ -6,7 +6,7 @@ import io
 import pytest
 
 from boundby.model.causes import CAUSE_KEYS
-from boundby.render import csv as report_csv
+from boundby.render import store
 from boundby.results.flat_tables import columns
 from tests.support import reports
 
@@ -17,7 +17,7 @@ def read(text: str) -> list[dict[str, str]]:
 
 def test_one_row_per_region_and_one_column_per_cause() -> None:
     report = reports.sample()
-    table = read(report_csv.render(report))
+    table = read(store.csv_of(report))
     assert [row["path"] for row in table] == ["/".join(region.path) for region in report.regions]
     for row, region in zip(table, report.regions, strict=True):
         assert {key: int(row[f"{key}_ns"]) for key in CAUSE_KEYS} == region.time
@@ -28,21 +28,21 @@ def test_one_row_per_region_and_one_column_per_cause() -> None:
 
 @pytest.mark.parametrize("name", sorted(reports.ALL))
 def test_every_line_has_every_column(name: str) -> None:
-    text = report_csv.render(reports.ALL[name]())
+    text = store.csv_of(reports.ALL[name]())
     text.encode("utf-8")
     assert {len(line) for line in csv.reader(io.StringIO(text))} == {len(columns("regions"))}
     assert "\r" not in text
 
 
 def test_no_cell_is_a_formula() -> None:
-    for row in read(report_csv.render(reports.hostile())):
+    for row in read(store.csv_of(reports.hostile())):
         for name, value in row.items():
             if columns("regions")[name] is str:
                 assert not value.startswith(("=", "+", "-", "@", "\t", "\r"))
-    assert "'=1+1" in report_csv.render(reports.hostile())
+    assert "'=1+1" in store.csv_of(reports.hostile())
 
 
 @pytest.mark.parametrize(("table", "name"), [("kernels", "gemm"), ("calls", "cudaLaunchKernel")])
 def test_kernels_and_calls_are_tables_of_their_own(table: str, name: str) -> None:
-    found = read(report_csv.render(reports.with_tops(), table))
+    found = read(store.csv_of(reports.with_tops(), table))
     assert [tuple(row.values()) for row in found] == [("", "", name, "3", "3000"), ("step", "", name, "3", "3000")]

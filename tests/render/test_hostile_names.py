@@ -24,7 +24,7 @@ from boundby.compare import gate as gates
 from boundby.document import comparison_document
 from boundby.document.blocks import Document
 from boundby.model.errors import UserError
-from boundby.render import figures, junit, to_html, to_markdown, to_terminal
+from boundby.render import ci_files, figures, to_html, to_markdown, to_terminal
 from boundby.render.formats import FORMATS, Surface
 from boundby.render.html import fragment
 from boundby.results.comparison import GateResult
@@ -169,7 +169,7 @@ OUTPUTS: Mapping[str, Callable[[api.Analysis, Path], str]] = {
     **{name.replace("-", "."): of_format(name) for name, row in FORMATS.items() if row.render is not None},
     "screen": lambda a, _: FORMATS["terminal"].render(a, Surface(80, None, unicode=True), None),  # type: ignore[misc]
     "notebook.html": lambda a, _: fragment(a.report),
-    "junit.xml": lambda a, _: junit.render(_gate(a)),
+    "junit.xml": lambda a, _: ci_files.junit(_gate(a)),
     "summary.markdown": lambda a, _: to_markdown.render(comparison_document.gate_document(_gate(a))),
     "gate.terminal": lambda a, _: to_terminal.render(comparison_document.gate_document(_gate(a))),
     "compare.terminal": lambda a, _: to_terminal.render(_comparison(a)),

@@ -23,7 +23,7 @@ from boundby.plot_data import build_plot_data
 from boundby.render import page
 from boundby.render.html import fragment
 from boundby.render.page import FOLDER
-from boundby.render.page.evidence import evidence, evidence_label
+from boundby.render.page.content import evidence, evidence_label
 from boundby.results.plot_data import PlotData
 from boundby.results.report import AnalysisSummary, Report
 from boundby.trace.facts import PYTORCH

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ from boundby.cli.shared_options import (
     with_rule_config,
 )
 from boundby.model import door
+from boundby.model.scale import ANSWER_S
 from boundby.options import AnalysisOptions
 from boundby.render.formats import BY_SUFFIX, FORMATS, Format, format_of
 
@@ -92,9 +94,7 @@ def analyze(
     _check(target)
     code = _run(options, target, view)
     if show and output is not None and code == Exit.OK:
-        from boundby.cli import browser
-
-        browser.show(output)
+        show_in_browser(output)
     return code
 
 
@@ -248,3 +248,85 @@ def _file_names(target: OutputTarget) -> list[Path | None]:
         unique = stem if taken[stem] == 1 else f"{stem}-{taken[stem]}"
         names.append(target.output / f"{unique}{target.format.suffixes[0]}")
     return names
+
+
+# ``--open``: show a page, or a Perfetto trace, in the browser of whoever sits at this machine.
+
+PERFETTO = "https://ui.perfetto.dev"
+PORT = 9001  # the one that Perfetto's page may load from
+
+
+def show_in_browser(path: Path, *, port: int = PORT, wait_s: float = ANSWER_S) -> None:
+    """Open it, or say what to do where nobody would see it."""
+    import webbrowser
+
+    is_trace = path.suffix in (".pftrace", ".perfetto-trace")
+    if not has_screen(os.environ):
+        click.echo(f"boundby: {_advice(path, is_trace)}", err=True)
+    elif is_trace:
+        serve(path, port=port, wait_s=wait_s)
+    elif not webbrowser.open(path.resolve().as_uri()):
+        click.echo(f"boundby: no browser could be started; open {path.resolve()}", err=True)
+
+
+def has_screen(environment: Mapping[str, str]) -> bool:
+    """Whether a browser that is started here shows itself to the user: not over ssh, and not without a display."""
+    if environment.get("SSH_CONNECTION") or environment.get("SSH_TTY"):
+        return False
+    return sys.platform != "linux" or any(environment.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
+
+
+def _advice(path: Path, is_trace: bool) -> str:
+    where = path.resolve()
+    if is_trace:
+        return f"no screen here. On your machine: scp HOST:{where} . and open the file at {PERFETTO}"
+    return f"no screen here. On your machine: scp HOST:{where} . and open it (the page is one file)"
+
+
+def serve(path: Path, *, port: int = PORT, wait_s: float = ANSWER_S) -> bool:
+    """Let Perfetto's page load a trace from this machine: one file, once, to nobody else. Whether it was loaded."""
+    import webbrowser
+    from http.server import HTTPServer, SimpleHTTPRequestHandler
+    from urllib.parse import quote
+
+    loaded = False
+
+    class OneFile(SimpleHTTPRequestHandler):
+        def do_GET(self) -> None:
+            nonlocal loaded
+            if self.path.partition("?")[0] != f"/{quote(path.name)}":
+                self.send_error(404)
+                return
+            super().do_GET()
+            loaded = True
+
+        def end_headers(self) -> None:
+            self.send_header("Access-Control-Allow-Origin", PERFETTO)
+            self.send_header("Cache-Control", "no-cache")
+            super().end_headers()
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Says nothing."""
+
+    class Once(HTTPServer):
+        allow_reuse_address = True
+        timeout = wait_s
+        is_late = False
+
+        def handle_timeout(self) -> None:
+            self.is_late = True
+
+    try:
+        server = Once(("127.0.0.1", port), partial(OneFile, directory=str(path.resolve().parent)))
+    except OSError as error:
+        click.echo(f"boundby: port {port} is taken ({error.strerror}); open {path} at {PERFETTO}", err=True)
+        return False
+    with server:
+        address = f"{PERFETTO}/#!/?url=http://127.0.0.1:{server.server_port}/{quote(path.name)}"
+        if not webbrowser.open(address):
+            click.echo(f"boundby: open {address}", err=True)
+        while not loaded and not server.is_late:
+            server.handle_request()
+    if not loaded:
+        click.echo(f"boundby: nobody loaded {path} within {wait_s:g} s; open it at {PERFETTO}", err=True)
+    return loaded

@@ -1,31 +1,111 @@
-"""``boundby compare``: two runs in, what changed out; with limits, a gate."""
+"""``boundby compare``: two runs in, what changed out; with limits, a gate. ``boundby check``: the gate of one run."""
 
 from __future__ import annotations
 
+import functools
+import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import Struct
 
 from boundby.cli import console, outcome
 from boundby.cli.console import Destination, View
+from boundby.cli.outcome import Exit
 from boundby.cli.shared_options import (
     FILE,
     PLAIN,
-    Places,
+    Command,
     analysis_options,
-    gate_options,
-    gate_table,
+    json_option,
     output_option,
-    steps_option,
     view_options,
 )
+from boundby.model.errors import OutputError
 from boundby.options import AnalysisOptions
 from boundby.render.formats import Surface
 
 if TYPE_CHECKING:
     from boundby.compare.gate import Budget
     from boundby.results.comparison import Comparison, GateResult
+
+
+# What both share: options of a gate, and where its result goes.
+
+SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
+
+
+class Places(Struct, frozen=True):
+    """Where a gate's result is written beside standard output."""
+
+    junit: Path | None
+    summary: Path | None
+
+    def check(self, inputs: Sequence[Path]) -> None:
+        """Refuse what cannot be written before the hard work."""
+        from boundby.results import write
+
+        for path in (self.junit, self.summary):
+            if path is not None:
+                write.check(path, inputs=inputs)
+
+    def deliver(self, result: GateResult | None, page: str, inputs: Sequence[Path]) -> None:
+        """Write JUnit XML, and append ``page`` (Markdown) to the summaries."""
+        from boundby.render import ci_files
+        from boundby.results import write
+
+        if self.junit is not None and result is not None:
+            write.write_text(self.junit, ci_files.junit(result), inputs=inputs)
+        job = os.environ.get(SUMMARY_VARIABLE)
+        for place in {self.summary, Path(job) if job else None} - {None}:
+            if place is not None:
+                _append(place, page)
+
+
+def gate_options(command: Command) -> Command:
+    """The options of a gate; the command gets ``budget`` (a file of limits) and ``places``."""
+
+    @functools.wraps(command)
+    def gathered(junit: Path | None, summary: Path | None, **values: Any) -> Any:
+        return command(**values, places=Places(junit, summary))
+
+    for option in (
+        click.option(
+            "--summary",
+            metavar="FILE",
+            type=FILE,
+            help="Append the result as Markdown. In GitHub Actions the step's summary gets it in any case.",
+        ),
+        click.option("--junit", metavar="FILE", type=FILE, help="Write the limits' results as JUnit XML."),
+        click.option("--budget", metavar="FILE", type=FILE, help="A TOML file of limits."),
+    ):
+        gathered = option(gathered)
+    return gathered
+
+
+steps_option = click.option(
+    "--steps",
+    metavar="REGION",
+    help="The region that is the program's step. Without it: the outermost that repeats.",
+)
+
+
+def gate_table(result: GateResult, surface: Surface) -> str:
+    """The result for people."""
+    from boundby.document.comparison_document import gate_document
+    from boundby.render.formats import drawn
+
+    return drawn(gate_document(result), "terminal", surface)
+
+
+def _append(path: Path, text: str) -> None:
+    try:
+        with path.open("a", encoding="utf-8", errors="replace") as file:
+            file.write(text + "\n")
+    except OSError as error:
+        raise OutputError(f"Cannot write the summary {path}: {error.strerror}.", "Write elsewhere.") from error
 
 
 @click.command(epilog=outcome.EPILOG)
@@ -114,14 +194,12 @@ def _jobs(
     from boundby.compare.jobs import compare as compare_jobs
     from boundby.document.job_document import job_comparison_document
     from boundby.render.formats import drawn
-    from boundby.results import saved
 
     with place.view.progress() as progress:
         one, other = (api.load_job(path, options, progress=progress) for path in (before, after))
     found = compare_jobs(one, other)
     result = gates.check_job(limits.limits, other, found) if limits.limits else None
-    shown = job_comparison_document(found, result if place.kind == "html" else None)
-    place.put(saved.render(found) if place.kind == "json" else drawn(shown, place.kind, place.surface))
+    place.show(found, lambda _: job_comparison_document(found, result if place.kind == "html" else None))
     _put_gate(result, place.view)
     places.deliver(result, drawn(job_comparison_document(found), "markdown", place.surface), [before, after])
     return outcome.of_gate(result)
@@ -137,3 +215,75 @@ def _render(kind: str, comparison: Comparison, result: GateResult | None, surfac
         limits = {} if result is None else {"gate": result.to_dict()}
         return saved.dumps(comparison.to_dict() | limits)
     return drawn(document(comparison, result, top=surface.top, sort=surface.sort), kind, surface)
+
+
+@click.command(epilog=outcome.EPILOG)
+@click.argument("report", required=False, type=FILE)
+@click.option("-l", "--limit", "limits", metavar="LIMIT", multiple=True, help="A limit, such as 'step.time < 12 ms'.")
+@gate_options
+@analysis_options("window", "skip_first", "devices", "processes", "nsys", "captures")
+@steps_option
+@click.option("--quantities", is_flag=True, help="List the quantities that a limit can be set on.")
+@json_option
+@output_option("Write the result to this file as JSON.")
+@view_options(*PLAIN, quiet="No progress, and no result if every limit is kept.")
+def check(
+    report: Path | None,
+    limits: tuple[str, ...],
+    budget: Path | None,
+    places: Places,
+    options: AnalysisOptions,
+    steps: str | None,
+    quantities: bool,
+    as_json: bool,
+    output: Path | None,
+    view: View,
+) -> int:
+    """Check REPORT against limits; exit with 1 if one is broken.
+
+    REPORT is anything that "boundby analyze" takes, or its result saved as JSON.
+
+    \b
+    boundby check report.sqlite --budget budget.toml
+    boundby check report.sqlite -l 'step.time < 12 ms' -l 'gpu_utilization > 80 %'
+    boundby check traces/ -l 'imbalance < 5 %'
+    """
+    if quantities:
+        from boundby.compare.quantities import listing
+
+        click.echo(listing())
+        return Exit.OK
+    if report is None:
+        raise click.UsageError("Missing argument 'REPORT'.")
+    if budget is None and not limits:
+        raise click.UsageError("Give limits: --budget FILE, or --limit 'step.time < 12 ms'.")
+    from boundby import api
+    from boundby.document.comparison_document import gate_document
+    from boundby.render import to_markdown
+    from boundby.results import saved, write
+
+    places.check([report])
+    if output is not None:
+        write.check(output, inputs=[report])
+    result = _result(report, api.limits(budget_file=budget, texts=limits), options, steps, view)
+    places.deliver(result, to_markdown.render(gate_document(result)), [report])
+    if output is not None:
+        write.write_text(output, saved.render(result), inputs=[report])
+        view.note(f"wrote {output}")
+    if as_json:
+        console.put(saved.render(result), utf8=True)
+    elif not (view.quiet and result.passed):
+        console.put(gate_table(result, view.surface()))
+    return outcome.of_gate(result)
+
+
+def _result(report: Path, held: Budget, options: AnalysisOptions, steps: str | None, view: View) -> GateResult:
+    """Limits of a job are checked against a job, others against a report."""
+    from boundby import api
+    from boundby.compare import gate as gates
+
+    with view.progress() as progress:
+        if any(limit.definition.of_job is not None for limit in held.limits):
+            return gates.check_job(held.limits, api.load_job(report, options, progress=progress))
+        loaded = api.load(report, options, progress=progress)
+        return gates.check(held.limits, loaded, steps=steps or held.steps)

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 from msgspec import Struct
@@ -23,8 +23,11 @@ from boundby.render.formats import BY_SUFFIX, Surface
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from boundby.document.blocks import Document
     from boundby.render.face import ColorSystem
+    from boundby.results.saved import Saved
 
+S = TypeVar("S", bound="Saved")
 PIPE_WIDTH = LINE
 #: How any document can be shown.
 DOCUMENT_FORMATS = ("terminal", "markdown", "html", "json")
@@ -103,20 +106,10 @@ def remaining(elapsed_s: float, fraction: float | None) -> str:
 
 def painted(*parts: RenderableType, surface: Surface) -> str:
     """What rich makes of its renderables, without blanks at the ends of lines."""
-    from rich.console import Console
+    from boundby.render.face import console_on
 
     stream = io.StringIO()
-    paper = Console(
-        file=stream,
-        width=surface.width,
-        force_terminal=surface.color_system is not None,
-        color_system=surface.color_system,
-        no_color=surface.color_system is None,
-        legacy_windows=False,
-        markup=False,
-        emoji=False,
-        highlight=False,
-    )
+    paper = console_on(stream, surface.width, surface.color_system)
     for part in parts:
         paper.print(part)
     return "".join(f"{line.rstrip()}\n" for line in stream.getvalue().splitlines())
@@ -137,6 +130,13 @@ class Destination(NamedTuple):
     def put(self, text: str) -> None:
         """Write it there."""
         deliver(text, self.file, self.view, utf8=self.kind != "terminal")
+
+    def show(self, result: S, document: Callable[[S], Document]) -> None:
+        """Write a result there: itself as JSON, else the document that tells it."""
+        from boundby.render.formats import drawn
+        from boundby.results import saved
+
+        self.put(saved.render(result) if self.kind == "json" else drawn(document(result), self.kind, self.surface))
 
 
 def destination(

@@ -1,4 +1,5 @@
-"""``boundby diagnose``: a report's diagnosis, told pattern by pattern."""
+"""A report told in words alone: ``boundby diagnose``, pattern by pattern; ``boundby serving``, by the steps of a server
+of language models."""
 
 from __future__ import annotations
 
@@ -40,12 +41,42 @@ def diagnose(report: Path, format_name: str | None, output: Path | None, options
     """
     from boundby import api
     from boundby.document.diagnosis_document import document
-    from boundby.render.formats import drawn
-    from boundby.results import saved
 
     place = console.destination(format_name, output, console.DOCUMENT_FORMATS, view, [report])
     with view.progress() as progress:
         found = api.analyze(report, with_rule_config(options), progress=progress)
-    text = saved.render(found) if place.kind == "json" else drawn(document(found), place.kind, place.surface)
-    place.put(text)
+    place.show(found, document)
+    return Exit.OK
+
+
+SERVING_FORMATS = (*console.DOCUMENT_FORMATS, "brief")
+
+
+@click.command(epilog=outcome.EPILOG)
+@click.argument("report", type=FILE)
+@click.option("--format", "format_name", type=click.Choice(SERVING_FORMATS), help="How to show the result. [terminal]")
+@output_option("Write to this file (.html .md .json .txt say the format).")
+@analysis_options("window", "devices", "processes", "max_memory", "max_time", "nsys", "keep_export", "captures")
+@view_options(*PLAIN)
+def serving(report: Path, format_name: str | None, output: Path | None, options: AnalysisOptions, view: View) -> int:
+    """Say what a server's steps take, by kind (prefill, decode, mixed) and size.
+
+    REPORT is a report of nsys or a trace of PyTorch's profiler in which vLLM, SGLang or TensorRT-LLM served requests.
+    Steps are known by the engine's names, else by what repeats and by its kernels of attention.
+
+    \b
+    boundby serving report.sqlite
+    boundby serving trace.json.gz -o serving.html
+    """
+    from boundby import api
+    from boundby.document.serving_document import document
+    from boundby.render import brief
+
+    place = console.destination(format_name, output, SERVING_FORMATS, view, [report])
+    with view.progress() as progress:
+        found = api.serving(report, options, progress=progress)
+    if place.kind == "brief":
+        place.put(brief.of_serving(found))
+    else:
+        place.show(found, document)
     return Exit.OK

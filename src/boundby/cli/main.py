@@ -23,7 +23,7 @@ from boundby.model import stage
 COMMANDS = {
     "agent-guide": "boundby.cli.mcp:agent_guide",
     "analyze": "boundby.cli.analyze:analyze",
-    "check": "boundby.cli.check:check",
+    "check": "boundby.cli.compare:check",
     "compare": "boundby.cli.compare:compare",
     "doctor": "boundby.cli.doctor:doctor",
     "explain": "boundby.cli.rules:explain",
@@ -36,7 +36,7 @@ COMMANDS = {
     "rules": "boundby.cli.rules:rules",
     "what-if": "boundby.cli.what_if:what_if",
     "diagnose": "boundby.cli.diagnose:diagnose",
-    "serving": "boundby.cli.serving:serving",
+    "serving": "boundby.cli.diagnose:serving",
     "simulate": "boundby.cli.simulate:simulate",
 }
 #: Python looks for garbage in circles after every 700 new objects: a tenth of a small analysis, which has next to none.

@@ -79,8 +79,6 @@ def prove(
     from boundby.document.proof_document import document
     from boundby.experiment import judgement, live, trials
     from boundby.experiment.inside.conductor import CACHED
-    from boundby.render.formats import drawn
-    from boundby.results import saved
 
     to = console.destination(
         "json" if as_json else None, output, console.DOCUMENT_FORMATS, view, [] if report is None else [report]
@@ -95,7 +93,7 @@ def prove(
         proof = judgement.judge(shlex.join(program), ran.plan, ran.blocks, verdict, removals, ran.problem)
     if proof is None:
         return _nothing(ran, view)
-    to.put(saved.render(proof) if to.kind == "json" else drawn(document(proof), to.kind, to.surface))
+    to.show(proof, document)
     return ran.exit_code
 
 

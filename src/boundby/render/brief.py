@@ -1,6 +1,7 @@
-"""Report -> a short JSON for agents and scripts: what decides, with ids that stay and the command behind each number.
+"""Report -> JSON for agents and scripts: in short what decides, with ids that stay and the command behind each number;
+and what could be made faster, as a flat list.
 
-At most `MOST_CHARACTERS` and fewer than 1,500 tokens: lists get shorter, and say so, until it fits.
+The brief is at most `MOST_CHARACTERS` and fewer than 1,500 tokens: lists get shorter, and say so, until it fits.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from boundby.claims.limits import limit
 from boundby.document import sentences, serving_document, view
 from boundby.document.blocks import clean, region_name, shorten
-from boundby.document.sentences import not_captured
+from boundby.document.sentences import NOTE, not_captured
 from boundby.model.expressions import expression
 from boundby.model.scale import HARDLY, TWO_LINES
 from boundby.results.report import (
@@ -28,6 +29,7 @@ from boundby.results.report import (
 )
 from boundby.results.saved import escaped
 from boundby.results.serving_report import ServingReport, ServingSteps
+from boundby.rules.builtin import builtin
 from boundby.trace.facts import ProgramEnd
 
 MOST_CHARACTERS = 4_000
@@ -257,3 +259,36 @@ def _ms(ns: float) -> float:
 
 def _dumps(value: object) -> str:
     return escaped(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+# What could be made faster as a flat list, for agents that read ``items.json``.
+
+
+def items(report: Report) -> str:
+    """An empty list says that nothing was found."""
+    verdicts = [part.verdict for part in report.devices or report.threads]
+    bound = verdicts[0].bound if verdicts else "unknown"
+    window_ns = max((device.window_ns for device in report.devices), default=report.trace.duration_ns or 0)
+    causes = {rule.id: sorted(rule.takes) for rule in builtin()}
+    told = [_item(one, bound, causes.get(one.rule, []), window_ns) for one in report.findings]
+    return escaped(json.dumps({"items": told}, ensure_ascii=False, indent=1, default=str)) + "\n"
+
+
+def _item(one: Finding, bound: str, causes: list[str], window_ns: int) -> dict[str, Any]:
+    """``status``: ``supported`` where a saving is sure, ``candidate`` where it may be nothing, else ``note``."""
+    low_ns, high_ns = one.saving_ns or (0, 0)
+    saves = sentences.saving(one.saving_ns, window_ns)
+    headroom = f"saves {saves}" if saves else "no number: nothing in the trace tells what it saves"
+    return {
+        "id": one.id or one.rule,
+        "title": clean(one.change or one.title),
+        "claim": clean(one.title),
+        "evidence": {**one.evidence, **({"where": sentences.place(one.where)} if one.where else {})},
+        "magnitudeMs": round(high_ns / 1e6, 4),
+        "status": NOTE if one.severity == NOTE else "supported" if low_ns else "candidate",
+        "boundingResource": bound if bound in causes or not causes else causes[0],
+        "headroomVerdict": "moves time; the run is no shorter" if sentences.only_moves(one.remedy) else headroom,
+        "iters": one.instances,
+        "advice": list(one.advice),
+        "code": one.code,
+    }

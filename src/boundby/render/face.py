@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 from rich.cells import cell_len, chop_cells, set_cell_size
@@ -19,6 +19,9 @@ from boundby.model import units
 from boundby.model.causes import info
 from boundby.model.expressions import expression
 from boundby.model.scale import COLUMN, NARROW
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 DEFAULT_WIDTH = units.LINE
 MIN_WIDTH = COLUMN
@@ -209,25 +212,30 @@ class Face(Struct, frozen=True):
                 line.rstrip()
         if not self.color:
             return "".join(f"{line.plain}\n" for line in lines)
-        from rich.console import Console
-
         stream = io.StringIO()
-        console = Console(
-            file=stream,
-            width=self.width,
-            height=100,
-            force_terminal=True,
-            color_system=self.color_system,
-            no_color=False,
-            legacy_windows=False,
-            force_jupyter=False,
-            markup=False,
-            emoji=False,
-            highlight=False,
-        )
+        console = console_on(stream, self.width, self.color_system)
         for line in lines:
             console.print(line, no_wrap=True, overflow="ignore", crop=False)
         return stream.getvalue()
+
+
+def console_on(stream: io.StringIO, width: int, color_system: ColorSystem | None) -> Console:
+    """What rich prints with: its renderables as they are, nothing read into their text."""
+    from rich.console import Console
+
+    return Console(
+        file=stream,
+        width=width,
+        height=100,
+        force_terminal=color_system is not None,
+        color_system=color_system,
+        no_color=color_system is None,
+        legacy_windows=False,
+        force_jupyter=False,
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
 
 
 def fitting(columns: Iterable[FaceColumn], width: int, name: int) -> tuple[list[FaceColumn], int]:

@@ -118,27 +118,27 @@ def _brief(examined: Examined, _: Surface, __: float | None) -> str:
 
 
 def _items(examined: Examined, _: Surface, __: float | None) -> str:
-    from boundby.render import items
+    from boundby.render import brief
 
-    return items.render(examined.report)
+    return brief.items(examined.report)
 
 
 def _sarif(examined: Examined, _: Surface, __: float | None) -> str:
-    from boundby.render import code_places
+    from boundby.render import ci_files
 
-    return code_places.sarif(examined.report)
+    return ci_files.sarif(examined.report)
 
 
 def _annotations(examined: Examined, _: Surface, __: float | None) -> str:
-    from boundby.render import code_places
+    from boundby.render import ci_files
 
-    return code_places.workflow_commands(examined.report)
+    return ci_files.workflow_commands(examined.report)
 
 
 def _csv(examined: Examined, _: Surface, __: float | None, table: str = "regions") -> str:
-    from boundby.render import csv
+    from boundby.render import store
 
-    return csv.render(examined.report, table)
+    return store.csv_of(examined.report, table)
 
 
 def _perfetto(file: IO[bytes], examined: Examined) -> None:

@@ -1,4 +1,5 @@
-"""Report -> rows of a SQLite database that grows with every run: to compare, to query, to browse with Datasette.
+"""Report -> flat tables for other tools: CSV, and rows of a SQLite database that grows with every run: to compare, to
+query, to browse with Datasette.
 
 Tables ``reports``, ``devices``, ``threads``, ``regions`` and ``findings``, tied by foreign keys, one column per cause.
 A report is added in one transaction: whole or not at all. sqlite-utils is imported only here.
@@ -6,6 +7,8 @@ A report is added in one transaction: whole or not at all. sqlite-utils is impor
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +20,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 from boundby.__about__ import __version__
+from boundby.document.blocks import clean
 from boundby.model import door
 from boundby.model.errors import OutputError, UserError
 from boundby.model.scale import GRACE_S
@@ -27,6 +31,7 @@ from boundby.results.write import NSYS_MAGIC, SQLITE_MAGIC, reason
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
+
 
 LOCK_SECONDS = GRACE_S  # how long another writer is waited for
 #: Of a report as a whole; its account lies in the other tables.
@@ -261,3 +266,27 @@ def _insert(database: Database, table: str, found: Sequence[Mapping[str, Any]]) 
 def _table(database: Database, name: str) -> Any:
     # sqlite-utils types database[name] as table or view; ours are tables.
     return database[name]
+
+
+# CSV: one row per region, one column per cause; or one per kernel or CUDA call of each region. For spreadsheets, so
+# formulas in names are defused.
+
+# What a spreadsheet takes for a formula. A leading apostrophe makes it text (the usual remedy).
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+
+
+def csv_of(report: Report, table: str = "regions") -> str:
+    """Header and rows, lines ended by ``\\n``; empty cells mean "not captured"."""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, fieldnames=list(columns(table)), lineterminator="\n")
+    writer.writeheader()
+    for row in rows(report, table):
+        writer.writerow({name: _cell(value) for name, value in row.items()})
+    return stream.getvalue()
+
+
+def _cell(value: Scalar) -> Scalar:
+    if not isinstance(value, str):
+        return value
+    text = clean(value)
+    return f"'{text}" if value.startswith(_FORMULA) or text.startswith(_FORMULA) else text

@@ -1,4 +1,5 @@
-"""Findings at lines of code: SARIF 2.1.0 for code scanning, and annotations of GitHub Actions.
+"""What CI systems read: findings at lines of code (SARIF 2.1.0, annotations of GitHub Actions), and the result of a
+gate as JUnit XML.
 
 A trace names files as the program saw them. They are looked for below the current folder; a finding whose file is not
 there, or is there twice, has no place and is left out.
@@ -12,14 +13,16 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
+from xml.etree import ElementTree
 
 from msgspec import Struct
 
 from boundby.__about__ import __version__
 from boundby.document import sentences
-from boundby.document.blocks import clean, in_region
+from boundby.document.blocks import clean, file_name, in_region
 from boundby.model.expressions import expression
 from boundby.model.scale import A_FEW_LINES, CROWD
+from boundby.results.comparison import GateResult
 from boundby.results.report import Finding, Report
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -140,3 +143,39 @@ def _data(text: str) -> str:
 
 def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+# The result of a gate as JUnit XML, as CI systems read it: one test case a limit.
+
+
+def junit(result: GateResult) -> str:
+    """The whole file."""
+    suite = ElementTree.Element(
+        "testsuite",
+        name="boundby",
+        tests=str(len(result.limits)),
+        failures=str(len(result.broken)),
+        errors="0",
+        skipped=str(sum(item.skipped or item.untold for item in result.limits)),
+    )
+    for item in result.limits:
+        case = ElementTree.SubElement(
+            suite, "testcase", classname=f"boundby.{file_name(result.subject)}", name=_xml(item.limit)
+        )
+        if item.skipped or item.untold:
+            ElementTree.SubElement(case, "skipped", message=_xml(item.message))
+        elif not item.kept:
+            failure = ElementTree.SubElement(case, "failure", message=_xml(item.message), type="limit")
+            failure.text = _xml("\n".join(filter(None, (f"{item.limit}: {item.message}", item.reason))))
+        else:
+            ElementTree.SubElement(case, "system-out").text = _xml(item.message)
+    root = ElementTree.Element("testsuites")
+    root.append(suite)
+    ElementTree.indent(root)
+    text: str = ElementTree.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+
+
+def _xml(text: str) -> str:
+    """What XML can hold: ``clean`` makes control characters and surrogates visible."""
+    return "\n".join(clean(line) for line in text.split("\n"))

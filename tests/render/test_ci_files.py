@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from boundby.cli.main import main
-from boundby.render import code_places
-from boundby.render.code_places import CodePlace
+from boundby.render import ci_files
+from boundby.render.ci_files import CodePlace
 from boundby.results.report import Finding, Report
 from tests.support import reports
 
@@ -40,19 +40,19 @@ def code(tmp_path: Path) -> Path:
 
 
 def test_only_files_that_are_there_once_are_places(code: Path) -> None:
-    told = {finding.rule: places for finding, places in code_places.placed(report(), code)}
+    told = {finding.rule: places for finding, places in ci_files.placed(report(), code)}
     assert told == {"sync-readback": (CodePlace("train.py", 42),), "host-work": (CodePlace("data/load.py", 7),)}
 
 
 def test_annotations_are_commands_that_no_text_breaks_out_of(code: Path) -> None:
-    first, second = code_places.workflow_commands(report(), code).splitlines()
+    first, second = ci_files.workflow_commands(report(), code).splitlines()
     assert first.startswith("::warning file=train.py,line=42,title=boundby sync-readback::a value, read: 100 %25 of it")
     assert "saves 1.00-2.00 ms" in first
     assert second.startswith("::notice file=data/load.py,line=7,")
 
 
 def test_sarif_is_what_its_standard_says(code: Path) -> None:
-    log = json.loads(code_places.sarif(report(), code))
+    log = json.loads(ci_files.sarif(report(), code))
     assert log["version"] == "2.1.0"
     (run,) = log["runs"]
     assert [result["ruleId"] for result in run["results"]] == ["sync-readback", "host-work"]
