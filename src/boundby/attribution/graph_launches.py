@@ -16,6 +16,7 @@ from boundby.attribution.host_state import LAUNCH_LIMIT_NS
 from boundby.correlation.correlate import Calls
 from boundby.model.arrays import Int64Array, ranked, unique
 from boundby.model.intervals import NOTHING, CoveredTime, union
+from boundby.model.once import once
 from boundby.model.scale import HALF, NO_LAUNCH_NS
 from boundby.trace.tables import Trace
 
@@ -126,7 +127,6 @@ class _Graphs:
         self._call, self._node = calls.of_operation[self._rows], table.node[self._rows]
         if len(self._rows):
             self._graph_of_call, _ = graphs_of(self._node, self._call, len(nodes), len(calls))
-        self._whole: dict[int, tuple[Int64Array, Int64Array, Int64Array]] = {}
 
     def missing_between(self, before: _Rows, after: _Rows) -> Int64Array:
         """How many nodes of its graph each launch lacks between these two of its operations, if the gap between them is
@@ -151,16 +151,14 @@ class _Graphs:
         gap_ns = int(self._table.start_ns[last] - self._table.end_ns[first])
         return int(lacking.sum()) if gap_ns >= HALF * int(length[lacking].sum()) else 0
 
+    @once
     def _most(self, graph: int) -> tuple[Int64Array, Int64Array, Int64Array]:
         """Nodes, starts and durations of the launch of a graph that has most."""
-        if graph not in self._whole:
-            mine = np.flatnonzero(self._graph_of_call[self._call] == graph)
-            calls, which = ranked(self._call[mine])
-            rows = self._rows[self._of_call(int(calls[np.bincount(which).argmax()]))]
-            start = self._table.start_ns[rows]
-            length = (self._table.end_ns[rows] - start).astype(np.int64)
-            self._whole[graph] = self._table.node[rows].astype(np.int64), start, length
-        return self._whole[graph]
+        mine = np.flatnonzero(self._graph_of_call[self._call] == graph)
+        calls, which = ranked(self._call[mine])
+        rows = self._rows[self._of_call(int(calls[np.bincount(which).argmax()]))]
+        start = self._table.start_ns[rows]
+        return self._table.node[rows].astype(np.int64), start, (self._table.end_ns[rows] - start).astype(np.int64)
 
     def _of_call(self, call: int) -> slice:
         """Places of a launch among the rows, which are ordered by call."""

@@ -52,6 +52,7 @@ from boundby.model.intervals import (
     union,
 )
 from boundby.model.library import int64
+from boundby.model.once import once
 from boundby.model.scale import DISPATCH_NS, HALF, LAUNCH_NS, NEARLY_ALL, NOTABLE
 from boundby.model.units import FURTHEST_NS
 from boundby.native.passes import FIRST_INSTANT, LAST_INSTANT, Layer, states
@@ -113,26 +114,6 @@ class HostState:
         self._trace = trace
         self._calls = calls
         self._logical_threads = logical_threads
-        self._evidence: dict[int, CpuEvidence] = {}
-        self._lifetimes: dict[int, tuple[int, int] | None] = {}
-        self._on_cpu: dict[int, IntervalSet] = {}  # this and the next two by the leader of threads that take turns
-        self._together_blocked: dict[int, IntervalSet] = {}
-        self._issued: dict[int, Int64Array] = {}
-        self._states: dict[int, StepFunction] = {}
-        self._blocked: dict[int, IntervalSet] = {}
-        self._process_busy: dict[int, IntervalSet] = {}
-        self._elsewhere: dict[int, Int64Array] = {}  # by process
-        self._running: dict[tuple[int, bool], StepFunction] = {}
-        self._idle: dict[int, IntervalSet] = {}
-        self._compiling: dict[int, IntervalSet] = {}
-        self._starting: dict[int, IntervalSet] = {}
-        self._awaited: dict[int, IntervalSet] = {}
-        self._sleeps_for_input: dict[int, IntervalSet] = {}
-        self._shown_together: dict[tuple[tuple[int, ...], bool, _Who], StepFunction] = {}
-        self._computing: dict[tuple[int, bool, _Who], IntervalSet] = {}
-        self._for_makers: dict[int, IntervalSet] = {}
-        self._makers: dict[int, bool] = {}
-        self._outside: dict[int, IntervalSet] = {}
         self._compilations, self._library_starts = CompilationSpans(trace, calls), LibraryStarts(trace, calls)
         copies = _pageable_rows(trace, calls)
         self._waits_until = _implicit_waits(trace, calls, copies)
@@ -141,41 +122,36 @@ class HostState:
         self.held_with = self._held_with()
         self.queue_full = compact(_queue_full(trace, calls) & (self.held_with < 0))
 
+    @once
     def evidence(self, thread: int) -> CpuEvidence:
         """What the capture knows of the thread's scheduling. While another runs with which it takes turns, it waits for
         that one, not for a core."""
-        if thread not in self._evidence:
-            evidence = gather_evidence(self._trace, thread)
-            if len(evidence.preempted.start):
-                running = self._any_on_cpu(int(self._logical_threads.leader[thread]))
-                evidence = replace(evidence, preempted=subtract(evidence.preempted, running))
-            self._evidence[thread] = evidence
-        return self._evidence[thread]
+        evidence = gather_evidence(self._trace, thread)
+        if len(evidence.preempted.start):
+            running = self._any_on_cpu(int(self._logical_threads.leader[thread]))
+            evidence = replace(evidence, preempted=subtract(evidence.preempted, running))
+        return evidence
 
+    @once
     def lifetime(self, thread: int) -> tuple[int, int] | None:
         """First and last instant at which a thread shows itself; None if it never does."""
-        if thread not in self._lifetimes:
-            self._lifetimes[thread] = lifetime(self._trace, thread)
-        return self._lifetimes[thread]
+        return lifetime(self._trace, thread)
 
+    @once
     def _any_on_cpu(self, leader: int) -> IntervalSet:
         """When any of the threads that take turns with this one is on a CPU."""
-        if leader not in self._on_cpu:
-            known = (gather_evidence(self._trace, one).on_cpu for one in self._logical_threads.members(leader).tolist())
-            self._on_cpu[leader] = any_of(one for one in known if one is not None)
-        return self._on_cpu[leader]
+        known = (gather_evidence(self._trace, one).on_cpu for one in self._logical_threads.members(leader).tolist())
+        return any_of(one for one in known if one is not None)
 
+    @once
     def compiling(self, thread: int) -> IntervalSet:
         """When the thread compiles code, or sleeps until a compiler is done, and does not launch."""
-        if thread not in self._compiling:
-            self._compiling[thread] = self._compilations.of(thread, self.evidence(thread).asleep)
-        return self._compiling[thread]
+        return self._compilations.of(thread, self.evidence(thread).asleep)
 
+    @once
     def starting(self, thread: int) -> IntervalSet:
         """When the thread sets a library up, and does not compile."""
-        if thread not in self._starting:
-            self._starting[thread] = subtract(self._library_starts.of(thread), self.compiling(thread))
-        return self._starting[thread]
+        return subtract(self._library_starts.of(thread), self.compiling(thread))
 
     def initializing(self, thread: int) -> IntervalSet:
         """When the thread compiles, sets a library up, captures graphs for later, or starts or ends message passing,
@@ -201,39 +177,34 @@ class HostState:
         """When the thread compiles, or may do so for one of its process that sleeps until a compiler is done."""
         return any_of((self.compiling(thread), self._awaited_by(self._trace.threads[thread].process, self.compiling)))
 
+    @once
     def _initialization_awaited(self, process: int) -> IntervalSet:
         """When a thread of the process that calls CUDA sleeps until something is initialized, by a compiler's pool of
         threads say: whoever of the process works meanwhile initializes it."""
-        if process not in self._awaited:
-            self._awaited[process] = self._awaited_by(process, self.initializing)
-        return self._awaited[process]
+        return self._awaited_by(process, self.initializing)
 
     def _awaited_by(self, process: int, of_thread: Callable[[int], IntervalSet]) -> IntervalSet:
         callers = unique(self._calls.thread)
         mine = callers[self._trace.process_of_thread[callers] == process].tolist()
         return any_of(intersect(of_thread(one), self.evidence(one).asleep) for one in mine)
 
+    @once
     def blocked(self, thread: int) -> IntervalSet:
         """Times in which the thread waits for the device: blocking syncs and copies, and, while the process's
         devices are busy, allocation calls and pageable copies up to where the copy itself begins."""
-        if thread not in self._blocked:
-            calls, rows = self._calls, self._calls.rows_of(thread)
-            kind, start, end = calls.kind[rows], calls.start_ns[rows], calls.end_ns[rows]
-            is_explicit = is_any(kind, (CallClass.SYNC, CallClass.BLOCKING_COPY))
-            explicit, waits = np.flatnonzero(is_explicit), EMPTY
-            others = np.flatnonzero(self._may_wait[rows])
-            if len(others):
-                until, last = self._waits_until[rows][others], end[others]
-                until = np.where(self._stalls[rows][others], last, np.minimum(until, last))
-                waits = intersect(union(start[others], until), self._busy_of(self._trace.threads[thread].process))
-            held = rows.start + np.flatnonzero(self.held_with[rows] >= 0)
-            if len(held):
-                both = waits.start, calls.start_ns[held], waits.end, calls.end_ns[self.held_with[held]]
-                waits = union(np.concatenate(both[:2]), np.concatenate(both[2:]))
-            self._blocked[thread] = union(
-                np.concatenate((start[explicit], waits.start)), np.concatenate((end[explicit], waits.end))
-            )
-        return self._blocked[thread]
+        calls, rows = self._calls, self._calls.rows_of(thread)
+        kind, start, end = calls.kind[rows], calls.start_ns[rows], calls.end_ns[rows]
+        is_explicit = is_any(kind, (CallClass.SYNC, CallClass.BLOCKING_COPY))
+        explicit, waits = np.flatnonzero(is_explicit), EMPTY
+        others = np.flatnonzero(self._may_wait[rows])
+        if len(others):
+            until, last = self._waits_until[rows][others], end[others]
+            until = np.where(self._stalls[rows][others], last, np.minimum(until, last))
+            waits = intersect(union(start[others], until), self._busy_of(self._trace.threads[thread].process))
+        held = rows.start + np.flatnonzero(self.held_with[rows] >= 0)
+        if len(held):
+            waits = any_of((waits, union(calls.start_ns[held], calls.end_ns[self.held_with[held]])))
+        return any_of((waits, union(start[explicit], end[explicit])))
 
     @cached_property
     def _may_wait(self) -> BoolArray:
@@ -290,38 +261,26 @@ class HostState:
         table, rows = self._trace.operations, self._read_back
         return self.at_work(table.process[rows], table.start_ns[rows])
 
+    @once
     def _busy_of(self, process: int) -> IntervalSet:
-        if process not in self._process_busy:
-            operations = self._trace.operations
-            mine = operations.process == process
-            if mine.all():  # which keeps it itself
-                return operations.busy
-            self._process_busy[process] = union(operations.start_ns[mine], operations.end_ns[mine])
-        return self._process_busy[process]
+        operations = self._trace.operations
+        mine = operations.process == process
+        if mine.all():  # which keeps it itself
+            return operations.busy
+        return union(operations.start_ns[mine], operations.end_ns[mine])
 
+    @once
     def logical_thread_blocked(self, thread: int) -> IntervalSet:
         """When all threads that take turns with this one are blocked."""
-        leader = int(self._logical_threads.leader[thread])
-        if leader not in self._together_blocked:
-            members = self._logical_threads.members(leader).tolist()
-            self._together_blocked[leader] = any_of(self.blocked(member) for member in members)
-        return self._together_blocked[leader]
+        return any_of(self.blocked(member) for member in self._logical_threads.members(thread).tolist())
 
+    @once
     def idle(self, thread: int) -> IntervalSet:
         """When a thread waits for the device or sleeps: its last state goes on for ever."""
-        if thread not in self._idle:
-            states, waits = self.states(thread), self.waiting(thread)
-            resting = is_any(states.value, (Cause.HOST_BLOCKED, ELSEWHERE, Cause.SYNC))
-            until = np.append(states.time[1:], np.iinfo(np.int64).max)
-            start = np.concatenate((states.time[resting], waits.start))
-            self._idle[thread] = union(start, np.concatenate((until[resting], waits.end)))
-        return self._idle[thread]
-
-    def states(self, thread: int) -> StepFunction:
-        """The thread's state over time as Cause numbers (or ELSEWHERE), as if the device had been idle."""
-        if thread not in self._states:
-            self._states[thread] = self._build_states(thread)
-        return self._states[thread]
+        states, waits = self.states(thread), self.waiting(thread)
+        resting = is_any(states.value, (Cause.HOST_BLOCKED, ELSEWHERE, Cause.SYNC))
+        until = np.append(states.time[1:], np.iinfo(np.int64).max)
+        return any_of((waits, union(states.time[resting], until[resting])))
 
     def running_elsewhere(self, thread: int) -> list[int]:
         """Threads of the same process that may run while this one sleeps, its own logical thread first: those that call
@@ -332,13 +291,12 @@ class HostState:
         is_own = leader[others] == leader[thread]
         return [*others[is_own].tolist(), *others[~is_own].tolist()]
 
+    @once
     def _may_run(self, process: int) -> Int64Array:
         """Of a process the threads that call CUDA or open ranges, then those that are seen at work at times."""
-        if process not in self._elsewhere:
-            marked, watched = self._seen
-            mine = [t for t in watched.get(process, ()) if not self._spins(t)]
-            self._elsewhere[process] = np.array([*marked.get(process, ()), *mine], np.int64)
-        return self._elsewhere[process]
+        marked, watched = self._seen
+        mine = [t for t in watched.get(process, ()) if not self._spins(t)]
+        return np.array([*marked.get(process, ()), *mine], np.int64)
 
     @cached_property
     def _seen(self) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
@@ -371,32 +329,30 @@ class HostState:
     def _first_running(self, threads: tuple[int, ...], sleeper: int) -> StepFunction:
         """Who runs while ``sleeper`` sleeps: at each instant the first of these threads that can, in their order."""
         outside, is_fed = self._waits_outside(sleeper), bool(self._is_fed[sleeper])
-        found = self._shown_first(threads, sleeper, _Who.FEEDERS if is_fed else _Who.NOBODY)
+        is_known = self.evidence(sleeper).is_known
+        found = self._shown_first(threads, is_known, _Who.FEEDERS if is_fed else _Who.NOBODY)
         if is_fed and not self.launches_kernels[list(threads)].all():  # what others do for one that feeds is its work
-            found = during(self._hungry(sleeper), self._shown_first(threads, sleeper, _Who.MAKERS), found)
+            found = during(self._hungry(sleeper), self._shown_first(threads, is_known, _Who.MAKERS), found)
         if len(outside.start):
-            found = during(outside, self._shown_first(threads, sleeper, _Who.EVERYBODY), found)
+            found = during(outside, self._shown_first(threads, is_known, _Who.EVERYBODY), found)
         return found
 
-    def _shown_first(self, threads: tuple[int, ...], sleeper: int, makers: _Who) -> StepFunction:
-        """Of the first of these that can be shown to run while the ``sleeper`` does not, its states; what ``makers``
-        compute aside."""
-        key = threads, self.evidence(sleeper).is_known, makers
-        if key not in self._shown_together:
-            shown = ((self._shown_to_run(one, sleeper), self._who[makers][one]) for one in threads)
-            self._shown_together[key] = first_of(
-                [_renamed(states, Cause.CPU, NOTHING) if is_maker else states for states, is_maker in shown]
-            )
-        return self._shown_together[key]
+    @once
+    def _shown_first(self, threads: tuple[int, ...], is_known: bool, makers: _Who) -> StepFunction:
+        """Of the first of these that can be shown to run while another one does not, its states; what ``makers``
+        compute aside. ``is_known``: whether it is known when the other one sleeps."""
+        shown = ((self._shown_to_run(one, is_known), self._who[makers][one]) for one in threads)
+        return first_of([_renamed(states, Cause.CPU, NOTHING) if is_maker else states for states, is_maker in shown])
 
-    def _shown_to_compute(self, sleeper: int, makers: _Who) -> IntervalSet:
+    def _others_compute(self, sleeper: int, makers: _Who) -> IntervalSet:
         """When any of these threads of its process can be shown to compute while the ``sleeper`` does not."""
         process = self._trace.threads[sleeper].process
-        key = process, self.evidence(sleeper).is_known, makers
-        if key not in self._computing:
-            chosen = [one for one in self._may_run(process).tolist() if self._who[makers][one]]
-            self._computing[key] = any_of(where(self._shown_to_run(one, sleeper), Cause.CPU) for one in chosen)
-        return self._computing[key]
+        return self._shown_to_compute(process, self.evidence(sleeper).is_known, makers)
+
+    @once
+    def _shown_to_compute(self, process: int, is_known: bool, makers: _Who) -> IntervalSet:
+        chosen = [one for one in self._may_run(process).tolist() if self._who[makers][one]]
+        return any_of(where(self._shown_to_run(one, is_known), Cause.CPU) for one in chosen)
 
     @cached_property
     def _who(self) -> dict[_Who, BoolArray]:
@@ -410,14 +366,13 @@ class HostState:
             _Who.EVERYBODY: np.ones_like(named),
         }
 
+    @once
     def _waits_outside(self, thread: int) -> IntervalSet:
         """When the thread waits for a file, the network, another process or the clock: no thread of its own process
         ends that by what it computes."""
-        if thread not in self._outside:
-            calls = self._trace.os_calls.of_thread(thread)
-            rows = is_in(sleep_kinds(self._trace, thread), _OUTSIDE)
-            self._outside[thread] = union(calls.start_ns[rows], calls.end_ns[rows])
-        return self._outside[thread]
+        calls = self._trace.os_calls.of_thread(thread)
+        rows = is_in(sleep_kinds(self._trace, thread), _OUTSIDE)
+        return union(calls.start_ns[rows], calls.end_ns[rows])
 
     @cached_property
     def _kernels(self) -> Int64Array:
@@ -448,18 +403,17 @@ class HostState:
         found[used] = shapes.told(lambda name: INPUT_NAME.search(name) is not None)
         return found
 
+    @once
     def _hungry(self, thread: int) -> IntervalSet:
         """Sleeps of a thread in which those of its process that launch no kernels make its input: in ranges that take
         a batch, and wherever they, too, sleep for most of the time. Who waits for such a one waits for what that one
         waits for: a loader's workers, files."""
-        if thread not in self._sleeps_for_input:
-            asleep, ranges = self.evidence(thread).asleep, self._trace.ranges.of_thread(thread)
-            works = CoveredTime(self._shown_to_compute(thread, _Who.LAUNCH_NOTHING))
-            mine = self._takes_batch[ranges.name]
-            takes = contains(union(ranges.start_ns[mine], ranges.end_ns[mine]), asleep.start) >= 0
-            fed = takes | (works.within(asleep.start, asleep.end) < HALF * (asleep.end - asleep.start))
-            self._sleeps_for_input[thread] = IntervalSet(asleep.start[fed], asleep.end[fed])
-        return self._sleeps_for_input[thread]
+        asleep, ranges = self.evidence(thread).asleep, self._trace.ranges.of_thread(thread)
+        works = CoveredTime(self._others_compute(thread, _Who.LAUNCH_NOTHING))
+        mine = self._takes_batch[ranges.name]
+        takes = contains(union(ranges.start_ns[mine], ranges.end_ns[mine]), asleep.start) >= 0
+        fed = takes | (works.within(asleep.start, asleep.end) < HALF * (asleep.end - asleep.start))
+        return IntervalSet(asleep.start[fed], asleep.end[fed])
 
     def fed(self, thread: int) -> IntervalSet:
         """Sleeps of a thread while others of its process make its input: they may have to, however soon the rest of it
@@ -468,17 +422,16 @@ class HostState:
         asleep = self.evidence(thread).asleep
         if self._is_fed[thread] and self._who[_Who.MAKERS].any():
             parts += [(asleep, _Who.FEEDERS), (self._hungry(thread), _Who.LAUNCH_NOTHING)]
-        made = any_of(intersect(self._shown_to_compute(thread, who), when) for when, who in parts if len(when.start))
+        made = any_of(intersect(self._others_compute(thread, who), when) for when, who in parts if len(when.start))
         return intersect(made, asleep)
 
+    @once
     def makes_input(self, thread: int) -> bool:
         """Whether a thread makes what the one that launches takes, as the sleeps of that one show, or its own name: its
         work is input, also while nobody waits for it."""
-        if thread not in self._makers:
-            process = self._trace.process_of_thread
-            takers = np.flatnonzero(self._is_fed & self.launches_kernels & (process == process[thread])).tolist()
-            self._makers[thread] = thread not in takers and any(self._makes_for(one, thread) for one in takers)
-        return self._makers[thread]
+        process = self._trace.process_of_thread
+        takers = np.flatnonzero(self._is_fed & self.launches_kernels & (process == process[thread])).tolist()
+        return thread not in takers and any(self._makes_for(one, thread) for one in takers)
 
     def _makes_for(self, taker: int, thread: int) -> bool:
         if self._who[_Who.FEEDERS][thread]:
@@ -486,48 +439,42 @@ class HostState:
         if self.launches_kernels[thread]:
             return False
         asleep = self._asleep_for_makers(taker)
-        of_all, beside = (
-            intersect(where(ask(thread, taker), Cause.CPU), asleep).total for ask in (self._shown_to_run, self.running)
-        )
+        ways = self._shown_to_run(thread, self.evidence(taker).is_known), self.running(thread, taker)
+        of_all, beside = (intersect(where(way, Cause.CPU), asleep).total for way in ways)
         return of_all - beside > HALF * of_all
 
+    @once
     def _asleep_for_makers(self, taker: int) -> IntervalSet:
         """Sleeps of a thread while no other one of its process that launches kernels is at work: it may sleep for that
         one as well."""
-        if taker not in self._for_makers:
-            process = self._trace.process_of_thread
-            launching = np.flatnonzero(self.launches_kernels & (process == process[taker])).tolist()
-            others = any_of(self._at_work(other) for other in launching if other != taker)
-            self._for_makers[taker] = subtract(self.evidence(taker).asleep, others)
-        return self._for_makers[taker]
+        process = self._trace.process_of_thread
+        launching = np.flatnonzero(self.launches_kernels & (process == process[taker])).tolist()
+        others = any_of(self._at_work(other) for other in launching if other != taker)
+        return subtract(self.evidence(taker).asleep, others)
 
     def _at_work(self, thread: int) -> IntervalSet:
         """When a thread neither sleeps nor is away for another one."""
         return _intervals(self.states(thread), lambda value: ~is_any(value, (Cause.HOST_BLOCKED, ELSEWHERE)))
 
-    def _shown_to_run(self, thread: int, sleeper: int) -> StepFunction:
-        """A thread's states where it can be shown to run while the ``sleeper`` does not; NOTHING elsewhere.
+    @once
+    def _shown_to_run(self, thread: int, is_known: bool) -> StepFunction:
+        """A thread's states where it can be shown to run while another one does not, of which it is known or not when
+        it sleeps; NOTHING elsewhere.
 
         Being outside every CUDA call shows nothing unless context switches were captured for the thread, or nothing
         is known of either of the two but when they call: a thread of which nothing is known has no say in the sleep
         of one that is known to sleep, but for its calls.
         """
-        evidence = self.evidence(thread)
-        is_unknown = not evidence.is_known and self.evidence(sleeper).is_known and evidence.shown is None
-        key = thread, is_unknown
-        if key not in self._running and is_unknown:
+        evidence, states = self.evidence(thread), self.states(thread)
+        if is_known and not evidence.is_known and evidence.shown is None:
             calls, rows = self._calls, self._calls.rows_of(thread)
-            bounds, states = IntervalSet(calls.start_ns[rows], calls.end_ns[rows]), self.states(thread)
+            bounds = IntervalSet(calls.start_ns[rows], calls.end_ns[rows])
             time = merged(bounds.start, bounds.end)
-            value = np.where(contains(bounds, time) >= 0, states.at(time), NOTHING)
-            self._running[key] = StepFunction(time, value)
-        if key not in self._running:
-            states = self.states(thread)
-            shows_cpu = evidence.on_cpu is not None or evidence.shown is not None or not evidence.is_known
-            silent = is_any(states.value, (Cause.HOST_BLOCKED, Cause.UNATTRIBUTED, ELSEWHERE))
-            silent |= (states.value == Cause.CPU) & (not shows_cpu)
-            self._running[key] = StepFunction(states.time, np.where(silent, NOTHING, states.value))
-        return self._running[key]
+            return StepFunction(time, np.where(contains(bounds, time) >= 0, states.at(time), NOTHING))
+        shows_cpu = evidence.on_cpu is not None or evidence.shown is not None or not evidence.is_known
+        silent = is_any(states.value, (Cause.HOST_BLOCKED, Cause.UNATTRIBUTED, ELSEWHERE))
+        silent |= (states.value == Cause.CPU) & (not shows_cpu)
+        return StepFunction(states.time, np.where(silent, NOTHING, states.value))
 
     def responsible(self, thread: int) -> StepFunction:
         """The states of a thread for which a device waits: the work of one that makes input is ``INPUT``."""
@@ -568,7 +515,9 @@ class HostState:
         on = evidence.on_cpu or (None if evidence.shown is None or off is None else subtract(evidence.shown, off))
         return on is None or off is None or on.total > SPINNING_FRACTION * (on.total + off.total)
 
-    def _build_states(self, thread: int) -> StepFunction:
+    @once
+    def states(self, thread: int) -> StepFunction:
+        """The thread's state over time as Cause numbers (or ELSEWHERE), as if the device had been idle."""
         calls, rows = self._calls, self._calls.rows_of(thread)
         start, end = calls.start_ns[rows], calls.end_ns[rows]
         evidence = self.evidence(thread)
@@ -618,12 +567,11 @@ class HostState:
         took = np.where(place < len(theirs), theirs[np.minimum(place, len(theirs) - 1)], until)
         return union(np.minimum(took, until), until)
 
+    @once
     def _issued_together(self, leader: int) -> Int64Array:
         """When the threads begin calls that take turns with this one, in order."""
-        if leader not in self._issued:
-            rows = [self._calls.rows_of(member) for member in self._logical_threads.members(leader).tolist()]
-            self._issued[leader] = merged(*(self._calls.start_ns[one] for one in rows))
-        return self._issued[leader]
+        rows = [self._calls.rows_of(member) for member in self._logical_threads.members(leader).tolist()]
+        return merged(*(self._calls.start_ns[one] for one in rows))
 
     def _overhead(self, thread: int, kind: OverheadClass) -> IntervalSet:
         rows = self._trace.overhead.of_thread(thread)

@@ -41,7 +41,18 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.causes import Cause
-from boundby.model.intervals import EMPTY, NOTHING, CoveredTime, IntervalSet, StepFunction, clip, contains, cut, union
+from boundby.model.intervals import (
+    EMPTY,
+    NOTHING,
+    CoveredTime,
+    IntervalSet,
+    StepFunction,
+    any_of,
+    clip,
+    contains,
+    cut,
+    union,
+)
 from boundby.model.scale import HABIT, HALF, NEARLY_ALL, SMALL
 from boundby.model.units import PERCENT
 from boundby.trace.tables import NO_CORRELATION, OpKind, Trace
@@ -519,10 +530,7 @@ def unsure_ns(context: TraceContext, losses: Losses, device: int, low: int, high
         open_ns = clip(losses.unnumbered[number], low, high)
         longest = np.argmax(open_ns.end - open_ns.start) if len(open_ns.start) else 0
         dark.append(IntervalSet(open_ns.start[longest : longest + 1], open_ns.end[longest : longest + 1]))
-    if not dark:
-        return 0
-    every = union(np.concatenate([part.start for part in dark]), np.concatenate([part.end for part in dark]))
-    return clip(every, low, high).total
+    return clip(any_of(dark), low, high).total
 
 
 def _nothing() -> Segments:

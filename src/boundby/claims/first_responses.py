@@ -223,9 +223,10 @@ def _line_of(subject: Subject, bound: str) -> CodeLine | None:
     if subject.is_part:
         return None
     context = subject.context
-    return {**context.once(_lines)}.get(bound)
+    return _lines(context).get(bound)
 
 
+@once
 def _lines(context: RuleContext) -> dict[str, CodeLine | None]:
     """Of each cause the line that holds most of it."""
     work, table, calls = device_work(context), context.operations, context.calls.of_operation
@@ -491,7 +492,7 @@ def _without_pattern(subject: Subject) -> Iterable[FirstResponse]:
             command=command,
             code=command,
             is_search=True,
-            where=next(filter(None, subject.context.once(_lines).values()), None),
+            where=next(filter(None, _lines(subject.context).values()), None),
         )
     if part.coverage.unseen_ns and part.verdict.why_not is not None:
         unseen = percent(part.coverage.unseen_ns / subject.window_ns)

@@ -152,16 +152,12 @@ def _told_by_frames(trace: Trace, thread: int) -> CpuEvidence:
     known = is_in(ranges.name, tells)
     waits = is_in(ranges.name, [name for name in used if WAITS_FOR_WORKERS.match(trace.names[name])])
     covered, asleep = frames.covered(thread), frames.asleep(thread).values()
-    shown = union(
-        np.concatenate((ranges.start_ns[known], covered.start)), np.concatenate((ranges.end_ns[known], covered.end))
-    )
+    shown = any_of((covered, union(ranges.start_ns[known], ranges.end_ns[known])))
     sleeps = any_of(asleep)
     # Who waits for autograd's engine may be the one whose operators it runs.
     works = known & (contains(sleeps, ranges.start_ns) >= 0)
     sleeps = subtract(sleeps, union(ranges.start_ns[works], ranges.end_ns[works]))
-    blocked = union(
-        np.concatenate((ranges.start_ns[waits], sleeps.start)), np.concatenate((ranges.end_ns[waits], sleeps.end))
-    )
+    blocked = any_of((sleeps, union(ranges.start_ns[waits], ranges.end_ns[waits])))
     return CpuEvidence(None, None, blocked if len(covered.start) or waits.any() else None, shown)
 
 

@@ -27,7 +27,7 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.expressions import expression
-from boundby.model.intervals import EMPTY, IntervalSet, contains, intersect, union
+from boundby.model.intervals import EMPTY, IntervalSet, any_of, contains, intersect, union
 from boundby.model.scale import HABIT, HALF, MANY, NO_LAUNCH_NS, QUARTER, SEVERAL
 from boundby.trace.facts import TraceWarning
 from boundby.trace.stacks import StackSource, file_name
@@ -84,7 +84,7 @@ class LibraryStarts:
         begin_ns, until_ns = begin_ns[seen], until_ns[seen]
         if len(begin_ns) >= LEAST_STEADY and self._goes_on(begin_ns, until_ns - begin_ns):
             return by_calls
-        return union(np.concatenate((by_calls.start, begin_ns)), np.concatenate((by_calls.end, until_ns)))
+        return any_of((by_calls, union(begin_ns, until_ns)))
 
     def _goes_on(self, begin_ns: Int64Array, length_ns: Int64Array) -> bool:
         """Whether much of these stretches lies after half of the kernels: then it is no start."""
@@ -213,7 +213,7 @@ class CompilationSpans:
         waits = intersect(asleep, self._compilers)
         parts = [intersect(union(begin, until), found) for found in (inside, waits)]
         parts.append(union(begin[before_code], until[before_code]))
-        found = union(np.concatenate([part.start for part in parts]), np.concatenate([part.end for part in parts]))
+        found = any_of(parts)
         long_enough = found.end - found.start >= LEAST_COMPILE_NS
         return IntervalSet(found.start[long_enough], found.end[long_enough])
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, wraps
-from typing import TypeVar, cast
+from functools import cached_property
+from typing import cast
 from weakref import ref
 
 import numpy as np
@@ -19,6 +19,8 @@ from boundby.evidence.operators import Operators, operators_of
 from boundby.model.arrays import MISSING, group_counts, group_sums, largest, marked, pick, ranked, unique
 from boundby.model.causes import Cause
 from boundby.model.intervals import NOTHING
+from boundby.model.once import answers
+from boundby.model.once import once as once
 from boundby.model.scale import HARDLY, MANY, MOST, NEGLIGIBLE, NEXT_TO_NOTHING
 from boundby.model.units import count, duration
 from boundby.replay import Savings
@@ -32,7 +34,6 @@ Bool = npt.NDArray[np.bool_]
 Int = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
 SavingNs = tuple[int, int]
-T = TypeVar("T")
 
 # A finding is told of the innermost region that holds this share of what it is about: above, it would be vague.
 PLACE_SHARE = MOST
@@ -46,16 +47,6 @@ class CannotCheckError(Exception):
     """The trace lacks what a rule needs. The text completes "could not check, because ..." """
 
 
-def once(make: Callable[[RuleContext], T]) -> Callable[[RuleContext], T]:
-    """A fact about a trace that is worked out when a rule first asks for it, and kept for the others."""
-
-    @wraps(make)
-    def remembered(context: RuleContext) -> T:
-        return context.once(make)
-
-    return remembered
-
-
 class RuleContext(Struct, frozen=True, dict=True):
     """One analyzed trace, for rules to look at. Facts beyond these are functions of it, in the other modules here."""
 
@@ -67,18 +58,11 @@ class RuleContext(Struct, frozen=True, dict=True):
     savings: Savings | None  # None: no GPU work, or no calls
     thresholds: Mapping[tuple[str, str], float] = field(default_factory=dict)  # (rule, name), as users changed them
     show_all: bool = False
-    _facts: dict[object, object] = field(default_factory=dict)
     _used_in: dict[int, tuple[ref[npt.NDArray[np.integer]], list[int]]] = field(default_factory=dict)
-
-    def once(self, make: Callable[[RuleContext], T]) -> T:
-        """``make(context)``, worked out once for all rules that ask. ``make`` is a function of a module."""
-        if make not in self._facts:
-            self._facts[make] = make(self)
-        return cast(T, self._facts[make])
 
     def forget(self) -> None:
         """Let go of what was worked out: facts may hold the context that holds them."""
-        self._facts.clear()
+        answers(self).clear()
 
     @property
     def trace(self) -> Trace:

@@ -17,7 +17,7 @@ from boundby.evidence.kernels import is_training
 from boundby.model.arrays import in_order, is_any, is_in, marked, median, unique
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
-from boundby.model.intervals import EMPTY, IntervalSet, contains, union
+from boundby.model.intervals import EMPTY, IntervalSet, any_of, contains, union
 from boundby.model.scale import BUSY_NS, MANY, SMALL
 from boundby.model.units import count, size
 from boundby.trace.stacks import StackSource, file_name
@@ -278,11 +278,7 @@ def compilations(context: RuleContext) -> Compilations:
             of_thread = is_init[parts.thread[is_init] == thread]
             own = calls.rows_of(thread)
             linking = own.start + np.flatnonzero(is_compiling[own])
-            compiling = hosts.compiling_for(thread)
-            either = union(
-                np.concatenate((compiling.start, calls.start_ns[linking])),
-                np.concatenate((compiling.end, calls.end_ns[linking])),
-            )
+            either = any_of((hosts.compiling_for(thread), union(calls.start_ns[linking], calls.end_ns[linking])))
             inside = of_thread[contains(either, parts.start_ns[of_thread]) >= 0]
             if not len(inside):
                 continue

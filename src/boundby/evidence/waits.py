@@ -33,7 +33,7 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.expressions import expression
-from boundby.model.intervals import EMPTY, NOTHING, CoveredTime, union
+from boundby.model.intervals import NOTHING, CoveredTime, any_of
 from boundby.model.scale import A_FEW_LINES, HALF, HANDFUL, HARDLY, LIST, PLENTY, QUARTER, SMALL
 from boundby.model.units import duration
 from boundby.results.report import Example
@@ -179,10 +179,7 @@ def _kinds(context: RuleContext, call: Rows, blocked: Int, held: Int) -> tuple[I
 
 def _busy(context: RuleContext) -> CoveredTime:
     """When at least one device works."""
-    parts = [EMPTY, *(device.busy for device in context.timeline.devices)]
-    return CoveredTime(
-        union(np.concatenate([part.start for part in parts]), np.concatenate([part.end for part in parts]))
-    )
+    return CoveredTime(any_of(device.busy for device in context.timeline.devices))
 
 
 def _copy_of(context: RuleContext, call: Rows) -> Int:

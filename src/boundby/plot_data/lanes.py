@@ -30,7 +30,7 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.causes import CAUSES, Cause
-from boundby.model.intervals import NOTHING, CoveredTime, IntervalSet, depths, first_free_lanes, union
+from boundby.model.intervals import NOTHING, CoveredTime, IntervalSet, any_of, depths, first_free_lanes
 from boundby.model.library import int64, integers, run
 from boundby.model.scale import DRAWN, LIST, ONE_BY_ONE, PAGE_ROWS, SEVERAL, TABLE
 from boundby.plot_data.work_tables import RegionIndex
@@ -126,8 +126,7 @@ def _logical_cpu(timeline: Timeline, thread: int | None, edges: Int64Array) -> _
     on = [evidence.on_cpu for evidence in members if evidence.on_cpu is not None]
     if len(members) == 1 or not on:
         return _cpu(timeline, thread, edges)
-    together = union(np.concatenate([s.start for s in on]), np.concatenate([s.end for s in on]))
-    return _within(together, edges), np.diff(edges), SWITCHES
+    return _within(any_of(on), edges), np.diff(edges), SWITCHES
 
 
 def _cpu(timeline: Timeline, thread: int, edges: Int64Array) -> _Cpu:

@@ -28,7 +28,7 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.causes import REMOVABLE, Cause
-from boundby.model.intervals import CoveredTime, clip, union
+from boundby.model.intervals import CoveredTime, any_of, clip, union
 from boundby.model.scale import A_FEW_LINES, HABIT, HARDLY, NEGLIGIBLE, NEXT_TO_NOTHING, NOTABLE, SMALL
 from boundby.model.units import percent
 from boundby.native.passes import AT_ONCE, NEVER, NONE, Column, Costs, Less, Spans, Windows
@@ -726,10 +726,8 @@ class Predictor:
         kernels = np.flatnonzero((self.graph.device == device.index) & (self.graph.op_kind <= OpKind.GRAPH))
         waits = kernels[CoveredTime(pages).within(links.start_ns[kernels], end[kernels]) > 0]
         idle_ns = gap_before(device, links.start_ns[rows])
-        spans = union(
-            np.concatenate((links.start_ns[rows] - idle_ns, links.start_ns[waits])),
-            np.concatenate((end[rows], end[waits])),
-        )
+        before = union(links.start_ns[rows] - idle_ns, end[rows])
+        spans = any_of((before, union(links.start_ns[waits], end[waits])))
         return clip(spans, device.low_ns, device.high_ns).total
 
     @property

@@ -36,6 +36,7 @@ from boundby.model.intervals import (
     NOTHING,
     CoveredTime,
     IntervalSet,
+    any_of,
     clip,
     complement,
     intersect,
@@ -85,9 +86,7 @@ def logical_thread_active(timeline: Timeline, thread: int, low: int, high: int) 
             first, last = max(low, int(calls.start_ns[rows.start])), min(high, int(calls.end_ns[rows.stop - 1]))
         if last > first:
             sets.append(complement(hosts.idle(member), first, last))
-    if not sets:
-        return IntervalSet(np.empty(0, np.int64), np.empty(0, np.int64))
-    return union(np.concatenate([s.start for s in sets]), np.concatenate([s.end for s in sets]))
+    return any_of(sets)
 
 
 def cpu_time(timeline: Timeline, thread: int, low: int, high: int) -> tuple[int, int] | None:
@@ -109,8 +108,7 @@ def logical_thread_cpu_time(timeline: Timeline, thread: int, low: int, high: int
     on = [evidence.on_cpu for evidence in members if evidence.on_cpu is not None]
     if len(members) == 1 or not on:
         return cpu_time(timeline, thread, low, high)
-    together = union(np.concatenate([s.start for s in on]), np.concatenate([s.end for s in on]))
-    return clip(together, low, high).total, high - low
+    return clip(any_of(on), low, high).total, high - low
 
 
 def _cpu(timeline: Timeline, thread: int, start: Int, end: Int) -> tuple[Int, Int] | None:

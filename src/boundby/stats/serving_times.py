@@ -21,7 +21,7 @@ from boundby.attribution.host_state import LAUNCH_LIMIT_NS
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.model.arrays import Int64Array, pick, unique
 from boundby.model.causes import Cause
-from boundby.model.intervals import CoveredTime, complement, intersect, subtract, union
+from boundby.model.intervals import CoveredTime, IntervalSet, any_of, complement, intersect, subtract, union
 from boundby.model.scale import HALF
 from boundby.stats.work import sizes_of
 from boundby.structure.found import is_found
@@ -171,9 +171,7 @@ def _measured(
     busy = (until - cut) - idles.within(cut, until)
     of_step = np.maximum(np.searchsorted(cut, inside_calls.start, side="right") - 1, 0)
     long = inside_calls.end - inside_calls.start > busy[of_step]
-    waiting = union(
-        np.concatenate((inside_calls.start[long], arrived)), np.concatenate((inside_calls.end[long], work_begin))
-    )
+    waiting = any_of((IntervalSet(inside_calls.start[long], inside_calls.end[long]), union(arrived, work_begin)))
     waits = CoveredTime(intersect(idle, waiting))
     pieces = device.segments.between(low, high)
     of_host = np.isin(pieces.cause, _OF_HOST)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from boundby.model.arrays import median, places, ranked, sorted_distinct, unique
+from boundby.model.once import once
 from boundby.model.scale import (
     HABIT,
     HALF,
@@ -79,29 +80,27 @@ class Grams:
     """Numbers for runs of 1, 2, 4, ... tokens, equal for equal runs; made when asked for."""
 
     def __init__(self, tokens: Ints) -> None:
-        self.count = len(tokens)
-        self._ids: dict[int, Ints] = {}
-        self._order: dict[int, npt.NDArray[np.intp]] = {}
-        self._number(1, tokens)
+        self.count, self._tokens = len(tokens), tokens
 
     def of(self, size: int) -> Ints:
         """The gram that begins at each place; the last ``size - 1`` places have none."""
-        if size not in self._ids:
-            half = self.of(size // 2)
-            self._number(size, half[: len(half) - size // 2] * (int(half.max(initial=0)) + 1) + half[size // 2 :])
-        return self._ids[size]
+        return self._numbered(size)[0]
 
     def order(self, size: int) -> npt.NDArray[np.intp]:
         """Places ordered by the gram that begins there, equal ones in order of place."""
-        self.of(size)
-        return self._order[size]
+        return self._numbered(size)[1]
 
-    def _number(self, size: int, key: Ints) -> None:
+    @once
+    def _numbered(self, size: int) -> tuple[Ints, npt.NDArray[np.intp]]:
+        key = self._tokens
+        if size > 1:
+            half = self.of(size // 2)
+            key = half[: len(half) - size // 2] * (int(half.max(initial=0)) + 1) + half[size // 2 :]
         order = np.argsort(key, kind="stable")
         ranked = key[order]
         ids = np.empty(len(key), np.int64)
         ids[order] = np.cumsum(np.append(False, ranked[1:] != ranked[:-1])[: len(key)])
-        self._ids[size], self._order[size] = ids, order
+        return ids, order
 
 
 class Clocks(Struct, frozen=True):

@@ -20,6 +20,7 @@ from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, r
 from boundby.model.errors import InputError, OutOfBoundsError
 from boundby.model.expressions import expression
 from boundby.model.intervals import IntervalSet, Nesting, StepFunction, nest, union
+from boundby.model.once import once
 from boundby.model.units import US
 from boundby.trace.vocabulary.python import Frame, engine_of, is_boundby, is_profiler, read_frame, sleeps_on
 
@@ -215,34 +216,28 @@ class FrameStacks:
         self, start_ns: Int64Array, end_ns: Int64Array, thread: Int32Array, name: Int32Array, names: Sequence[str]
     ) -> None:
         self._start_ns, self._end_ns, self._thread, self._name, self._names = start_ns, end_ns, thread, name, names
-        self._nestings: dict[int, Nesting] = {}
-        self._rows: dict[int, slice] = {}
-        self._before: dict[int, int] = {}
         self._best: dict[int, dict[int, tuple[Frame, ...]]] = {}
 
     def __len__(self) -> int:
         return len(self._start_ns)
 
+    @once
     def rows(self, thread: int) -> slice:
         """The rows of one thread."""
-        if thread not in self._rows:
-            self._rows[thread] = rows_of(self._thread, thread)
-        return self._rows[thread]
+        return rows_of(self._thread, thread)
 
+    @once
     def _nesting(self, thread: int) -> Nesting:
-        if thread not in self._nestings:
-            rows = self.rows(thread)
-            self._nestings[thread] = nest(self._start_ns[rows], self._end_ns[rows], ROUNDED_NS)
-        return self._nestings[thread]
+        rows = self.rows(thread)
+        return nest(self._start_ns[rows], self._end_ns[rows], ROUNDED_NS)
 
     def _frame(self, thread: int, row: int) -> Frame:
         """The frame of a row, counted from the thread's first. Those that were open when the recording began bear the
         line that began it: nothing that they did later is of that line."""
         frame = read_frame(self._names[self._name[self.rows(thread).start + row]])
-        if thread not in self._before:
-            self._before[thread] = self._open_before(thread)
-        return replace(frame, line=0) if row < self._before[thread] else frame
+        return replace(frame, line=0) if row < self._open_before(thread) else frame
 
+    @once
     def _open_before(self, thread: int) -> int:
         """How many of a thread's first frames, each within the one before it, led to the profiler's own."""
         parent, names = self._nesting(thread).parent, self._name[self.rows(thread)]

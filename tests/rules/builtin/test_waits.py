@@ -67,7 +67,7 @@ def test_a_wait_that_freeing_would_make_in_its_stead() -> None:
 def test_no_wait_is_told_twice() -> None:
     for name in ("sync", "segmentation_before"):
         source = pattern(name)
-        waits = context_of(source).once(_waits.waits_of)
+        waits = _waits.waits_of(context_of(source))
         told = findings(source, *(rule for rule in builtin() if rule.group == "sync"))
         assert sum(item.instances for item in told) <= len(set(waits.incident.tolist()))
 
