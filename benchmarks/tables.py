@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boundby.readers.nsys.register import LABELS, NOT_READ, read_tables
+from boundby.readers.nsys.reader import LABELS, NOT_READ, read_tables
 
 _PAGE = """# Tables of a report
 

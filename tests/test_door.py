@@ -30,7 +30,7 @@ OWN = {
     "model/library.py: read_bytes": "of the package",
     "model/numbers.py: read_text": "of the package",
     "model/stage.py: open": "of /proc, hundreds of times",
-    "readers/nsys/arrow_stream.py: fromfile": "of a file that came through the door",
+    "readers/nsys/columnar.py: fromfile": "of a file that came through the door",
     "readers/nsys/columnar.py: connect": "memory",
     "readers/nsys/database.py: connect": "the door holds the same file open",
     "render/page/__init__.py: read_text": "of the package",

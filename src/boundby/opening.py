@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from boundby.attribution.graph_captures import captures_ranges, with_captures_of
+from boundby.attribution.cuda_graphs import captures_ranges, with_captures_of
 from boundby.capture.folder import (
     FACTS,
     command_of,

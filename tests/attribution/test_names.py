@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boundby.trace.vocabulary.compilers import is_compile_range
+from boundby.correlation.starting import is_compile_range
 from boundby.trace.vocabulary.cuda import (
     CallClass,
     OverheadClass,

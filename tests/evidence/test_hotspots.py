@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from boundby.attribution.timeline import Timeline, build_timeline
 from boundby.attribution.windows import parse_window
-from boundby.evidence.hotspots import PYTHON_CODE, Hotspot, hottest
+from boundby.evidence.code_lines import PYTHON_CODE, Hotspot, hottest
 from boundby.model.causes import Cause
 from boundby.model.intervals import IntervalSet
 from boundby.readers import read_trace

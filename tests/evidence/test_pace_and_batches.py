@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from boundby.evidence.chunks import chunks, saving_by_size
 from boundby.evidence.host_idleness import Idleness, host_pieces
+from boundby.evidence.launches import chunks, saving_by_size
 from boundby.evidence.pace import external_pace
 from boundby.evidence.transfers import batch_uploads
 from boundby.simulate.instructions import (

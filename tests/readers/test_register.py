@@ -10,7 +10,7 @@ import pytest
 from benchmarks.tables import page
 
 from boundby.readers import read_trace
-from boundby.readers.nsys import database, register
+from boundby.readers.nsys import database, reader
 from tests.support.traces import UNREADABLE, trace_names, trace_path
 
 _NAMES = [name for name in trace_names() if name != UNREADABLE]
@@ -43,7 +43,7 @@ class _Asked:
 
 
 def _declared() -> set[tuple[str, str]]:
-    return {(table, column) for table, read in register.read_tables().items() for column in read.columns}
+    return {(table, column) for table, read in reader.read_tables().items() for column in read.columns}
 
 
 @pytest.mark.parametrize("name", _NAMES)
@@ -76,7 +76,7 @@ def _held(path: Path) -> Iterator[tuple[str, int]]:
 def test_no_table_with_rows_is_unnamed(name: str) -> None:
     path = trace_path(name)
     trace = read_trace(path)
-    known = register.read_tables()
+    known = reader.read_tables()
     named = {table.name: table.rows for table in trace.not_read}
     for table, rows in _held(path):
         if table in known or table.startswith("ENUM_"):
@@ -92,4 +92,4 @@ def test_the_page_is_the_register() -> None:
 
 
 def test_each_table_stands_once() -> None:
-    assert not register.read_tables().keys() & register.NOT_READ.keys()
+    assert not reader.read_tables().keys() & reader.NOT_READ.keys()

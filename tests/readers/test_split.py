@@ -18,8 +18,15 @@ from boundby.capture.locate import Nsys
 from boundby.model.arrays import MISSING
 from boundby.model.errors import SelectionError
 from boundby.model.stage import Room
-from boundby.readers.nsys.arrow_stream import ArrowFile, NotPlainError
-from boundby.readers.nsys.columnar import TABLES, SplitExport, columns_beside, is_readable, open_database
+from boundby.readers.nsys.columnar import (
+    TABLES,
+    ArrowFile,
+    NotPlainError,
+    SplitExport,
+    columns_beside,
+    is_readable,
+    open_database,
+)
 from boundby.readers.nsys.database import Database
 from boundby.readers.nsys.pages import bits_of
 from boundby.readers.nsys.reader import FIXED_BYTES, cut_to_fit

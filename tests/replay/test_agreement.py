@@ -11,8 +11,8 @@ from boundby.attribution.timeline import Timeline, build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.model.causes import Cause
 from boundby.replay import Predictor
-from boundby.replay.agreement import Disagreement, find_disagreements
 from boundby.replay.build import build_graph
+from boundby.replay.host_nodes import Disagreement, find_disagreements
 from tests.attribution.strategies import host_sequences
 from tests.replay.test_replay import US, launch
 from tests.support.program import Program

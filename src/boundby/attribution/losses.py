@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from boundby.attribution import segments
-from boundby.attribution.graph_launches import LostNodes, lost_nodes
+from boundby.attribution.cuda_graphs import LostNodes, lost_nodes
 from boundby.attribution.groundwork import TraceContext
 from boundby.attribution.segments import NO_THREAD, Segments
 from boundby.correlation.correlate import Calls

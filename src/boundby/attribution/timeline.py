@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from boundby.attribution import segments
 from boundby.attribution.account import ThreadAccount, account_device, account_threads
+from boundby.attribution.cuda_graphs import GraphRanges, with_graph_ranges
 from boundby.attribution.gaps import CallWaits, GapTable, account_gaps, wait_table
-from boundby.attribution.graph_ranges import GraphRanges, with_graph_ranges
 from boundby.attribution.groundwork import DeviceOperations, TraceContext, operations_of
 from boundby.attribution.host_state import HostState
 from boundby.attribution.losses import Losses, Withheld, find_losses, unsure_ns

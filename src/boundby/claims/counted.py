@@ -9,7 +9,6 @@ from msgspec import Struct
 
 from boundby.claims.checklist import LOW_UTILIZATION, MANY_SYNCS_PER_MS
 from boundby.claims.subject import BOUGHT, FOUND, NO_REPLAY, REPLAYED, Subject, Told
-from boundby.evidence.chunks import items
 from boundby.evidence.code_lines import line_of_calls
 from boundby.evidence.context import Rows
 from boundby.evidence.device_work import SHORT_KERNEL_NS, device_work, kernel_name
@@ -27,6 +26,7 @@ from boundby.evidence.kernels import (
     shape,
 )
 from boundby.evidence.latecomers import is_exchange
+from boundby.evidence.launches import items
 from boundby.evidence.waits import wait_chain
 from boundby.model.causes import BOUND_LABEL, Cause
 from boundby.model.gpus import Gpu, all_gpus, find_gpu

@@ -19,9 +19,9 @@ from msgspec import Struct
 from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import DeviceTimeline
 from boundby.correlation.cpu_evidence import sleeps_of
+from boundby.evidence.code_lines import UNKNOWN, Hotspot, are_sampled, hottest
 from boundby.evidence.context import Bool, CannotCheckError, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.feeders import FEEDING, is_held_by_input, keeps_up_with_steps, started_processes, workers
-from boundby.evidence.hotspots import UNKNOWN, Hotspot, are_sampled, hottest
 from boundby.evidence.latecomers import MESSAGE_NAME
 from boundby.evidence.pace import external_pace
 from boundby.evidence.transfers import batch_uploads

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from boundby.correlation.correlate import FIRST_LOAD_FACTOR, FIRST_LOAD_MINIMUM_NS
-from boundby.correlation.starting import LEAST_STEADY, STEADY_SHARE
+from boundby.correlation.starting import COMPILERS, LEAST_STEADY, STEADY_SHARE, is_compile_call, is_compiler_process
 from boundby.evidence.context import Bool, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.device_work import device_work, kernel_name
 from boundby.evidence.kernels import is_training
@@ -22,7 +22,6 @@ from boundby.model.scale import BUSY_NS, MANY, SMALL
 from boundby.model.units import count, size
 from boundby.trace.stacks import StackSource, file_name
 from boundby.trace.tables import OpKind
-from boundby.trace.vocabulary.compilers import COMPILERS, is_compile_call, is_compiler_process
 from boundby.trace.vocabulary.cuda import CallClass, plain_name
 
 # What ends the program is no steady state: what comes after so much of the kernels counts neither way.

@@ -13,8 +13,7 @@ from msgspec import Struct, field
 from boundby.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, is_any, pick
 from boundby.model.causes import Cause
 from boundby.native.passes import Costs, Following, Links, Pieces, assign_slots, follow
-from boundby.replay.agreement import Disagreement
-from boundby.replay.host_nodes import NO_EDGES, WindowEdges
+from boundby.replay.host_nodes import NO_EDGES, Disagreement, WindowEdges
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
 

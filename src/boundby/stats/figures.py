@@ -23,7 +23,7 @@ from boundby.results.report import (
     Work,
 )
 from boundby.stats.communication import collectives_by_size, overlap_of
-from boundby.stats.counters import metrics_of
+from boundby.stats.counters import memory_of, metrics_of
 from boundby.stats.device_figures import (
     KernelFigures,
     ProjectedFigures,
@@ -37,7 +37,6 @@ from boundby.stats.device_figures import (
 )
 from boundby.stats.host import HostFigures, calls_in_windows, host_figures, meanwhile
 from boundby.stats.instances import ByPlace, InstanceFigures, instance_figures
-from boundby.stats.memory import memory_of
 from boundby.stats.program_steps import MeasuredPace, steps_by_parts
 from boundby.stats.work import backward_kernels, operators_by_shape, worked_calls, works
 

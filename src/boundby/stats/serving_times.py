@@ -24,8 +24,7 @@ from boundby.model.causes import Cause
 from boundby.model.intervals import CoveredTime, IntervalSet, any_of, complement, intersect, subtract, union
 from boundby.model.scale import HALF
 from boundby.stats.work import sizes_of
-from boundby.structure.found import is_found
-from boundby.structure.server_steps import DECODES, SERVES_PROMPTS, kinds_of_attention
+from boundby.structure.found import DECODES, SERVES_PROMPTS, is_found, kinds_of_attention
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.cuda import CallClass
 from boundby.trace.vocabulary.range_names import (

@@ -7,7 +7,7 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from boundby.evidence.hotspots import Hotspot
+from boundby.evidence.code_lines import Hotspot
 from boundby.results.report import Finding
 from boundby.rules.builtin import host_phase
 from boundby.simulate.instructions import (

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from boundby.api import Analysis
+from boundby.correlation.starting import hands_over_code, is_compile_range, is_compiler_process
 from boundby.model.causes import Cause
 from boundby.readers import read_trace
 from boundby.results.report import Finding
@@ -27,7 +28,6 @@ from boundby.simulate.instructions import (
     program,
 )
 from boundby.trace.tables import Trace
-from boundby.trace.vocabulary.compilers import hands_over_code, is_compile_range, is_compiler_process
 from tests.rules.builtin.harness import Source, context_of, findings
 from tests.support.traces import trace_path
 

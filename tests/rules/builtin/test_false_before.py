@@ -9,7 +9,7 @@ import pytest
 
 from boundby.claims import findings as findings_of_rules
 from boundby.claims.laws import ClaimedSaving
-from boundby.evidence.hotspots import PYTHON_CODE, Hotspot
+from boundby.evidence.code_lines import PYTHON_CODE, Hotspot
 from boundby.results.report import Finding
 from boundby.rules.builtin import host_phase, host_work
 from boundby.simulate.instructions import MS, US, Alloc, Call, Instruction, Launch, Loop, Range, Sync, Work, program

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from boundby.evidence.hotspots import PYTHON_CODE, short_symbol
+from boundby.evidence.code_lines import PYTHON_CODE, short_symbol
 from boundby.evidence.launches import Launches
 from boundby.results.report import Finding
 from boundby.rules.builtin.host_wait import ADVICE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from boundby.evidence import waits as _waits
-from boundby.evidence.operator_syncs import operator_sync
+from boundby.evidence.waits import operator_sync
 from boundby.rules.builtin import builtin
 from boundby.simulate.instructions import US, Alloc, Copy, Instruction, Launch, Loop, Memory, Range, Sync, Work, program
 from tests.rules.builtin.harness import Source, context_of, findings, pattern

@@ -34,7 +34,7 @@ from boundby.readers.files import export_again, first_bytes, no_report
 from boundby.readers.nsys import sniff
 from boundby.readers.nsys.pages import DECIMALS, Only, PageReader, Since, bits_of
 
-# How a reader declares what it reads: the register of tables (`boundby.readers.nsys.register`) is made of that.
+# How a reader declares what it reads: the register of tables (`boundby.readers.nsys.reader`) is made of that.
 
 
 class Reads(Struct, frozen=True):

@@ -9,11 +9,10 @@ from typing import TypeVar
 import numpy as np
 
 from boundby.attribution.regions import ROOT
-from boundby.evidence.code_lines import line_of_calls, line_of_spots
+from boundby.evidence.code_lines import PYTHON_CODE, Hotspot, line_of_calls, line_of_spots
 from boundby.evidence.context import Rows, RuleContext
 from boundby.evidence.device_work import scaled
 from boundby.evidence.host_idleness import Place, examples, host_pieces, place_at, saving, times
-from boundby.evidence.hotspots import PYTHON_CODE, Hotspot
 from boundby.evidence.initialization import progress_at, rest_from
 from boundby.model import units
 from boundby.model.arrays import Int64Array, factorize, is_even, merged

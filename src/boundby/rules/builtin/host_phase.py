@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
+from boundby.evidence.code_lines import PYTHON_CODE, Hotspot
 from boundby.evidence.context import RuleContext
 from boundby.evidence.feeders import has_loader, started_processes
 from boundby.evidence.host_idleness import Idleness, Place, host_pieces, hot_functions, is_seen, places, slept_on
-from boundby.evidence.hotspots import PYTHON_CODE, Hotspot
 from boundby.model.causes import Cause
 from boundby.model.scale import HALF
 from boundby.model.units import count, duration, percent

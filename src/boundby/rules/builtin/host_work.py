@@ -7,6 +7,7 @@ from enum import Enum, auto
 
 import numpy as np
 
+from boundby.evidence.code_lines import PYTHON_CODE, Hotspot, short_symbol
 from boundby.evidence.context import Rows, RuleContext
 from boundby.evidence.host_idleness import (
     Idleness,
@@ -17,7 +18,6 @@ from boundby.evidence.host_idleness import (
     is_seen,
     places,
 )
-from boundby.evidence.hotspots import PYTHON_CODE, Hotspot, short_symbol
 from boundby.evidence.initialization import rest_window, warm_regions
 from boundby.model.causes import Cause
 from boundby.model.scale import A_FEW_LINES, HALF, NO_LAUNCH_NS

@@ -8,10 +8,18 @@ from collections.abc import Iterator
 import numpy as np
 
 from boundby.attribution.host_state import LAUNCH_LIMIT_NS
-from boundby.evidence.chunks import Chunks, chunks, saving_by_size, times_larger, worth_a_call
 from boundby.evidence.context import CannotCheckError, RuleContext
 from boundby.evidence.device_work import SHORT_KERNEL_NS
-from boundby.evidence.launches import LEAST_LAUNCHES, Launches, Part
+from boundby.evidence.launches import (
+    LEAST_LAUNCHES,
+    Chunks,
+    Launches,
+    Part,
+    chunks,
+    saving_by_size,
+    times_larger,
+    worth_a_call,
+)
 from boundby.model.arrays import unique
 from boundby.model.causes import BUSY_CAUSES, Cause
 from boundby.model.scale import A_FEW_LINES, HALF, MOST, NEARLY_ALL, QUARTER

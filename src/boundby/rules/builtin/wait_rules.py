@@ -13,8 +13,18 @@ from boundby.attribution.regions import ROOT
 from boundby.evidence.code_lines import line_of_calls
 from boundby.evidence.context import CannotCheckError, Rows, RuleContext
 from boundby.evidence.device_work import busy_of_devices
-from boundby.evidence.operator_syncs import EVERY, TO_DEVICE
-from boundby.evidence.waits import WaitGroup, WaitKind, evidence, examples, groups, lines, savings, waits_of
+from boundby.evidence.waits import (
+    EVERY,
+    TO_DEVICE,
+    WaitGroup,
+    WaitKind,
+    evidence,
+    examples,
+    groups,
+    lines,
+    savings,
+    waits_of,
+)
 from boundby.model.arrays import median, pick, ranked
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
