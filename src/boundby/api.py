@@ -18,7 +18,7 @@ from boundby.attribution.timeline import Timeline, build_timeline, select
 from boundby.attribution.windows import matching_ranges, parse_window, regions_matching, skipped_steps
 from boundby.model import door
 from boundby.model.arrays import MISSING, unique
-from boundby.model.errors import OutOfBoundsError, SelectionError
+from boundby.model.errors import OutOfBoundsError, SelectionError, UserError
 from boundby.model.scale import NEARLY_ALL, NOTABLE, QUARTER
 from boundby.model.scenarios import SCENARIOS
 from boundby.model.stage import SHARE_OF_MACHINE, Room, machine_bytes, stage
@@ -31,6 +31,7 @@ from boundby.results.report import (
     AnalysisSummary,
     DeviceReport,
     Finding,
+    FirstResponse,
     NoGpuWork,
     NotChecked,
     RegionReport,
@@ -48,7 +49,7 @@ if TYPE_CHECKING:  # each step loads what it needs: an account alone takes no re
     from boundby.claims.laws import Wholes
     from boundby.compare.gate import Budget
     from boundby.evidence.context import RuleContext
-    from boundby.jobs.gather import Gathered as Unused
+    from boundby.jobs.job_first import Question
     from boundby.jobs.rank_summary import RankSummary
     from boundby.replay import Answer, Counterfactuals, Filled, Predictor
     from boundby.results.comparison import Comparison, GateResult
@@ -500,29 +501,50 @@ def job(
     workers see the same files, or ``local``. What cannot be used is named in the result; the result does not depend on
     the order of the files or on who read them. Raises UserError where fewer than two ranks are left.
     """
-    from boundby.jobs.merge import merge
-
-    summaries, name, left_out = job_ranks(reports, options, workers=workers, scheduler=scheduler, progress=progress)
-    with stage("joining the ranks", events=sum(len(one.meetings) + len(one.events) for one in summaries)):
-        return merge(summaries, name, left_out)
+    return joined(reports, options, workers=workers, scheduler=scheduler, progress=progress)[0]
 
 
-def job_ranks(
+def joined(
     reports: Sequence[str | PathLike[str]] | str | PathLike[str],
     options: AnalysisOptions | None = None,
     *,
     workers: int | None = None,
     scheduler: str | None = None,
     progress: Progress | None = None,
-) -> tuple[list[RankSummary], str, list[Unused]]:
-    """What ``job`` joins: a compact summary of each rank, what to call the job, and reports that are left out."""
-    from boundby.jobs.gather import find_reports, gather
+) -> tuple[JobReport, list[RankSummary]]:
+    """What ``job`` answers, and the compact summary of each rank that it is made of."""
+    from boundby.jobs import job_first
+    from boundby.jobs.gather import find_reports, gather, report_of
+    from boundby.jobs.merge import merge
 
     given = [reports] if isinstance(reports, str | PathLike) else list(reports)
     name, found = find_reports([Path(one) for one in given])
     summaries, left_out = gather(found, options, workers=workers, scheduler=scheduler, progress=progress)
     (progress or _silent)("joining the ranks", None)
-    return summaries, name, left_out
+    with stage("joining the ranks", events=sum(len(one.meetings) + len(one.events) for one in summaries)):
+        report = merge(summaries, name, left_out)
+    question, path_of = job_first.asked(report), dict(found)
+    answer = None
+    if question is not None and report_of(question.rank) in path_of:
+        (progress or _silent)(f"looking closer at {question.rank}", None)
+        answer = _answer(question, path_of[report_of(question.rank)], options)
+    return replace(report, first=job_first.of(report, summaries, path_of, answer)), summaries
+
+
+def _answer(question: Question, path: Path, options: AnalysisOptions | None) -> FirstResponse | None:
+    """What a rank's own report says to try first about what is asked; None: nothing."""
+    from boundby.jobs.gather import part_of
+
+    chosen = options or AnalysisOptions()
+    try:
+        report = analyze(path, chosen if question.is_of_report else part_of(question.rank, chosen))
+    except UserError:  # a job's answer stands without
+        return None
+    told = [one for device in report.devices for one in device.first_responses]
+    told += [one for thread in report.threads for one in thread.first_responses]
+    if not told and (no_gpu_work := report.trace.no_gpu_work) is not None and no_gpu_work.response is not None:
+        told = [no_gpu_work.response]
+    return next(filter(question.is_answered_by, told), None)
 
 
 def load_job(

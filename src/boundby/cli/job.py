@@ -17,7 +17,6 @@ from boundby.cli.console import View
 from boundby.cli.outcome import Exit
 from boundby.cli.shared_options import FILE, PLAIN, analysis_options, output_option, view_options, with_rule_config
 from boundby.model.errors import UserError
-from boundby.model.expressions import expression
 from boundby.model.inputs import split_suffix
 from boundby.options import AnalysisOptions
 from boundby.render.formats import Surface
@@ -81,7 +80,6 @@ def job(
     """
     from boundby import api
     from boundby.jobs import job_perfetto
-    from boundby.jobs.merge import merge
     from boundby.results import write
 
     files = [path for path in reports if not path.is_dir()]
@@ -90,8 +88,7 @@ def job(
     if kind == "perfetto" and output is None:
         raise click.UsageError("A Perfetto trace is not text: name a file with -o, such as job.pftrace.")
     with view.progress() as progress:
-        ranks, name, left_out = api.job_ranks(reports, options, workers=workers, scheduler=scheduler, progress=progress)
-        found = merge(ranks, name, left_out)
+        found, ranks = api.joined(reports, options, workers=workers, scheduler=scheduler, progress=progress)
     if kind == "perfetto" and output is not None:
         with write.open_whole(output, inputs=files) as file:
             job_perfetto.write(file, ranks, found)
@@ -107,14 +104,11 @@ def job(
     return Exit.OK
 
 
-def _report_of(rank: str) -> str:
-    """The name of the report that holds a rank of this name."""
-    return rank.partition(" process ")[0]
-
-
 def _pages_there(found: JobReport, path_of: Mapping[str, Path], folder: Path) -> list[str | None]:
     """For each rank the page that its report, if that holds no other rank, has already, from this folder."""
-    reports = [_report_of(rank.name) for rank in found.ranks]
+    from boundby.jobs.gather import report_of
+
+    reports = [report_of(rank.name) for rank in found.ranks]
     ranks_of = Counter(reports)
     links: list[str | None] = []
     for report in reports:
@@ -148,12 +142,12 @@ def add_pages(
     wanted = {  # by rank's name: the page to make
         rank.name: folder / (f"report_{place}.html" if rank.rank is None else f"rank_{rank.rank}.html")
         for place, (rank, link) in enumerate(zip(found.ranks, links, strict=True))
-        if link is None and _report_of(rank.name) in path_of and place in chosen
+        if link is None and gather.report_of(rank.name) in path_of and place in chosen
     }
     if wanted:
         folder.mkdir(exist_ok=True)
     made = gather.each(
-        [(name, path_of[_report_of(name)]) for name in wanted],
+        [(name, path_of[gather.report_of(name)]) for name in wanted],
         with_rule_config(options),
         partial(write_page, targets={name: target.resolve() for name, target in wanted.items()}),
         stage="making pages of",
@@ -183,22 +177,15 @@ def _page_of(report: Path) -> Path:
     return report.with_name((parts[0] if parts else report.name) + ".html")
 
 
-#: What the name of a rank says where its report holds several.
-_PART = expression(r" process (\d+)(?: GPU (\d+))?$")
-
-
 def write_page(name: str, path: Path, options: AnalysisOptions, *, targets: Mapping[str, Path]) -> Gathered:
     """One rank's own page, made by a worker."""
     from boundby import api
-    from boundby.jobs.gather import Gathered
+    from boundby.jobs.gather import Gathered, part_of
     from boundby.render import page
     from boundby.results import write
 
-    part = _PART.search(name)
-    if part:
-        options = replace(options, processes=(int(part[1]),), devices=(int(part[2]),) if part[2] else ())
     try:
-        analysis = api.examine(path, options)
+        analysis = api.examine(path, part_of(name, options))
         write.write_text(targets[name], page.of(analysis))
     except UserError as error:
         return Gathered(name, problem=f"{name} has no page: {error.message}")

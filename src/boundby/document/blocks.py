@@ -216,6 +216,14 @@ class Paragraph(Struct, frozen=True):
     word: str = ""
 
 
+class First(Struct, frozen=True):
+    """What is tried first: what to write or type, why, and at which line."""
+
+    code: tuple[str, ...]
+    because: str
+    where: str
+
+
 class Facts(Struct, frozen=True):
     """Short facts side by side."""
 
@@ -311,4 +319,6 @@ def is_empty(block: object) -> bool:
         return not block.entries
     if isinstance(block, Bars):
         return not block.bars
+    if isinstance(block, First):
+        return not (block.code or block.because)
     return block is None or (isinstance(block, Paragraph) and not block.text)

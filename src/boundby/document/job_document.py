@@ -75,7 +75,7 @@ REMEDIES = {
     "check_device": "Check {its} GPU (clocks, temperature, other programs on it), or whether {its} batches are larger",
     "replace_machine": "Replace or check that machine",
     "share_work": "Give {it} as much work there as {its} peers have",
-    "move_layers": "Move layers from it to the others",
+    "move_layers": "Move layers from {it} to the others",
     "balance_lengths": "Inputs differ in length: give each rank batches that take as long as the others'",
     "balance_steps": "If their inputs differ in length, give each rank batches that take as long as the others'",
     "feed": "Load {its} input faster: faster storage, or more loader workers",
@@ -210,39 +210,56 @@ def names_of(job: JobReport, places: Sequence[int]) -> str:
     return f"{len(known)} ranks ({', '.join(map(str, known[:4]))}, ... {known[-1]})"
 
 
-def told(job: JobReport, one: Straggler) -> str:
-    """One thing that holds the job up, in a sentence."""
+def told(job: JobReport, one: Straggler, *, with_remedy: bool = True) -> str:
+    """One thing that holds the job up, in a sentence, and what to do about it."""
     of_job = f" ({units.percent(one.saving_ns / job.length_ns, 1)})" if job.length_ns else ""
     gain = f"{units.duration(one.saving_ns)}{of_job} shorter"
+    remedy = f" {remedy_of(job, one)}." if with_remedy else ""
+    said = _subject(f"{late(job, one)}{_made_of(one)}.{_waits_for(job, one)}{_why_a_stage(job, one)}")
+    return f"{said}{remedy} Without this cause, the job is {gain}."
+
+
+def late(job: JobReport, one: Straggler) -> str:
+    """What holds the job up, as a clause: ``rank 3 takes 1.20 s longer than its peers, in all 12 steps``."""
     what = f"{_noun(one.cause)}{in_region(one.region)}"
     excess, who = units.duration(one.excess_ns), names_of(job, one.ranks)
     many = len(one.ranks) > 1
     if one.kind == "random":
-        said = f"Ranks take turns at being late: their {what} takes longer"
-        said += f" {'in some steps than in others' if job.steps > 1 else 'at times'}."
-    elif one.kind == "link":
-        said = f"Transfers among {who} take {excess} longer than those of groups that send as much."
-    elif one.kind == "stage":
+        when = "in some steps than in others" if job.steps > 1 else "at times"
+        return f"ranks take turns at being late: their {what} takes longer {when}"
+    if one.kind == "link":
+        return f"transfers among {who} take {excess} longer than those of groups that send as much"
+    if one.kind == "stage":
         each = " a rank" if many else ""
-        said = f"Stage {one.stage} ({who}) has {excess} more work{each} than other stages, mostly {what}."
-        said += _why_a_stage(job, one)
-    elif one.kind == "extra":
-        said = f"{_subject(who)} alone does {excess} of {what}, which the others wait for."
-    elif one.kind == "exceptions":
-        said = f"{_subject(who)} {'are each' if many else 'is'} held up {_often(job, one)}, by {excess} of {what}."
-    else:
-        said = _slower(job, one)
+        return f"stage {one.stage} ({who}) has {excess} more work{each} than other stages, mostly {what}"
+    if one.kind == "extra":
+        return f"{who} alone does {excess} of {what}, which the others wait for"
+    if one.kind == "exceptions":
+        return f"{who} {'are each' if many else 'is'} held up {_often(job, one)}, by {excess} of {what}"
+    takes, than = "takes", _the_other(job, one) or "its peers"
+    if many:
+        takes, than = "each take", "their peers"
+    if one.kind == "machine":
+        who += " (all ranks of one machine)"
+    return f"{who} {takes} {excess} longer than {than}, {_often(job, one)}"
+
+
+def remedy_of(job: JobReport, one: Straggler, *, by_name: bool = False) -> str:
+    """What to do about it; ``by_name``: it stands by itself, without the sentence that says who."""
     words = _DO_LESS if one.remedy == "look" and one.blocked_on else REMEDIES[one.remedy]
-    their, them, they = ("its", "it", f"{who} does")
-    if many or one.kind == "random":
+    who = f"stage {one.stage}" if one.kind == "stage" else names_of(job, one.ranks)
+    their, them, they = ("its", "it", f"{names_of(job, one.ranks)} does")
+    if one.kind != "stage" and (len(one.ranks) > 1 or one.kind == "random"):
         their, them, they = ("their", "them", "they do")
-    remedy = words.format(its=their, it=them, they=they)
-    return f"{said} {remedy}. Without this cause, the job is {gain}."
+    if by_name and one.kind != "random":
+        them, their = who, their if len(one.ranks) > 1 else f"{who}'s"
+    return words.format(its=their, it=them, they=they)
 
 
-def _subject(who: str) -> str:
-    """At the beginning of a sentence: a rank's name, else a file's."""
-    return who[:1].upper() + who[1:] if who.partition(" ")[0] in ("rank", "ranks") else who
+def _subject(told: str) -> str:
+    """At the beginning of a sentence: words of ours, a rank's name among them, else a file's name as it is."""
+    is_ours = told.partition(" ")[0] in ("rank", "ranks", "stage", "transfers")
+    return told[:1].upper() + told[1:] if is_ours else told
 
 
 def _often(job: JobReport, one: Straggler) -> str:
@@ -257,18 +274,18 @@ def _why_a_stage(job: JobReport, one: Straggler) -> str:
     return " The last stage usually has the output layer and the loss besides its layers." if last else ""
 
 
-def _slower(job: JobReport, one: Straggler) -> str:
-    """Ranks that take longer than their peers, and who waits for them where."""
-    subject, takes, than = _subject(names_of(job, one.ranks)), "takes", _the_other(job, one) or "its peers"
-    if len(one.ranks) > 1:
-        takes, than = "each take", "their peers"
-    if one.kind == "machine":
-        subject += " (all ranks of one machine)"
+#: What takes longer than its peers; of all others their clause says whose time it is.
+_SLOWER = ("rank", "machine")
+
+
+def _made_of(one: Straggler) -> str:
+    """What most of an excess is: ``: all of it is blocked time in sleep(), above all in step/load``."""
+    if one.kind not in _SLOWER:
+        return ""
     share = "all" if one.cause_share >= 1 - HARDLY else units.percent(one.cause_share)
-    return (
-        f"{subject} {takes} {units.duration(one.excess_ns)} longer than {than}, {_often(job, one)}: {share} of it is"
-        f" {_most(one)}.{_waits_for(job, one)}"
-    )
+    blocked = f" {_BLOCKED.get(one.blocked_on, f'on {clean(one.blocked_on)}')}" if one.blocked_on else ""
+    where = f", above all{in_region(one.region)}" if one.region else ""
+    return f": {share} of it is {_noun(one.cause)}{blocked}{where}"
 
 
 def _the_other(job: JobReport, one: Straggler) -> str:
@@ -277,42 +294,54 @@ def _the_other(job: JobReport, one: Straggler) -> str:
     return name_of(job, others[0]) if len(job.ranks) == 2 and len(others) == 1 else ""
 
 
-def _most(one: Straggler) -> str:
-    """What most of an excess is: ``blocked time in sleep(), above all in step/load``."""
-    blocked = f" {_BLOCKED.get(one.blocked_on, f'on {clean(one.blocked_on)}')}" if one.blocked_on else ""
-    where = f", above all{in_region(one.region)}" if one.region else ""
-    return f"{_noun(one.cause)}{blocked}{where}"
-
-
 def _waits_for(job: JobReport, one: Straggler) -> str:
     """In which call others wait for it, and for how long; empty: in none."""
-    if not one.waited_in:
+    if not one.waited_in or one.kind not in _SLOWER:
         return ""
     other, them = _the_other(job, one), "them" if len(one.ranks) > 1 else "it"
     waiting = f"{_subject(other)} waits" if other else "The others wait"
     return f" {waiting} for {them} in {clean(one.waited_in)} for {units.duration(one.waited_ns)}."
 
 
-def _filling(job: JobReport, pipeline: Pipeline) -> str:
+def _filling(job: JobReport, pipeline: Pipeline, *, with_remedy: bool = True) -> str:
     """What a pipeline's ranks wait while its stages fill and drain, and what would make that shorter."""
-    share = units.percent(pipeline.bubble_ns / job.length_ns)
-    few = units.plural(pipeline.micro_batches, "micro-batch", "micro-batches")
     gain = f"{units.duration(pipeline.saving_ns)} ({units.percent(pipeline.saving_ns / job.length_ns, 1)})"
+    remedy = "More micro-batches a step, or an interleaved schedule, make it shorter: with" if with_remedy else "With"
     return (
-        f"The pipeline's stages fill and drain in each step (its bubble): that takes {share} of the time, since only"
-        f" {few} a step {'passes' if pipeline.micro_batches == 1 else 'pass'} its {pipeline.stages} stages. More"
-        " micro-batches a step, or an interleaved schedule, make it shorter: with twice as many of half the size, the"
-        f" job would be up to {gain} shorter."
+        f"The pipeline's stages fill and drain in each step (its bubble): that takes {bubble_share(job, pipeline)} of"
+        f" the time, since only {passing(pipeline)}. {remedy} twice as many of half the size, the job would be up to"
+        f" {gain} shorter."
     )
 
 
-def holding_up(job: JobReport) -> list[str]:
+def bubble_share(job: JobReport, pipeline: Pipeline) -> str:
+    """How much of the job a pipeline fills and drains."""
+    return units.percent(pipeline.bubble_ns / job.length_ns)
+
+
+def passing(pipeline: Pipeline) -> str:
+    """``4 micro-batches a step pass its 4 stages``."""
+    few = units.plural(pipeline.micro_batches, "micro-batch", "micro-batches")
+    return f"{few} a step {'passes' if pipeline.micro_batches == 1 else 'pass'} its {pipeline.stages} stages"
+
+
+def costs(job: JobReport) -> list[Straggler | Pipeline]:
     """What holds the job up, most first: who does, and a pipeline's bubble where that is worth it."""
-    found = [(one.saving_ns, told(job, one)) for one in job.stragglers]
+    found: list[Straggler | Pipeline] = [*job.stragglers]
     pipeline = job.pipeline
     if pipeline is not None and pipeline.saving_ns >= SLIGHT * job.length_ns > 0:
-        found.append((pipeline.saving_ns, _filling(job, pipeline)))
-    return [text for _, text in sorted(found, key=lambda one: -one[0])]
+        found.append(pipeline)
+    return sorted(found, key=lambda one: -one.saving_ns)
+
+
+def holding_up(job: JobReport) -> list[str]:
+    """The same in sentences; what First says to do about the first is not said again."""
+    return [
+        _filling(job, one, with_remedy=with_remedy)
+        if isinstance(one, Pipeline)
+        else told(job, one, with_remedy=with_remedy)
+        for one, with_remedy in ((one, bool(number) or job.first is None) for number, one in enumerate(costs(job)))
+    ]
 
 
 def nobody(job: JobReport) -> str:
@@ -491,6 +520,7 @@ def document(job: JobReport, look: JobLook = STANDING_OUT, links: Sequence[str |
             Heading(headline(job)),
             Facts(tuple(facts(job))),
             *([Paragraph(f"Confidence limited: {reasons}.", "faint")] if reasons else []),
+            sentences.first(() if job.first is None else (job.first,), job.length_ns),
         ),
         (
             *section(

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from boundby.document.blocks import FOLD_BELOW, clean, file_name
+from boundby.document.blocks import FOLD_BELOW, First, clean, file_name
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, BUSY_CAUSES, CAUSE_INFO, HOST_MEANING, MEANING, NOUN, SHORT_LABEL
 from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, NEARLY_ALL, NEGLIGIBLE, RANKING, SMALL
@@ -282,14 +282,6 @@ def _by_account(verdict: Verdict, main: str, window_ns: int) -> str:
         if cause is not None and ns
     ]
     return f"The GPU idles for up to {' and for up to '.join(parts)}; a change may save less." if parts[1:] else ""
-
-
-class First(Struct, frozen=True):
-    """What is tried first: what to write or type, why, and at which line."""
-
-    code: tuple[str, ...]
-    because: str
-    where: str
 
 
 NO_FIRST = First((), "", "")

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from boundby.document import measurements, sentences
-from boundby.document.blocks import FOLD_BELOW, Segment, clean, part_name, segments
+from boundby.document.blocks import FOLD_BELOW, First, Segment, clean, part_name, segments
 from boundby.model import units
 from boundby.model.causes import HOST_MEANING, LETTER
 from boundby.model.scale import A_FEW_LINES, HALF, HALF_MORE, NEGLIGIBLE, RANKING, SLIGHT, TABLE, TENFOLD
@@ -79,12 +79,12 @@ class ShownAccount(Struct, frozen=True):
         return any(one.id == EXTERNAL_PACE for one in self.responses)
 
     @property
-    def first(self) -> sentences.First:
+    def first(self) -> First:
         """What to do first, why, and where."""
         return sentences.first(self.responses, self.set_against_ns)
 
     @property
-    def first_of_other(self) -> sentences.First:
+    def first_of_other(self) -> First:
         """What to do about the second of two causes that weigh the same."""
         other = sentences.of_other_bound(self.verdict, self.responses)
         return sentences.first(() if other is None else (other,), self.set_against_ns)

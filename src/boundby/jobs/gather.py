@@ -22,6 +22,7 @@ from boundby.capture import folder as runs
 from boundby.jobs.rank import summarise
 from boundby.jobs.rank_summary import RankGroup, RankSummary, held_once
 from boundby.model.errors import InputError, ToolError, UserError
+from boundby.model.expressions import expression
 from boundby.model.inputs import by_suffix, split_suffix
 from boundby.model.scale import HABIT
 from boundby.model.stage import stage
@@ -36,6 +37,10 @@ _TRIES = HABIT
 _OWN = ("run.json", "report.json", "job.json")
 
 
+#: What the name of a rank says where its report holds several.
+_PART = expression(r" process (\d+)(?: GPU (\d+))?$")
+
+
 class Gathered(Struct, frozen=True):
     """What became of one report: what its ranks did, or the problem with it; and how its program ended, where it says
     so."""
@@ -44,6 +49,19 @@ class Gathered(Struct, frozen=True):
     summaries: tuple[RankSummary, ...] = ()
     problem: str = ""
     program: ProgramEnd | None = None
+
+
+def report_of(rank: str) -> str:
+    """The name of the report that holds a rank of this name."""
+    return rank.partition(" process ")[0]
+
+
+def part_of(rank: str, options: AnalysisOptions) -> AnalysisOptions:
+    """The options that choose a rank in its report by its name."""
+    part = _PART.search(rank)
+    if part is None:
+        return options
+    return replace(options, processes=(int(part[1]),), devices=(int(part[2]),) if part[2] else ())
 
 
 def find_reports(given: Sequence[Path]) -> tuple[str, list[tuple[str, Path]]]:

@@ -106,7 +106,8 @@ def merge(summaries: Sequence[RankSummary], path: str, unused: Sequence[Gathered
     _demand_meetings(kept, aligned, path)
     of_program, kept = kept, in_rounds(kept, aligned.matched)
     diagnosis, job = diagnose(kept, aligned)
-    diagnosis = _of_a_job_that_ended(replace(diagnosis, culprits=tuple(folded(diagnosis.culprits, job))), kept)
+    diagnosis = replace(diagnosis, culprits=tuple(folded(diagnosis.culprits, job)))
+    diagnosis = _of_a_job_that_ended(_worth_naming(diagnosis), kept)
     waits = _waits(kept, aligned)
     ranks = _ranks(kept, aligned, diagnosis, job, waits)
     world = max((one.world_size for one in kept if one.world_size <= MOST_MEMBERS), default=UNKNOWN)
@@ -423,6 +424,20 @@ def _of_a_job_that_ended(diagnosis: Diagnosis, summaries: Sequence[RankSummary])
     if not any(map(_is_stuck, summaries)):
         return diagnosis
     return replace(diagnosis, culprits=(), extras=(), chance=(), what_if=())
+
+
+def _worth_naming(diagnosis: Diagnosis) -> Diagnosis:
+    """Without what is worth too little to be a cause, unless all that is worth so little is worth it together."""
+    least_ns = NEGLIGIBLE * diagnosis.length_ns
+    savings = [*(one.saving_ns for one in diagnosis.culprits), *(one.saving_ns for one in diagnosis.chance)]
+    if sum(saving for saving in savings if saving < least_ns) >= least_ns:
+        return diagnosis
+    return replace(
+        diagnosis,
+        culprits=tuple(one for one in diagnosis.culprits if one.saving_ns >= least_ns),
+        chance=tuple(one for one in diagnosis.chance if one.saving_ns >= least_ns),
+        extras=tuple(one for one in diagnosis.extras if one.saving_ns >= least_ns),
+    )
 
 
 def _never_left(summary: RankSummary, exposed_ns: Int64Array, alone: BoolArray) -> int:

@@ -153,6 +153,8 @@ def _summary(timeline: Timeline, label: str) -> RankSummary | None:
         device=gpu,
         base_ns=trace.start_unix_ns or 0,
         clock=trace.path,
+        how_it_runs=trace.how_it_runs,
+        is_of_torch=trace.is_told_by_frames,
         window_ns=window,
         meetings=meetings,
         events=events,

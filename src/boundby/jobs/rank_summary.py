@@ -138,6 +138,8 @@ class RankSummary(Struct, frozen=True):
     #: What its thread slept on in its own blocked time, and for how long: ``("sleep", 165_000_000)``.
     slept_on: tuple[tuple[str, int], ...] = ()
     clock: str = ""  # what the times were taken by: ranks of one report have one clock; "": not told
+    how_it_runs: str = "PROGRAM"  # what stands for its program in a command
+    is_of_torch: bool = False  # recorded by PyTorch's profiler: the program is Python
 
     @property
     def own_ns(self) -> Int64Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from boundby.document import pattern_cards, report_document, sentences, view
 from boundby.document.blocks import letters, region_name, segments
@@ -11,7 +11,7 @@ from boundby.model import units
 from boundby.model.causes import LETTER
 from boundby.model.scale import GLANCE, HANDFUL, LABEL, NARROW
 from boundby.render import to_markdown
-from boundby.render.to_markdown import INDENT, code, command, escape, table
+from boundby.render.to_markdown import INDENT, code, escape, table
 from boundby.results.report import Report
 
 OPEN_ROWS = GLANCE  # a longer table of regions is folded away
@@ -75,24 +75,14 @@ def _devices(devices: Sequence[ShownAccount]) -> str:
     return "\n\n".join((*heads, table(columns, "lllrrr", rows)))
 
 
-def _first(told: sentences.First, label: str = "First") -> Iterator[str]:
-    """What to do first: its code, why, and where."""
-    if told.code:
-        yield from (f"**{label}:**", "", "```text", *(line.replace("```", "") for line in told.code), "```", "")
-    if told.because:
-        yield from (escape(told.because) if told.code else f"**{label}:** {escape(told.because)}", "")
-    if told.where:
-        yield from (f"at {command(told.where)}", "")
-
-
 def _account(account: ShownAccount, *, folded: bool = False) -> str:
     lines = [f"### {escape(str(account.headline))}", ""]
     if account.lead is not None:
         lines += [_lead(account.lead), ""]
     else:
         lines += [" ".join(map(escape, account.reasons)), ""]
-    lines += _first(account.first)
-    lines += _first(account.first_of_other, "And")
+    lines += to_markdown.first(account.first)
+    lines += to_markdown.first(account.first_of_other, "And")
     if account.lead is None:
         lines += [
             " ".join(map(escape, (*filter(None, (account.most, account.exposed, *account.measured)), *account.doubts))),

@@ -148,7 +148,7 @@ def _in_full(account: ShownAccount, face: Face) -> list[Text]:
 
 def _first(account: ShownAccount, face: Face) -> list[Text]:
     """What to do first, and about the second cause of a mixed verdict: never cut."""
-    return [*parts.first(account.first, face), *parts.first(account.first_of_other, face, "And: ")]
+    return [*to_terminal.first(account.first, face), *to_terminal.first(account.first_of_other, face, "And: ")]
 
 
 class _Regions(Struct, frozen=True):

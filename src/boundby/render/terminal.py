@@ -96,26 +96,8 @@ def _of_members(report: Report, face: Face) -> list[list[Text]]:
     if is_one and len(shown) <= view.IN_FULL:
         return [_in_full(account, face) for account in shown]
     more = f"{len(members) - len(shown)} more threads are not shown." if len(shown) < len(members) else ""
-    lead = [] if shown[0].lead is None else first(shown[0].first, face)
+    lead = [] if shown[0].lead is None else to_terminal.first(shown[0].first, face)
     return [[*summary(shown, face), *lead], side_by_side(shown, face) + face.wrapped(more, style=DIM)]
-
-
-def first_style(face: Face) -> str:
-    """The brightest on the screen."""
-    return "bold green" if face.color else STRONG
-
-
-def first(told: sentences.First, face: Face, label: str = "First: ") -> list[Text]:
-    """``First:`` with the code as it is to be written, why, and at which line: never cut."""
-    style = first_style(face)
-    lines = [line for code in told.code for line in face.verbatim(code, len(label), style)]
-    lines += face.wrapped(told.because, indent=len(label))
-    if told.where:
-        lines += face.verbatim(told.where, len(label), STRONG)
-        lines[-1] = face.line(("at".ljust(len(label)), style), lines[-1][len(label) :])
-    if lines:
-        lines[0] = face.line((label, style), lines[0][len(label) :])
-    return lines
 
 
 def _in_full(account: ShownAccount, face: Face) -> list[Text]:
@@ -124,8 +106,8 @@ def _in_full(account: ShownAccount, face: Face) -> list[Text]:
         lines += told_of(account.lead, face)
     else:
         lines += [line for text in account.reasons for line in face.wrapped(text)]
-    lines += first(account.first, face)
-    lines += first(account.first_of_other, face, "And: ")
+    lines += to_terminal.first(account.first, face)
+    lines += to_terminal.first(account.first_of_other, face, "And: ")
     if account.lead is None:
         told = (account.most, account.exposed, *account.measured)
         lines += [line for text in told if text for line in face.wrapped(text)]

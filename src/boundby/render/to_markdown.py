@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from boundby.document import blocks
 from boundby.document.blocks import (
@@ -12,6 +12,7 @@ from boundby.document.blocks import (
     Document,
     Entries,
     Facts,
+    First,
     Inline,
     Legend,
     Paragraph,
@@ -80,6 +81,8 @@ def _block(block: object) -> str:
             if block.role == "warning":
                 return f"> [!WARNING]\n> {_inline(block.text)}"
             return (f"**{escape(block.word)}** " if block.word else "") + _inline(block.text)
+        case First():
+            return "\n".join(first(block)).rstrip("\n")
         case Facts():
             word = f"**{escape(block.word)}** " if block.word else ""
             return word + " · ".join(map(_inline, block.parts))
@@ -122,6 +125,16 @@ def _entries(block: Entries) -> Iterable[str]:
         for more in entry.more:
             lines = _fence(more) if isinstance(more, blocks.Verbatim) else (f"- {_inline(more)}",)
             yield from (f"{' ' * len(start)}{line}" for line in lines)
+
+
+def first(told: First, label: str = "First") -> Iterator[str]:
+    """What to do first: its code, why, and where, as lines."""
+    if told.code:
+        yield from (f"**{label}:**", "", "```text", *(line.replace("```", "") for line in told.code), "```", "")
+    if told.because:
+        yield from (escape(told.because) if told.code else f"**{label}:** {escape(told.because)}", "")
+    if told.where:
+        yield from (f"at {command(told.where)}", "")
 
 
 def _fence(block: blocks.Verbatim) -> Iterable[str]:

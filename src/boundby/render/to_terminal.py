@@ -18,6 +18,7 @@ from boundby.document.blocks import (
     Document,
     Entries,
     Facts,
+    First,
     Inline,
     Paragraph,
     Section,
@@ -97,6 +98,8 @@ def _block(block: object, face: Face) -> list[Text]:
             return _flowing(block.text, face, style=STRONG)
         case Paragraph():
             return _paragraph(block, face)
+        case First():
+            return first(block, face)
         case Facts():
             return _facts(block, face)
         case blocks.Verbatim():
@@ -110,6 +113,24 @@ def _block(block: object, face: Face) -> list[Text]:
         case blocks.Legend():
             return face.flow(face.cause(key) for key in block.causes)
     return []
+
+
+def first_style(face: Face) -> str:
+    """The brightest on the screen."""
+    return "bold green" if face.color else STRONG
+
+
+def first(told: First, face: Face, label: str = "First: ") -> list[Text]:
+    """``First:`` with the code as it is to be written, why, and at which line: never cut."""
+    style = first_style(face)
+    lines = [line for code in told.code for line in face.verbatim(code, len(label), style)]
+    lines += face.wrapped(told.because, indent=len(label))
+    if told.where:
+        lines += face.verbatim(told.where, len(label), STRONG)
+        lines[-1] = face.line(("at".ljust(len(label)), style), lines[-1][len(label) :])
+    if lines:
+        lines[0] = face.line((label, style), lines[0][len(label) :])
+    return lines
 
 
 def _facts(block: Facts, face: Face) -> list[Text]:
