@@ -169,7 +169,7 @@ def main() -> None:
 
 
 def _nsys() -> Path | None:
-    from boundby.capture.locate import find_nsys
+    from boundby.capture.nsys import find_nsys
     from boundby.model.errors import ToolError
 
     try:

@@ -11,7 +11,7 @@ import hatch_build
 import pytest
 from hypothesis import HealthCheck, settings
 
-from boundby.capture.locate import Nsys
+from boundby.capture.nsys import Nsys
 from boundby.model import library
 from boundby.rules import matches
 from tests.support.nsys import OLDER, capture, fetched_nsys, installed_nsys

@@ -191,7 +191,7 @@ def _as_sqlite(
         yield path, "nsys-sqlite"
         return
     from boundby.capture.export import export_sqlite, export_to_temporary
-    from boundby.capture.locate import find_nsys
+    from boundby.capture.nsys import find_nsys
 
     tool = find_nsys(nsys)
 

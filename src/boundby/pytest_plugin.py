@@ -124,7 +124,7 @@ def _profile(
 ) -> ProfiledRun:
     from boundby import api
     from boundby.capture.flags import CaptureOptions
-    from boundby.capture.locate import find_nsys
+    from boundby.capture.nsys import find_nsys
     from boundby.capture.recording import Request, complete, record
     from boundby.model.errors import ToolError, UserError
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from boundby.capture.export import export_sqlite
-from boundby.capture.locate import Nsys, version_numbers
+from boundby.capture.nsys import Nsys, version_numbers
 from tests.support.nsys import CAPTURE_TIMEOUT_S, NSYS_THAT_TAKES_IT, NVTX_TOO_NEW, REPOSITORY, capture
 
 pytestmark = pytest.mark.nsys

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from boundby.capture.child import ChildTimeoutError, run_child
 from boundby.capture.export import export_sqlite, is_whole
+from boundby.capture.nsys import ChildTimeoutError, run_child
 from boundby.model.errors import InputError, OutputError, ToolError
 from tests.support.nsys import REPOSITORY, environment, fake_nsys, names
 
@@ -151,7 +151,7 @@ def test_ctrl_c_ends_nsys_and_removes_what_it_wrote(tmp_path: Path, report: Path
     nsys = fake_nsys(tmp_path / "bin", body)
     code = (
         "from pathlib import Path; from boundby.capture.export import export_sqlite\n"
-        "from boundby.capture.locate import Nsys\n"
+        "from boundby.capture.nsys import Nsys\n"
         f"nsys = Nsys(Path({str(nsys.path)!r}), None, 'PATH')\n"
         f"hear = lambda part: part and Path({str(heard)!r}).touch()\n"
         f"export_sqlite(Path({str(report)!r}), Path({str(out)!r}), nsys, progress=hear)"

@@ -20,7 +20,7 @@ from types import ModuleType
 
 import pytest
 
-from boundby.capture.locate import Nsys, cache_folder, candidates
+from boundby.capture.nsys import Nsys, cache_folder, candidates
 from tests.support.nsys import GET_NSYS, capture, environment, fake_nsys, names
 
 #: Nothing here takes a tenth of this, on however busy a machine.

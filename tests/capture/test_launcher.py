@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from boundby.capture.launcher import Note, complaints, launcher_environment, read_notes
-from boundby.capture.locate import Nsys
+from boundby.capture.nsys import Nsys
 from boundby.trace.stacks import LINE_MARK
 from tests.support.nsys import REPOSITORY
 from tests.support.profiling import Profiler

@@ -19,7 +19,7 @@ from boundby.capture.flags import (
     why_no_counters,
     why_no_sampling,
 )
-from boundby.capture.locate import Nsys
+from boundby.capture.nsys import Nsys
 from boundby.capture.run_facts import environment_of, find_python, look_at_git, look_at_python, nvtx_trap
 
 

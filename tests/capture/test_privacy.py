@@ -17,7 +17,7 @@ from boundby.capture.export import (
     tables,
     warnings_in,
 )
-from boundby.capture.locate import Nsys
+from boundby.capture.nsys import Nsys
 from tests.support.nsys import fake_nsys
 
 SECRET = "hunter2-hunter2"

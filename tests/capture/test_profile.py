@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import boundby
-from boundby.capture.locate import Nsys
+from boundby.capture.nsys import Nsys
 from boundby.trace.facts import LAUNCHING_SCRIPT
 from tests.capture.test_export import small_disk
 from tests.support.nsys import names

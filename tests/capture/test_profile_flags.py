@@ -10,7 +10,7 @@ import pytest
 
 from boundby.capture import flags
 from boundby.capture.flags import CaptureOptions, Computer, InstalledGpu, Plan, Support, plan, probe_support, read_help
-from boundby.capture.locate import Nsys
+from boundby.capture.nsys import Nsys
 from boundby.model.errors import ToolError, UserError
 from tests.support.nsys import fake_nsys
 from tests.support.profiling import Profiler

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from boundby.capture.locate import Nsys
+from boundby.capture.nsys import Nsys
 from tests.support.profiling import RUN_TIMEOUT_S, Profiler, processes_with
 
 pytestmark = pytest.mark.nsys

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from boundby.capture.locate import Nsys
+from boundby.capture.nsys import Nsys
 from tests.support.nsys import names
 from tests.support.profiling import Profiler
 

@@ -14,7 +14,7 @@ from benchmarks.simulated.jobs import Job, simulate, write_export
 
 from boundby.api import load_job
 from boundby.capture import launched_ranks
-from boundby.capture.locate import Nsys
+from boundby.capture.nsys import Nsys
 from boundby.cli.main import main
 from boundby.model.errors import UserError
 from boundby.opening import open_trace

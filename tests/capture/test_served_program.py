@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from boundby.capture.locate import Nsys
+from boundby.capture.nsys import Nsys
 from tests.support.profiling import Profiler, Started
 
 pytestmark = pytest.mark.nsys

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from boundby.capture import checkup
 from boundby.capture.checkup import Checkup, Examination, Status, examine
 from boundby.capture.flags import InstalledGpu, look_at_machine
-from boundby.capture.locate import Nsys, version_numbers
+from boundby.capture.nsys import Nsys, version_numbers
 from boundby.capture.run_facts import NSYS_TAKES_IT, NVTX_TOO_NEW
 from tests.cli.conftest import Ran
 from tests.support.nsys import fake_nsys
@@ -86,7 +86,7 @@ def test_the_silent_trap_of_the_nvtx_package_is_named_with_its_fix(
 
 def test_no_nsys_is_a_failure_with_a_next_step(boundby: Boundby, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BOUNDBY_NSYS", raising=False)
-    monkeypatch.setattr("boundby.capture.locate._places", lambda *_: iter(()))
+    monkeypatch.setattr("boundby.capture.nsys._places", lambda *_: iter(()))
     ran = boundby("doctor", "--width", "100")
     assert ran.code == 1
     assert "\nfailed   nsys " in ran.out

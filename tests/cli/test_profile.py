@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from boundby.capture.locate import Nsys
+from boundby.capture.nsys import Nsys
 from tests.cli.conftest import Ran
 from tests.support.nsys import fake_nsys, names
 
@@ -67,7 +67,7 @@ def test_a_program_that_cannot_be_run(boundby: Boundby, here: Path) -> None:
 def test_no_nsys(boundby: Boundby, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     monkeypatch.delenv("BOUNDBY_NSYS", raising=False)
-    monkeypatch.setattr("boundby.capture.locate._places", lambda *_: iter(()))
+    monkeypatch.setattr("boundby.capture.nsys._places", lambda *_: iter(()))
     ran = boundby("profile", "true")
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith("boundby: No nsys found in PATH or in the usual install folders.\n  Install Nsight")

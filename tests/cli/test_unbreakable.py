@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from boundby.capture import child, export
+from boundby.capture import export, nsys
 from boundby.capture import folder as folders
 from boundby.capture.recording import write_facts
 from boundby.cli import outcome
@@ -147,7 +147,7 @@ def test_facts_are_written_whole(tmp_path: Path) -> None:
 def test_an_export_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def hangs(*_arguments: object, timeout_s: float | None = None, **_others: object) -> None:
         assert timeout_s is not None
-        raise child.ChildTimeoutError
+        raise nsys.ChildTimeoutError
 
     monkeypatch.setattr(export, "run_child", hangs)
     with pytest.raises(ToolError, match="did not finish within 600 s"):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from boundby.capture.locate import Nsys
+from boundby.capture.nsys import Nsys
 from tests.compare import pairs
 
 TESTS = """

@@ -8,33 +8,33 @@ from typing import Any
 
 import pytest
 
-from boundby.experiment import judgement, live, trials
+from boundby.experiment import judgement, live
 from boundby.experiment.inside import trial
 from boundby.experiment.inside.delayed_device import SpinningCuda
 from boundby.experiment.planning import ExperimentError
 
 
 def test_only_what_a_wrapper_can_do_is_tried() -> None:
-    trials.check(["input_free", "host_blocked.workers", "init.allocator"])
+    live.check(["input_free", "host_blocked.workers", "init.allocator"])
     with pytest.raises(ExperimentError, match=r"'cpu\.vectorise' cannot be tried"):
-        trials.check(["cpu.vectorise"])
+        live.check(["cpu.vectorise"])
 
 
 def test_every_remedy_is_one_of_the_first_responses() -> None:
     from boundby.rules import remedies
 
-    assert {*trials.WHOLE} <= {*remedies.by_key()}
+    assert {*live.WHOLE} <= {*remedies.by_key()}
 
 
 def test_outputs_are_compared_unless_they_differ_by_themselves() -> None:
-    assert trials._outputs([1.0, 2.0], [1.0, 2.0], [1.0, 2.0]) == "The first 2 losses are equal to the bit."
-    assert trials._outputs([1.0, 2.0], [1.0, 2.0], [1.0, 1.98]) == "The first 2 losses differ by up to 1 %."
-    assert "run to run" in trials._outputs([1.0], [1.5], [1.0])
-    assert trials._outputs([], [], []) == "No losses were seen to compare."
+    assert live._outputs([1.0, 2.0], [1.0, 2.0], [1.0, 2.0]) == "The first 2 losses are equal to the bit."
+    assert live._outputs([1.0, 2.0], [1.0, 2.0], [1.0, 1.98]) == "The first 2 losses differ by up to 1 %."
+    assert "run to run" in live._outputs([1.0], [1.5], [1.0])
+    assert live._outputs([], [], []) == "No losses were seen to compare."
 
 
 def test_a_difference_of_runs_has_an_interval() -> None:
-    saved, margin = trials._difference([10.0, 11.0, 12.0], [5.0, 6.0, 7.0])
+    saved, margin = live._difference([10.0, 11.0, 12.0], [5.0, 6.0, 7.0])
     assert saved == pytest.approx(5.0)
     assert margin == pytest.approx(2.776 * (2 / 3) ** 0.5, rel=1e-3)
 

@@ -13,7 +13,7 @@ import pytest
 
 import boundby
 from boundby import api
-from boundby.capture.locate import Nsys
+from boundby.capture.nsys import Nsys
 from boundby.document.job_document import document
 from boundby.render import to_terminal
 from boundby.results.job_report import JobReport

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from boundby.capture.locate import Nsys
+from boundby.capture.nsys import Nsys
 from tests.oracle.nsys_reports import NsysReports
 
 

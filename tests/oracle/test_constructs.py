@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from benchmarks.simulated.full_export import Export
 
-from boundby.capture.locate import Nsys
+from boundby.capture.nsys import Nsys
 from boundby.readers import read_trace
 from boundby.readers.nsys.host_tables import OPENMP
 from boundby.simulate.nsys_export import Name, Row

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from boundby.capture.locate import Nsys
+from boundby.capture.nsys import Nsys
 from boundby.readers import read_trace
 from boundby.trace.tables import Direction, OpKind
 from tests.support.traces import trace_path

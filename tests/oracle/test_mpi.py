@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from boundby.capture.locate import Nsys, Unusable, probe
+from boundby.capture.nsys import Nsys, Unusable, probe
 from boundby.readers import read_trace
 from tests.oracle.ours import Sum, sum_of, summarize
 from tests.support.nsys import GET_NSYS

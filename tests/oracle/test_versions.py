@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 import boundby
 from boundby.capture.export import export_sqlite
-from boundby.capture.locate import Nsys
+from boundby.capture.nsys import Nsys
 from boundby.results.report import Report
 from tests.oracle.nsys_reports import NsysReports
 from tests.oracle.ours import analysis

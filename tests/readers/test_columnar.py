@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import boundby
-from boundby.capture.locate import Nsys
+from boundby.capture.nsys import Nsys
 from boundby.jobs.gather import find_reports
 from boundby.model.errors import InputError, ToolError
 from boundby.readers.nsys import columnar

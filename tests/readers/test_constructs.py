@@ -10,7 +10,7 @@ import pytest
 from benchmarks.simulated.full_export import Export
 
 from boundby.api import Analysis
-from boundby.capture.locate import Nsys
+from boundby.capture.nsys import Nsys
 from boundby.readers import read_trace
 from boundby.render import terminal
 from boundby.simulate.nsys_export import Name, Row

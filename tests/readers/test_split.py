@@ -14,7 +14,7 @@ import pytest
 import boundby
 from boundby.capture import export
 from boundby.capture.export import all_but, export_sqlite, export_to_temporary
-from boundby.capture.locate import Nsys
+from boundby.capture.nsys import Nsys
 from boundby.model.arrays import MISSING
 from boundby.model.errors import SelectionError
 from boundby.model.stage import Room

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from boundby import analyze
-from boundby.capture.locate import Nsys
+from boundby.capture.nsys import Nsys
 from boundby.results.report import Finding, Report
 from tests.support.nsys import capture
 

@@ -16,7 +16,7 @@ from benchmarks.simulated.counterfactual import Case
 from benchmarks.simulated.generate import generate
 from msgspec.structs import replace
 
-from boundby.capture.locate import Nsys
+from boundby.capture.nsys import Nsys
 from boundby.model.errors import OutputError
 from boundby.readers import read_trace
 from boundby.simulate.instructions import US, GraphLaunch, Launch, Loop, Node, Record, Sleep, Sync, WaitEvent, program

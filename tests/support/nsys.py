@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from boundby.capture.locate import Nsys, Unusable, find_nsys, probe, version_numbers
+from boundby.capture.nsys import Nsys, Unusable, find_nsys, probe, version_numbers
 from boundby.model.errors import ToolError
 
 REPOSITORY = Path(__file__).parents[2]

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from boundby.capture.locate import Nsys
+from boundby.capture.nsys import Nsys
 from boundby.cli.main import main
 from tests.support.nsys import REPOSITORY
 

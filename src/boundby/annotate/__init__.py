@@ -15,9 +15,8 @@ it off.
 from __future__ import annotations
 
 from boundby.annotate.backends import backend
-from boundby.annotate.iteration import AnnotatedLoader, annotate_loader, steps
 from boundby.annotate.modules import ModuleRanges, OptimizerRanges, annotate_module, annotate_optimizer
-from boundby.annotate.ranges import nvtx_range
+from boundby.annotate.ranges import AnnotatedLoader, annotate_loader, nvtx_range, steps
 
 __all__ = [
     "AnnotatedLoader",

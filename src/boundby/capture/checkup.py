@@ -15,11 +15,10 @@ from typing import Literal
 from msgspec import Struct
 
 from boundby.capture import flags, run_facts
-from boundby.capture.child import ask
 from boundby.capture.export import count_rows, warnings_in
 from boundby.capture.flags import UNKNOWN_SUPPORT, CaptureOptions, Computer, look_at_machine
 from boundby.capture.folder import RunFolder
-from boundby.capture.locate import Nsys, Unusable, candidates, find_nsys
+from boundby.capture.nsys import Nsys, Unusable, ask, candidates, find_nsys
 from boundby.capture.recording import Request, export_report, find_report, record_once
 from boundby.capture.run_facts import NVTX_FIX, Python, nvtx_trap
 from boundby.model import door, library

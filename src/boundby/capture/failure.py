@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from boundby.capture.child import Finished
 from boundby.capture.folder import disk_full
-from boundby.capture.locate import Nsys, version_numbers
+from boundby.capture.nsys import Finished, Nsys, version_numbers
 from boundby.model import door
 from boundby.model.errors import InputError, OutputError, ToolError, UserError
 from boundby.model.scale import A_FEW_LINES, TWO_LINES

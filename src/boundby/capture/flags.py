@@ -19,8 +19,7 @@ from pathlib import Path, PurePath
 
 from msgspec import Struct
 
-from boundby.capture.child import ChildTimeoutError, ask, run_child
-from boundby.capture.locate import Nsys
+from boundby.capture.nsys import ChildTimeoutError, Nsys, ask, run_child
 from boundby.model import door
 from boundby.model.errors import ToolError, UserError
 from boundby.model.scale import ANSWER_S

@@ -20,12 +20,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from boundby.capture import failure, flags, folder, launcher, run_facts, session
-from boundby.capture.child import Progress
 from boundby.capture.export import add_diagnostics, export_sqlite, has_events, strip_environment, warnings_in
 from boundby.capture.flags import CaptureOptions, Plan, Support, look_at_machine
 from boundby.capture.folder import RunFolder
 from boundby.capture.launcher.program.torch_profile import SETTINGS_VARIABLE
-from boundby.capture.locate import Nsys, find_nsys
+from boundby.capture.nsys import Nsys, Progress, find_nsys
 from boundby.capture.run_facts import NVTX_FIX, nvtx_trap
 from boundby.capture.session import Ran, Say
 from boundby.model.errors import UserError

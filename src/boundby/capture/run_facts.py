@@ -16,9 +16,8 @@ import msgspec
 from msgspec import Struct
 
 from boundby.__about__ import __version__
-from boundby.capture.child import ask
 from boundby.capture.flags import Computer, Plan
-from boundby.capture.locate import Nsys, version_numbers
+from boundby.capture.nsys import Nsys, ask, version_numbers
 from boundby.capture.session import Ran
 from boundby.model import door
 from boundby.model.scale import ANSWER_S

@@ -23,8 +23,7 @@ from types import FrameType
 
 from msgspec import Struct
 
-from boundby.capture.child import LINES_KEPT, ChildTimeoutError, Finished, run_child
-from boundby.capture.locate import Nsys
+from boundby.capture.nsys import LINES_KEPT, ChildTimeoutError, Finished, Nsys, run_child
 from boundby.model import door
 from boundby.model.scale import ANSWER_S, GRACE_S, LOOK_S, MOMENT_S
 from boundby.results import write

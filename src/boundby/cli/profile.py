@@ -301,7 +301,7 @@ def _run_job(request: Request, words: list[str], options: AnalysisOptions, forma
     from datetime import datetime
 
     from boundby.capture import folder, launched_ranks
-    from boundby.capture.locate import find_nsys
+    from boundby.capture.nsys import find_nsys
     from boundby.capture.recording import check_program
     from boundby.trace.facts import JobPlace
 

@@ -77,13 +77,13 @@ def prove(
     """
     from boundby.api import analyze
     from boundby.document.proof_document import document
-    from boundby.experiment import judgement, live, trials
+    from boundby.experiment import judgement, live
     from boundby.experiment.inside.conductor import CACHED
 
     to = console.destination(
         "json" if as_json else None, output, console.DOCUMENT_FORMATS, view, [] if report is None else [report]
     )
-    trials.check(remedies)
+    live.check(remedies)
     verdict = None if report is None else analyze(report)
     blocked = tuple(remedy for remedy in remedies if remedy == CACHED)
     wanted = live.Wanted(program, steps, place, step_name, blocked, run_on)
@@ -101,14 +101,14 @@ def _run(
     wanted: Wanted, remedies: tuple[str, ...], verdict: Report | None, view: View
 ) -> tuple[ProgramRun, list[Removal]]:
     """The experiment, and after a whole one what other runs of the program show of remedies."""
-    from boundby.experiment import live, trials
+    from boundby.experiment import live
 
     removals: list[Removal] = []
     with view.progress() as progress:
         report_progress = progress or (lambda _what, _fraction: None)
         ran = live.run(wanted, say=view.say, progress=report_progress)
-        for remedy in [one for one in remedies if one in trials.WHOLE] if ran.is_complete else ():
-            removals += trials.try_whole(wanted, remedy, verdict, view.say, report_progress)
+        for remedy in [one for one in remedies if one in live.WHOLE] if ran.is_complete else ():
+            removals += live.try_whole(wanted, remedy, verdict, view.say, report_progress)
     return ran, removals
 
 

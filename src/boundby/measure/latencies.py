@@ -377,7 +377,7 @@ def latency(
 def waits(fn: Callable[..., object], *inputs: Any, device: str | Device | None = None, **named: Any) -> tuple[str, ...]:
     """Where one call of ``fn`` makes the host wait for the GPU, or, on the CPU, would make it wait for one.
 
-    A place (file:line) for each wait, in order; ``boundby.measure.would_wait`` says what the CPU cannot tell.
+    A place (file:line) for each wait, in order; ``boundby.measure.device`` says what the CPU cannot tell.
     """
     found = devices.choose(device, inputs, named, values.modules_of(fn), values.tensors_of(fn))
     with found.watch_syncs() as sites:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import boundby
-from boundby.capture.locate import Nsys
+from boundby.capture.nsys import Nsys
 from boundby.results.report import RegionReport, Report
 from tests.support.nsys import capture
 

@@ -1,22 +1,128 @@
 """Leads the program through the blocks of the plan: drain, begin empty, drop the first steps, count, end.
 
+First, what a thread's clocks say: how long something took, how much of that it ran, and could run and had no core.
 Called where a step of the program ends and the next begins. While the program warms up it only notes when that was.
 """
 
 from __future__ import annotations
 
 import atexit
+import copy
+import gc
 import os
+import random
 import statistics
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
-from .clocks import Moment, now, sleep
 from .ledger import MOST_BATCHES, Ledger
-from .training_state import TrainingState
+
+
+class Moment(NamedTuple):
+    """A time, and how long this thread had run and had waited for a core until then; or what lies between two."""
+
+    ns: int = 0
+    cpu_ns: int = 0
+    core_wait_ns: int = 0
+
+    def plus(self, other: Moment) -> Moment:
+        """Both together."""
+        return Moment(*(one + more for one, more in zip(self, other, strict=True)))
+
+    def minus(self, other: Moment) -> Moment:
+        """What is left without the other."""
+        return Moment(*(one - less for one, less in zip(self, other, strict=True)))
+
+    @property
+    def asleep_ns(self) -> int:
+        """Neither did it run nor could it."""
+        return max(self.ns - self.cpu_ns - self.core_wait_ns, 0)
+
+
+def now() -> Moment:
+    """This thread's."""
+    core_wait_ns = _core_wait_ns()
+    return Moment(time.perf_counter_ns(), time.thread_time_ns(), core_wait_ns)
+
+
+def since(begin: Moment) -> Moment:
+    """What this thread has taken since then."""
+    return now().minus(begin)
+
+
+def sleep(ns: int) -> Moment:
+    """Sleep, and say for how long: a busy wait would take the core from a loader."""
+    begin = now()
+    time.sleep(ns / 1e9)
+    return since(begin)
+
+
+def _core_wait_ns() -> int:
+    """By the kernel's file on this thread; 0 where there is none."""
+    try:
+        with open("/proc/thread-self/schedstat", "rb", buffering=0) as file:  # noqa: PTH123
+            return int(file.read().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+# What steps change in a torch program: kept while batches are given again, and put back afterwards.
+
+
+class TrainingState:
+    """Parameters and buffers of all modules, what optimizers remember, and random numbers, as they were."""
+
+    def __init__(self) -> None:
+        torch: Any = sys.modules.get("torch")
+        self._torch = torch
+        self._tensors: list[tuple[Any, Any]] = []
+        self._optimizers: list[tuple[Any, Any]] = []
+        self._random = random.getstate()
+        numpy: Any = sys.modules.get("numpy.random")
+        self._numpy = None if numpy is None else (numpy, numpy.get_state())
+        self._torch_random: Any = None
+        if torch is None or not hasattr(torch, "optim"):
+            return
+        self._torch_random = torch.get_rng_state(), torch.cuda.get_rng_state_all() if _has_cuda(torch) else []
+        for thing in _alive(torch):
+            if isinstance(thing, torch.nn.Module):
+                own = (*thing.parameters(recurse=False), *thing.buffers(recurse=False))
+                self._tensors += [(tensor, tensor.detach().clone()) for tensor in own]
+            else:
+                self._optimizers.append((thing, copy.deepcopy(thing.state_dict())))
+
+    def put_back(self) -> None:
+        """All of it."""
+        random.setstate(self._random)
+        if self._numpy is not None:
+            self._numpy[0].set_state(self._numpy[1])
+        if self._torch_random is None:
+            return
+        with self._torch.no_grad():
+            for tensor, was in self._tensors:
+                tensor.copy_(was)
+                tensor.grad = None
+        for optimizer, state in self._optimizers:
+            optimizer.load_state_dict(state)
+        own, devices = self._torch_random
+        self._torch.set_rng_state(own)
+        if devices:
+            self._torch.cuda.set_rng_state_all(devices)
+
+
+def _alive(torch: Any) -> list[Any]:
+    kinds = torch.nn.Module, torch.optim.Optimizer
+    return [thing for thing in gc.get_objects() if issubclass(type(thing), kinds)]
+
+
+def _has_cuda(torch: Any) -> bool:
+    return bool(torch.cuda.is_available() and torch.cuda.is_initialized())
+
+
+# The blocks of the plan, one after the other.
 
 #: ``found`` -> a plan, or None while there is none yet.
 Planner = Callable[["dict[str, Any]"], "dict[str, Any] | None"]

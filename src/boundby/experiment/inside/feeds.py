@@ -16,8 +16,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from .clocks import Moment, now, since, sleep
-from .conductor import Conductor
+from .conductor import Conductor, Moment, now, since, sleep
 from .ledger import Batch
 from .step_sources import LOADER
 
@@ -30,7 +29,7 @@ def hook_up(conductor: Conductor, when_imported: Any) -> None:
     """All loaders of this process, and the fetching in a worker, if that is what it is."""
     when_imported("torch.utils.data._utils.fetch", lambda: _hook_fetchers(conductor))
     when_imported("torch.utils.data.dataloader", lambda: _hook_loaders(conductor))
-    when_imported("boundby.annotate.iteration", lambda: _hook_annotated(conductor))
+    when_imported("boundby.annotate.ranges", lambda: _hook_annotated(conductor))
 
 
 def _hook_fetchers(conductor: Conductor) -> None:
@@ -246,7 +245,7 @@ class Feed:
 
 def _hook_annotated(conductor: Conductor) -> None:
     """``annotate_loader`` says what the loader is."""
-    iteration: Any = sys.modules["boundby.annotate.iteration"]
+    iteration: Any = sys.modules["boundby.annotate.ranges"]
     marked = iteration._marked_items
 
     @functools.wraps(marked)

@@ -23,7 +23,7 @@ def hook_up(conductor: Conductor, when_imported: Any) -> None:
     when_imported("torch.cuda.nvtx", lambda: _hook_torch_nvtx(conductor))
     when_imported("torch.profiler.profiler", lambda: _hook_profiler(conductor))
     when_imported("torch.optim.optimizer", lambda: _hook_optimizers(conductor))
-    when_imported("boundby.annotate.iteration", lambda: _hook_annotated(conductor))
+    when_imported("boundby.annotate.ranges", lambda: _hook_annotated(conductor))
     when_imported("torch.cuda", lambda: _hook_device(conductor))
 
 
@@ -148,7 +148,7 @@ def _hook_optimizers(conductor: Conductor) -> None:
 
 
 def _hook_annotated(conductor: Conductor) -> None:
-    iteration: Any = sys.modules["boundby.annotate.iteration"]
+    iteration: Any = sys.modules["boundby.annotate.ranges"]
     tell = iteration._tell_profiler
 
     @functools.wraps(tell)

@@ -44,24 +44,23 @@ def _hook_up(torch: Any, outcome: dict[str, str], notes: str) -> None:
         return
     from boundby.annotate import backend
 
-    from . import loops
+    from . import operator_ranges
     from .module_ranges import AllModuleRanges
-    from .operator_ranges import choose
 
     outcome["ranges"] = backend()
     if outcome["ranges"] == "none":
         return
     if "collectives" in wanted:
-        when_imported("torch.distributed", loops.mark_collectives)
+        when_imported("torch.distributed", operator_ranges.mark_collectives)
     if "operators" not in wanted:
         return
-    operators = choose(torch)
+    operators = operator_ranges.choose(torch)
     outcome["operators"] = operators.name
     AllModuleRanges(torch, operators).hook_up()
     if operators.name != "emit_nvtx" and outcome["ranges"] == "nvtx":
-        when_imported("torch.autograd.profiler", loops.mark_record_functions)
-    when_imported("torch.utils.data.dataloader", lambda: loops.mark_loaders(operators))
-    when_imported("torch.optim.optimizer", loops.mark_optimizers)
+        when_imported("torch.autograd.profiler", operator_ranges.mark_record_functions)
+    when_imported("torch.utils.data.dataloader", lambda: operator_ranges.mark_loaders(operators))
+    when_imported("torch.optim.optimizer", operator_ranges.mark_optimizers)
 
 
 def _begin_lines(torch: Any) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from boundby.capture import locate
-from boundby.capture.locate import Nsys, Unusable, cache_folder, candidates, find_nsys, version_numbers
+from boundby.capture import nsys
+from boundby.capture.nsys import Nsys, Unusable, cache_folder, candidates, find_nsys, version_numbers
 from boundby.model.errors import ToolError
 from tests.support.nsys import fake_nsys
 
@@ -122,7 +122,7 @@ def test_none_at_all_says_what_to_do(tmp_path: Path, env: dict[str, str]) -> Non
 
 
 def test_one_that_hangs_is_given_up(tmp_path: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locate, "ANSWER_S", 0.3)
+    monkeypatch.setattr(nsys, "ANSWER_S", 0.3)
     hanging = tmp_path / "nsys"
     # The shell stays between us and what hangs, as a wrapper script of an installation does.
     hanging.write_text("#!/bin/sh\n/bin/sleep 60\necho late\n")
