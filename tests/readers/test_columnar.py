@@ -105,7 +105,7 @@ def test_damage_is_one_sentence(kind: str, tmp_path: Path) -> None:
 
 
 def test_without_pyarrow_the_next_step_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = as_folder(SAMPLE, tmp_path / "export", "arrow")
+    folder = as_folder(SAMPLE, tmp_path / "export", "parquet")
 
     def none(name: str) -> Any:
         raise ImportError(name)
@@ -113,3 +113,4 @@ def test_without_pyarrow_the_next_step_is_told(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(columnar, "importlib", type("Nothing", (), {"import_module": staticmethod(none)}))
     with pytest.raises(ToolError, match="needs pyarrow"):
         boundby.analyze(folder)
+    boundby.analyze(as_folder(SAMPLE, tmp_path / "streams", "arrow"))

@@ -1,5 +1,6 @@
-"""An nsys export that is a folder with a file of columns for each table: ``nsys export --type arrowdir`` (less than
-half the cost of SQLite's) or ``parquetdir``. Tables and columns are those of the SQLite export; pyarrow reads them.
+"""An nsys export whose tables lie in files of columns: all of them, in a folder (``nsys export --type arrowdir``, at
+less than half the cost of SQLite's, or ``parquetdir``, of which pyarrow makes the same), or the largest ones, beside an
+SQLite file. Tables and columns are those of the SQLite export.
 
 What is read in bulk comes straight from the columns. Queries go to tables in memory, which are filled when a query
 first names them: those are small, but for NVTX_EVENTS, whose ranges no query asks for.
@@ -12,6 +13,7 @@ import importlib
 import re
 import sqlite3
 import struct
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import cached_property
@@ -25,9 +27,10 @@ from msgspec import Struct
 from boundby.model import door
 from boundby.model.arrays import MISSING, BoolArray, Int32Array, Int64Array, is_any, is_even, joined, spread
 from boundby.model.errors import InputError, ToolError
+from boundby.model.once import once
 from boundby.native.passes import distinct_texts, texts_at
 from boundby.readers.nsys import COLUMN_FILES, export_kind
-from boundby.readers.nsys.database import Connection, Database, explain, open_readonly
+from boundby.readers.nsys.database import Connection, Database, open_readonly
 from boundby.readers.nsys.host_tables import IS_RANGE
 from boundby.readers.nsys.pages import Only, Since
 
@@ -75,11 +78,6 @@ class _Column(Struct, frozen=True):
     def is_integer(self) -> bool:
         return self.kind in (_Kind.INTEGER, _Kind.TRUTH)
 
-    @property
-    def is_told(self) -> bool:
-        """Whether what it holds is read here."""
-        return self.kind != _Kind.FLOAT
-
 
 class _Batch(Struct, frozen=True):
     rows: int
@@ -109,7 +107,7 @@ class ArrowFile:
         takes no memory."""
         column = self.columns[name]
         if column.kind == _Kind.TEXT:
-            raise NotPlainError(f"{name} holds no integers")
+            raise NotPlainError(f"{name} holds something that is not a number where one belongs")
         place = list(self.columns).index(name)
         parts = [self._integers(batch, column, place) for batch in self._batches]
         if len(parts) == 1:
@@ -157,11 +155,13 @@ class ArrowFile:
         return (np.concatenate(numbers) if numbers else np.empty(0, np.int32)), texts
 
     def some(self, name: str, wanted: BoolArray) -> list[Any]:
-        """What some rows hold, as Python's own integers, texts and None."""
+        """What some rows hold, as Python's own numbers, texts and None."""
         if self.columns[name].kind == _Kind.TEXT:
             number, texts = self.texts(name)
             return [texts[one] if one >= 0 else None for one in number[wanted].tolist()]
-        return [None if value == MISSING else value for value in self.integers(name)[wanted].tolist()]
+        bits = self.integers(name)[wanted]
+        values = bits.view(np.float64) if self.columns[name].kind == _Kind.FLOAT else bits
+        return [None if bit == MISSING else value for bit, value in zip(bits.tolist(), values.tolist(), strict=True)]
 
     def _texts(self, batch: _Batch, column: _Column) -> tuple[Int32Array, npt.NDArray[np.uint8]]:
         """Where each text begins, and the last ends, and the bytes."""
@@ -340,32 +340,93 @@ def is_readable(file: Path, table: str) -> bool:
     return {*integers, *texts} <= columns.keys() and all(columns[name].is_integer for name in integers)
 
 
-class SplitExport(Database):
-    """See `Database`, in whose place it is used. Queries of NVTX_EVENTS, none of which asks for ranges, go to a table
-    in memory, which is filled for the first of them; no other of these tables is queried."""
+class ColumnExport(Database):
+    """See `Database`, in whose place it is used. Queries of tables in files, none of which asks for the ranges of
+    NVTX_EVENTS, go to tables in memory, each of which is filled for the first of them."""
 
-    def __init__(self, connection: Connection, path: Path, files: Mapping[str, ArrowFile]) -> None:
-        self._files = files
+    def __init__(
+        self,
+        connection: Connection,
+        memory: Connection,
+        path: Path,
+        files: Mapping[str, Path],
+        opened: contextlib.ExitStack,
+    ) -> None:
+        """``opened``: what is closed with the export."""
+        self._files, self._memory, self._opened = files, memory, opened
         super().__init__(connection, path)
-        self.tables |= files.keys()
-        self.known_rows = {table: file.rows for table, file in files.items()}
-        for table, file in files.items():
-            self._columns[table] = {name.lower(): name for name in file.columns}
+        self.in_files = frozenset(files)
+        self.tables |= self.in_files
 
-    def rows(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[tuple[object, ...]]:
-        if _QUERIED in self._files and re.search(rf"\b{_QUERIED}\b", sql):
-            return self._others.execute(sql, parameters)
-        return super().rows(sql, parameters)
+    def _connection_of(self, sql: str) -> sqlite3.Connection:
+        named = self._files.keys() & re.findall(r"\w+", sql)
+        for table in sorted(named):
+            self._fill(table)
+        return self._memory if named else super()._connection_of(sql)
+
+    @once
+    def _fill(self, table: str) -> None:
+        file = self._file(table)
+        wanted = np.ones(file.rows, bool) if table != _QUERIED else ~self._is_range
+        names, places = ", ".join(f'"{name}"' for name in file.columns), ", ".join("?" * len(file.columns))
+        self._memory.execute(f'CREATE TABLE "{table}" ({names})')
+        with self._errors_of(table):
+            values = [file.some(name, wanted) for name in file.columns] if wanted.any() else [()] * len(file.columns)
+        self._memory.executemany(f'INSERT INTO "{table}" VALUES ({places})', zip(*values, strict=True))
+
+    @once
+    def _file(self, table: str) -> ArrowFile:
+        path = self._files[table]
+        with self._errors_of(table):
+            return ArrowFile(path if path.suffix == ".arrow" else self._as_stream(path))
+
+    def _as_stream(self, path: Path) -> Path:
+        """A Parquet file as an Arrow stream."""
+        try:
+            arrow, parquet = map(importlib.import_module, ("pyarrow", "pyarrow.parquet"))
+        except ImportError:
+            raise ToolError(
+                "Reading a folder of Parquet files needs pyarrow, which is not installed.",
+                "Run: pip install pyarrow. Or export as SQLite: nsys export --type sqlite REPORT.nsys-rep",
+            ) from None
+        folder = tempfile.TemporaryDirectory(prefix="boundby-", dir=door.temporary())
+        made = Path(self._opened.enter_context(folder), path.name)
+        try:
+            with arrow.OSFile(str(made), "wb") as file:
+                rows = parquet.read_table(str(path), memory_map=False)
+                with arrow.ipc.new_stream(file, rows.schema) as stream:
+                    stream.write_table(rows)
+        except (arrow.ArrowException, OSError, ValueError) as error:
+            raise NotPlainError(" ".join(str(error).split())[:80]) from error
+        return made
+
+    @contextlib.contextmanager
+    def _errors_of(self, table: str) -> Iterator[None]:
+        try:
+            yield
+        except (NotPlainError, OSError) as error:
+            raise InputError(
+                f"{self.path} is damaged: its file {self._files[table].name} cannot be read ({error}).",
+                "Export it again: nsys export --type arrowdir --force-overwrite true REPORT.nsys-rep",
+            ) from error
 
     def holds(self, table: str) -> bool:
-        return self.known_rows[table] > 0 if table in self._files else super().holds(table)
+        return self.row_count(table) > 0 if table in self._files else super().holds(table)
+
+    def row_count(self, table: str) -> int:
+        return self._file(table).rows if table in self._files else super().row_count(table)
+
+    @once
+    def _columns_of(self, table: str) -> dict[str, str]:
+        if table not in self._files:
+            return super()._columns_of(table)
+        return {name.lower(): name for name in self._file(table).columns}
 
     def _integers(self, table: str, present: Sequence[str], only: Only | None) -> dict[str, Int64Array]:
         if table not in self._files:
             return super()._integers(table, present, only)
-        names = self._columns[table]
         kept = self._kept(table, only)
-        read = {column: self._files[table].integers(names[column.lower()]) for column in present}
+        read = {column: self._column(table, column) for column in present}
         if kept is None:
             return read
         rows = int(np.count_nonzero(kept))
@@ -373,10 +434,15 @@ class SplitExport(Database):
             column: spread(int(values[0]), rows) if is_even(values) else values[kept] for column, values in read.items()
         }
 
+    def _column(self, table: str, column: str) -> Int64Array:
+        with self._errors_of(table):
+            return self._file(table).integers(self._columns_of(table)[column.lower()])
+
     def texts_of(self, table: str, column: str, *, only: Only | None = None) -> tuple[Int32Array, list[str]]:
         if table not in self._files:
             return super().texts_of(table, column, only=only)
-        number, texts = self._files[table].texts(self._columns[table][column.lower()])
+        with self._errors_of(table):
+            number, texts = self._file(table).texts(self._columns_of(table)[column.lower()])
         kept = self._kept(table, only)
         return number if kept is None else number[kept], texts
 
@@ -386,160 +452,29 @@ class SplitExport(Database):
             return None
         if only == IS_RANGE:
             return self._is_range
-        values = self._files[table].integers(self._columns[table][only[0].lower()])
+        values = self._column(table, only[0])
         return (values >= only.least) | (values == MISSING) if isinstance(only, Since) else is_any(values, only[1])
 
     @cached_property
     def _is_range(self) -> BoolArray:
-        return is_any(self._files[_QUERIED].integers(IS_RANGE[0]), IS_RANGE[1])
-
-    @cached_property
-    def _others(self) -> sqlite3.Connection:
-        """The rows of NVTX_EVENTS that are no ranges, for queries."""
-        file, others = self._files[_QUERIED], ~self._is_range
-        names = [name for name, column in file.columns.items() if column.is_told]
-        memory = sqlite3.connect(":memory:")
-        memory.execute(f"CREATE TABLE {_QUERIED} ({', '.join(names)})")
-        values = [file.some(name, others) for name in names] if others.any() else [[] for _ in names]
-        places = ", ".join("?" * len(names))
-        memory.executemany(f"INSERT INTO {_QUERIED} VALUES ({places})", zip(*values, strict=True))
-        return memory
-
-
-class ColumnFolder(Database):
-    """An open folder of columns: see `Database`, in whose place it is used."""
-
-    def __init__(self, folder: Path, shown: Path) -> None:
-        self.path = shown
-        kind = export_kind(folder)
-        self._files = {path.stem: path for path in sorted(folder.iterdir()) if COLUMN_FILES.get(path.suffix) == kind}
-        self._is_arrow = kind == COLUMN_FILES[".arrow"]
-        self._arrow = _pyarrow()
-        self._columns = {}
-        self.tables, self.views = frozenset(self._files), frozenset()
-        self._memory = sqlite3.connect(":memory:")
-        self._filled: set[str] = set()
-
-    def close(self) -> None:
-        """Let go of the tables in memory."""
-        self._memory.close()
-
-    def rows(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[tuple[object, ...]]:
-        for table in sorted(self.tables & set(re.findall(r"\w+", sql)) - self._filled):
-            self._fill(table)
-        try:
-            yield from self._memory.execute(sql, parameters)
-        except sqlite3.Error as error:
-            raise explain(self.path, error) from error
-
-    def holds(self, table: str) -> bool:
-        return table in self.tables and self.row_count(table) > 0
-
-    def row_count(self, table: str) -> int:
-        return int(self._read(table, list(self._columns_of(table).values())[:1]).num_rows)
-
-    def _columns_of(self, table: str) -> dict[str, str]:
-        if table in self.tables and table not in self._columns:
-            with self._errors_of(table), self._opened(table) as file:
-                schema = file.schema if self._is_arrow else file.schema_arrow
-                self._columns[table] = {name.lower(): name for name in schema.names}
-        return self._columns.get(table, {})
-
-    def _integers(self, table: str, present: Sequence[str], only: Only | None) -> dict[str, Int64Array]:
-        known = self._columns_of(table)
-        rows = self._read(table, [known[column.lower()] for column in present], only)
-        return {column: self._column(table, rows[known[column.lower()]]) for column in present}
-
-    def texts_of(self, table: str, column: str, *, only: Only | None = None) -> tuple[Int32Array, list[str]]:
-        known = self._columns_of(table)[column.lower()]
-        texts = self._read(table, [known], only)[known].combine_chunks().dictionary_encode()
-        distinct = ["" if text is None else text for text in texts.dictionary.to_pylist()]
-        return texts.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32), distinct
-
-    def _column(self, table: str, values: Any) -> Int64Array:
-        types = self._arrow.types
-        if types.is_floating(values.type):
-            whole = values.cast(self._arrow.float64()).fill_null(-0.0)  # whose bits are MISSING
-            return np.ascontiguousarray(whole.to_numpy(), np.float64).view(np.int64)
-        if not (types.is_integer(values.type) or types.is_boolean(values.type) or types.is_null(values.type)):
-            raise self._damaged(table, "holds something that is not a number where one belongs")
-        whole = values.cast(self._arrow.int64(), safe=False).fill_null(MISSING)
-        return np.ascontiguousarray(whole.to_numpy(), np.int64)
-
-    def _read(self, table: str, columns: Sequence[str], only: Only | None = None) -> Any:
-        """Some columns of a table, of the rows that are wanted."""
-        wanted = [*columns, *([only[0]] if only and only[0] not in columns else ())]
-        with self._errors_of(table), self._opened(table, wanted) as file:
-            rows = file.read_all() if self._is_arrow else file.read(columns=wanted)
-            return rows.filter(np.isin(self._column(table, rows[only[0]]), only[1])) if only else rows
-
-    @contextlib.contextmanager
-    def _opened(self, table: str, wanted: Sequence[str] | None = None) -> Iterator[Any]:
-        """The file of a table, to be read. Not mapped into memory: a file that shrinks would end the process."""
-        path = str(self._files[table])
-        if not self._is_arrow:
-            with importlib.import_module("pyarrow.parquet").ParquetFile(path) as file:
-                yield file
-            return
-        names = list(self._columns_of(table).values()) if wanted else []
-        fields = [names.index(name) for name in wanted] if wanted else None
-        options = self._arrow.ipc.IpcReadOptions(included_fields=fields)
-        with self._arrow.OSFile(path) as bytes_, self._arrow.ipc.open_stream(bytes_, options=options) as stream:
-            yield stream
-
-    @contextlib.contextmanager
-    def _errors_of(self, table: str) -> Iterator[None]:
-        try:
-            yield
-        except (self._arrow.ArrowException, OSError, KeyError, ValueError) as error:
-            raise self._damaged(table, f"cannot be read ({' '.join(str(error).split())[:80]})") from error
-
-    def _fill(self, table: str) -> None:
-        """Put a table into memory for queries."""
-        rows = self._read(table, list(self._columns_of(table).values()))
-        if table == "NVTX_EVENTS":
-            rows = rows.filter(~np.isin(self._column(table, rows[IS_RANGE[0]]), IS_RANGE[1]))
-        integer = self._arrow.types.is_integer
-        columns = [
-            [None if value == MISSING else value for value in self._column(table, rows[name]).tolist()]
-            if integer(rows[name].type)
-            else rows[name].to_pylist()
-            for name in rows.schema.names
-        ]
-        names = ", ".join(f'"{name}"' for name in rows.schema.names)
-        places = ", ".join("?" * len(columns))
-        try:
-            self._memory.execute(f'CREATE TABLE "{table}" ({names})')
-            self._memory.executemany(f'INSERT INTO "{table}" VALUES ({places})', zip(*columns, strict=True))
-        except sqlite3.Error as error:
-            raise self._damaged(table, f"cannot be queried: {error}") from error
-        self._filled.add(table)
-
-    def _damaged(self, table: str, what: str) -> InputError:
-        return InputError(
-            f"{self.path} is damaged: its file {self._files[table].name} {what}.",
-            "Export it again: nsys export --type arrowdir --force-overwrite true REPORT.nsys-rep",
-        )
+        return is_any(self._column(_QUERIED, IS_RANGE[0]), IS_RANGE[1])
 
 
 @contextlib.contextmanager
 def open_database(path: Path, shown: Path) -> Iterator[Database]:
     """An export of any kind, opened for reading only. Raises UserError."""
-    if path.is_dir():
-        with contextlib.closing(ColumnFolder(path, shown)) as folder:
-            yield folder
-        return
-    with open_readonly(path) as connection:
-        beside = {table: file for table in TABLES if (file := columns_beside(path, table)).is_file()}
-        files = {table: ArrowFile(file) for table, file in beside.items()}
-        yield SplitExport(connection, shown, files) if files else Database(connection, shown)
+    with contextlib.ExitStack() as opened:
+        if path.is_dir():
+            kind, connection = export_kind(path), opened.enter_context(_in_memory())
+            files = {file.stem: file for file in sorted(path.iterdir()) if COLUMN_FILES.get(file.suffix) == kind}
+        else:
+            connection = opened.enter_context(open_readonly(path))
+            files = {table: file for table in TABLES if (file := columns_beside(path, table)).is_file()}
+        if files:
+            yield ColumnExport(connection, opened.enter_context(_in_memory()), shown, files, opened)
+        else:
+            yield Database(connection, shown)
 
 
-def _pyarrow() -> Any:
-    try:
-        return importlib.import_module("pyarrow")
-    except ImportError:
-        raise ToolError(
-            "Reading a folder of Arrow or Parquet files needs pyarrow, which is not installed.",
-            "Run: pip install pyarrow. Or export as SQLite: nsys export --type sqlite REPORT.nsys-rep",
-        ) from None
+def _in_memory() -> contextlib.closing[Connection]:
+    return contextlib.closing(sqlite3.connect(":memory:", factory=Connection))

@@ -28,6 +28,7 @@ from boundby.model.arrays import MISSING as MISSING
 from boundby.model.arrays import Int32Array, Int64Array, spread
 from boundby.model.door import MOST_TEXT_BYTES
 from boundby.model.errors import InputError, UserError
+from boundby.model.once import once
 from boundby.model.scale import MOMENT_S, TENFOLD
 from boundby.model.units import LINE
 from boundby.readers.files import export_again, first_bytes, no_report
@@ -257,30 +258,32 @@ class Database:
         kinds = {str(name): kind for name, kind in found}
         self.tables = frozenset(kinds)
         self.views = frozenset(name for name, kind in kinds.items() if kind == "view")
-        self._columns: dict[str, dict[str, str]] = {}
-        self.known_rows: dict[str, int] = {}  # of tables: how many, where that is known without asking SQLite
+        self.in_files = frozenset[str]()  # tables that lie in files of columns
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[tuple[object, ...]]:
         """The rows of any query; SQLite's errors become InputError."""
         try:
             # Not ``yield from``: that would close a cursor whose connection may be closed already.
-            for row in self._connection.execute(sql, parameters):  # noqa: UP028
+            for row in self._connection_of(sql).execute(sql, parameters):  # noqa: UP028
                 yield row
         except SQLITE_ERRORS as error:
             raise explain(self.path, error) from error
+
+    def _connection_of(self, _sql: str) -> sqlite3.Connection:
+        """Where the tables of a query are."""
+        return self._connection
 
     def has(self, table: str, *columns: str) -> bool:
         """True if the table and all these columns exist (it may still be empty)."""
         return table in self.tables and all(column.lower() in self._columns_of(table) for column in columns)
 
+    @once
     def _columns_of(self, table: str) -> dict[str, str]:
         """Name of each column by its lower-case form. Looked up late: other tools' broken views are never touched."""
         if table not in self.tables:
             return {}
-        if table not in self._columns:
-            columns = self.rows("SELECT name, lower(name) FROM pragma_table_info(?)", (table,))
-            self._columns[table] = {str(lower): str(column) for column, lower in columns}
-        return self._columns[table]
+        columns = self.rows("SELECT name, lower(name) FROM pragma_table_info(?)", (table,))
+        return {str(lower): str(column) for column, lower in columns}
 
     def has_row_numbers(self, table: str) -> bool:
         """Whether rows can be asked for by SQLite's own numbers."""
@@ -294,8 +297,6 @@ class Database:
 
     def row_count(self, table: str) -> int:
         """How many rows a table has: the last row's number tells without going through them."""
-        if table in self.known_rows:
-            return self.known_rows[table]
         column = "coalesce(max(_rowid_), 0)" if self.is_numbered(table) else "count(*)"
         ((number,),) = self.rows(f"SELECT {column} FROM {_quoted(table)}")
         return number if isinstance(number, int) else 0

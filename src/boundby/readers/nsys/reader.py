@@ -34,7 +34,7 @@ from boundby.readers.nsys import (
     metadata,
     metrics,
 )
-from boundby.readers.nsys.columnar import ColumnFolder, open_database
+from boundby.readers.nsys.columnar import open_database
 from boundby.readers.nsys.database import MISSING, Database, Reads
 from boundby.readers.nsys.host_tables import Raw
 from boundby.readers.nsys.host_tables import file_accesses as accesses_of
@@ -219,7 +219,7 @@ def cut_to_fit(database: Database, room: Room) -> tuple[int, TraceWarning] | Non
 def _sampled(database: Database, table: str, rows: int) -> tuple[Int64Array, npt.NDArray[np.float64]]:
     """When some rows begin, and how many bytes each stands for."""
     wanted = np.unique(np.linspace(1, rows, PLENTY).astype(np.int64))
-    if table in database.known_rows:
+    if table in database.in_files:
         start = database.columns(table, ("start",))["start"][wanted - 1]
         return start, np.full(len(start), _TABLES[table] * rows / len(start))
     is_numbered = database.is_numbered(table)
@@ -268,7 +268,7 @@ def read(path: Path, *, name: str | None, source: str, progress: Progress, room:
         _check_tables(database)
         progress("reading GPU operations", 0.0)
         # A folder of columns is read whole.
-        cut = None if room is None or isinstance(database, ColumnFolder) else cut_to_fit(database, room)
+        cut = None if room is None or path.is_dir() else cut_to_fit(database, room)
         since_ns = None if cut is None else cut[0]
         raw, shapes = _events(database, since_ns, progress)
         about = metadata.read_metadata(database)
