@@ -75,6 +75,7 @@ from boundby.stats.device_figures import (
 )
 from boundby.stats.figures import Figures
 from boundby.stats.host import (
+    WindowCalls,
     asleep_for_nobody,
     blocked_inside,
     calls_of,
@@ -191,8 +192,8 @@ def _device(
     replayed: Counterfactuals,
     predictor: Predictor | None,
 ) -> DeviceReport:
-    trace, launching, rows = timeline.trace, _launching(timeline, device), calls_of(timeline, device)
-    queue_most, row = _device_row(timeline, figures, device, replayed, launching, rows)
+    trace, launching, chosen = timeline.trace, _launching(timeline, device), calls_of(timeline, device)
+    queue_most, row = _device_row(timeline, figures, device, replayed, launching, chosen)
     case = replace(
         row.case,
         following=replayed.following.get(device.index) if row.savings else None,
@@ -202,7 +203,7 @@ def _device(
     part = partial(_part_of, case, launching.thread)
     of_parts = predictor if verdict.decided_by == "replay" and (row.savings or replayed.undelayed) else None
     steps = split(timeline, device)
-    signs = Signs(case, row.activity["gaps"], launching.utilization, staging(timeline, rows))
+    signs = Signs(case, row.activity["gaps"], launching.utilization, staging(timeline, chosen))
     idle_ns = row.activity["gaps"].total_ns
     told = row.told(case, verdict, figures.communication.of_device.get(device.index))
     told["host_active_ns"] = launching.active_ns  # None: no thread on record launches
@@ -234,11 +235,11 @@ def _device_row(
     device: DeviceTimeline,
     replayed: Counterfactuals,
     launching: _Launching,
-    rows: slice | npt.NDArray[np.intp],
+    chosen: WindowCalls,
 ) -> tuple[int | None, _Row]:
-    """A device as a row, and how many operations waited for it at most. ``rows``: the calls in its window."""
+    """A device as a row, and how many operations waited for it at most. ``chosen``: the calls in its window."""
     count, kernels, copies, longest = _work_of(timeline, figures, device)
-    calls = figures_of_calls(timeline, rows)
+    calls = figures_of_calls(timeline, chosen)
     activity = _activity(
         kernels,
         ROOT,
@@ -247,7 +248,7 @@ def _device_row(
         api=[calls.count, calls.total_ns] * 2,
         sync=(calls.syncs, calls.blocked_ns),
         over_ns=device.high_ns - device.low_ns if timeline.trace.captured.cuda_api else 0,
-        tops=(longest, top_calls(timeline, calls_by_name(timeline, rows, np.zeros(calls.count, np.int64)))[ROOT]),
+        tops=(longest, top_calls(timeline, calls_by_name(timeline, chosen, np.zeros(calls.count, np.int64)))[ROOT]),
     )
     savings = None if replayed.unreliable else replayed.device.get(device.index)
     return kernels.queue_most, _Row(

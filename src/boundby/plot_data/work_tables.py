@@ -173,7 +173,8 @@ def sync_rows(timeline: Timeline, index: RegionIndex) -> tuple[tuple[SyncRow, ..
     if len(calls) == 0:
         return (), 0
     name, region, waits = calls.name, timeline.call_region, timeline.waits
-    is_wait = waits.is_sync & _in_windows(timeline)
+    lengths = _in_windows(timeline)
+    is_wait = waits.is_sync & (lengths >= 0)
     is_told = is_wait.copy()
     is_told[waits.rows[waits.ns[2] > 0]] = True
     chosen = np.flatnonzero(is_told)
@@ -187,7 +188,8 @@ def sync_rows(timeline: Timeline, index: RegionIndex) -> tuple[tuple[SyncRow, ..
     count = group_sums(group, is_wait[chosen], len(keys))
     told = as_rows(is_told[waits.rows])
     of_told = group[places(chosen, waits.rows[told])]
-    blocked_ns = np.where(is_wait[waits.rows[told]], waits.ns[0][told], 0)
+    call = waits.rows[told]
+    blocked_ns = np.where(is_wait[call], np.minimum(waits.ns[0][told], lengths[call]), 0)
     blocked, delayed = (group_sums(of_told, ns, len(keys)) for ns in (blocked_ns, waits.ns[2][told]))
     rows = [
         SyncRow(
@@ -203,12 +205,15 @@ def sync_rows(timeline: Timeline, index: RegionIndex) -> tuple[tuple[SyncRow, ..
     return tuple(rows[:PAGE_ROWS]), max(len(rows) - PAGE_ROWS, 0)
 
 
-def _in_windows(timeline: Timeline) -> npt.NDArray[np.bool_]:
-    """Calls that are counted with a device; without devices, all."""
-    inside = np.full(len(timeline.calls), not timeline.devices)
+def _in_windows(timeline: Timeline) -> npt.NDArray[np.int64]:
+    """How much of each call is counted with a device, of several the most; -1: none. Without devices, all of each."""
+    calls = timeline.calls
+    if not timeline.devices:
+        return calls.end_ns - calls.start_ns
+    longest = np.full(len(calls), -1, np.int64)
     for device in timeline.devices:
-        inside[calls_of(timeline, device)] = True
-    return inside
+        np.maximum(longest, calls_of(timeline, device).lengths(len(calls)), out=longest)
+    return longest
 
 
 # The longest gaps of every device with what brought them about, and which wait is behind each gap's sync time.

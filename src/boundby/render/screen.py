@@ -323,7 +323,7 @@ def _tops(report: Report, face: Face, options: ScreenOptions) -> list[Text]:
         return parts.top(of_kernels, kernels[:most], face.width, face)
     half = (face.width - 4) // 2
     left = parts.top(of_kernels, kernels[:most], half, face)
-    is_more = sum(one.total_ns for one in calls) > window  # several threads at once, or calls that begin before it
+    is_more = sum(one.total_ns for one in calls) > window  # several threads at once
     head = f"API CALLS ({'threads summed' if is_more else 'waits included'})"
     right = parts.top(head, calls[:most], half, face)
     rows = max(len(left), len(right))

@@ -29,6 +29,7 @@ from boundby.model.arrays import (
 from boundby.model.intervals import IntervalSet
 from boundby.model.scale import RANKING
 from boundby.results.report import Copies, Gaps, Top
+from boundby.stats.host import WindowCalls
 from boundby.stats.instances import Grouped, intervals_in, sums, with_ancestors
 from boundby.trace.tables import Direction, MemoryKind, OpKind
 from boundby.trace.vocabulary.cuda import plain_name
@@ -257,13 +258,10 @@ def top_calls(timeline: Timeline, called: Tally) -> list[tuple[Top, ...]]:
     return _tops(timeline, called, plain_name)
 
 
-def calls_by_name(
-    timeline: Timeline, rows: slice | npt.NDArray[np.intp], region: npt.NDArray[np.integer] | None = None
-) -> Tally:
-    """These calls by region (their own) and name."""
-    calls = timeline.calls
-    region = timeline.call_region[rows] if region is None else region
-    return tally(region, calls.name[rows], calls.start_ns[rows], calls.end_ns[rows])
+def calls_by_name(timeline: Timeline, chosen: WindowCalls, region: npt.NDArray[np.integer] | None = None) -> Tally:
+    """These calls by region (their own) and name, and their time in the window."""
+    region = timeline.call_region[chosen.rows] if region is None else region
+    return tally(region, timeline.calls.name[chosen.rows], chosen.start_ns, chosen.end_ns)
 
 
 def _tops(timeline: Timeline, found: Tally, label: Callable[[str], str]) -> list[tuple[Top, ...]]:

@@ -35,7 +35,7 @@ from boundby.stats.device_figures import (
     top_calls,
     top_kernels,
 )
-from boundby.stats.host import HostFigures, calls_in_windows, host_figures, meanwhile
+from boundby.stats.host import HostFigures, calls_of_devices, host_figures, meanwhile
 from boundby.stats.instances import ByPlace, InstanceFigures, instance_figures
 from boundby.stats.program_steps import MeasuredPace, steps_by_parts
 from boundby.stats.work import backward_kernels, operators_by_shape, worked_calls, works
@@ -91,7 +91,7 @@ def measure(timeline: Timeline) -> Figures:
     kernels, copies = kernel_figures(timeline, chosen), copies_by_region(timeline, chosen)
     longest, steps = top_kernels(timeline, chosen), steps_by_parts(timeline, chosen)
     del chosen  # what is known of each operation is not needed any more
-    shown = calls_by_name(timeline, calls_in_windows(timeline, of_devices=True))
+    shown = calls_by_name(timeline, calls_of_devices(timeline))
     worked = worked_calls(timeline)
     return Figures(
         exclusive=exclusive,

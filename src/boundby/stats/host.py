@@ -174,11 +174,49 @@ def host_figures(timeline: Timeline, shown: Tally) -> HostFigures:
     )
 
 
-def calls_in_windows(timeline: Timeline, *, of_devices: bool = False) -> slice | npt.NDArray[np.intp]:
-    """Rows of the calls that regions count: with their instances, of which some begin before the first GPU work.
-    ``of_devices``: only those that start in a device's window, as sums of the window count them."""
-    spans = timeline.spans if of_devices and timeline.devices else _spans(timeline)
-    return as_rows(_within(timeline.calls.start_ns, timeline.calls.thread, spans))
+class WindowCalls(Struct, frozen=True):
+    """Calls of which a part lies in a window: their rows, and from when to when each is in it. One that begins before
+    the window counts, as what it copies there does."""
+
+    rows: slice | npt.NDArray[np.intp]
+    start_ns: Int
+    end_ns: Int
+
+    @property
+    def length_ns(self) -> Int:
+        """How much of each lies in the window."""
+        length: Int = self.end_ns - self.start_ns
+        return length
+
+    def lengths(self, size: int) -> Int:
+        """The same for each of ``size`` calls; -1: the call is none of these."""
+        lengths = np.full(size, -1, np.int64)
+        lengths[self.rows] = self.length_ns
+        return lengths
+
+
+def calls_in_windows(timeline: Timeline) -> slice | npt.NDArray[np.intp]:
+    """Rows of the calls that regions count: with their instances, of which some begin before the first GPU work."""
+    return as_rows(_within(timeline.calls.start_ns, timeline.calls.thread, _spans(timeline)))
+
+
+def calls_of_devices(timeline: Timeline) -> WindowCalls:
+    """The calls in the devices' windows, as sums of the window count them; of a trace without GPU work, in its own."""
+    calls = timeline.calls
+    low, high = np.full(len(calls), np.iinfo(np.int64).max), np.full(len(calls), np.iinfo(np.int64).min)
+    for span in timeline.spans if timeline.devices else _spans(timeline):
+        here = _overlaps(calls, span.low_ns, span.high_ns)
+        here = here if span.threads.all() else here & pick(span.threads, calls.thread, False)
+        low[here] = np.minimum(low[here], span.low_ns)
+        high[here] = np.maximum(high[here], span.high_ns)
+    rows = as_rows(low <= high)
+    return WindowCalls(rows, np.maximum(calls.start_ns[rows], low[rows]), np.minimum(calls.end_ns[rows], high[rows]))
+
+
+def _overlaps(calls: Calls, low_ns: int, high_ns: int) -> BoolArray:
+    """Whether a part of each call lies in a window; one that takes no time may lie at its begin."""
+    overlaps: BoolArray = (calls.start_ns <= high_ns) & ((calls.end_ns > low_ns) | (calls.start_ns >= low_ns))
+    return overlaps
 
 
 def _spans(timeline: Timeline) -> list[TimeSpan]:
@@ -287,34 +325,36 @@ class CallFigures(Struct, frozen=True):
     blocked_ns: int
 
 
-def calls_of(timeline: Timeline, device: DeviceTimeline) -> slice | npt.NDArray[np.intp]:
-    """The calls of the processes that work on a device that start in its window. Of a process that drives several
-    devices each call is of one."""
+def calls_of(timeline: Timeline, device: DeviceTimeline) -> WindowCalls:
+    """The calls of the processes that work on a device in its window. Of a process that drives several devices each
+    call is of one."""
     calls = timeline.calls
     is_mine = np.isin(timeline.trace.process_of_thread, unique(device.operations.table.process))
-    inside = (calls.start_ns >= device.low_ns) & (calls.start_ns <= device.high_ns)
+    inside = _overlaps(calls, device.low_ns, device.high_ns)
     if len(timeline.devices) > 1:
         inside &= is_any(timeline.losses.device_of_call, (device.index, NOTHING))
-    return as_rows(inside if is_mine.all() else inside & pick(is_mine, calls.thread, False))
+    rows = as_rows(inside if is_mine.all() else inside & pick(is_mine, calls.thread, False))
+    start, end = np.maximum(calls.start_ns[rows], device.low_ns), np.minimum(calls.end_ns[rows], device.high_ns)
+    return WindowCalls(rows, start, np.maximum(start, end))
 
 
-def figures_of_calls(timeline: Timeline, rows: slice | npt.NDArray[np.intp]) -> CallFigures:
-    """API calls and blocking syncs among these."""
-    calls, waits, is_asked = timeline.calls, timeline.waits, np.zeros(len(timeline.calls), bool)
-    is_asked[rows] = True
-    length = calls.end_ns[rows] - calls.start_ns[rows]
-    is_sync = is_asked & waits.is_sync
-    blocked_ns = int(waits.ns[0][is_sync[waits.rows]].sum())
-    return CallFigures(len(length), int(length.sum()), int(np.count_nonzero(is_sync)), blocked_ns)
+def figures_of_calls(timeline: Timeline, chosen: WindowCalls) -> CallFigures:
+    """API calls and blocking syncs among these, and their time in the window."""
+    waits, lengths = timeline.waits, chosen.lengths(len(timeline.calls))
+    is_sync = (lengths >= 0) & waits.is_sync
+    of_sync = waits.rows[is_sync[waits.rows]]
+    blocked_ns = int(np.minimum(waits.ns[0][is_sync[waits.rows]], lengths[of_sync]).sum())
+    count = int(np.count_nonzero(lengths >= 0))
+    return CallFigures(count, int(chosen.length_ns.sum()), int(np.count_nonzero(is_sync)), blocked_ns)
 
 
-def staging(timeline: Timeline, rows: slice | npt.NDArray[np.intp]) -> int:
+def staging(timeline: Timeline, chosen: WindowCalls) -> int:
     """Host time (ns) in those of these calls that copy pageable memory, beyond what `figures_of_calls` counts as
     blocked: an ``Async`` copy of pageable memory returns when the host has staged it."""
-    calls, waits, is_asked = timeline.calls, timeline.waits, np.zeros(len(timeline.calls), bool)
-    is_asked[rows] = timeline.host_state.copies_pageable[rows]
-    length = calls.end_ns[is_asked] - calls.start_ns[is_asked]
-    return int(length.sum()) - int(waits.ns[0][is_asked[waits.rows]].sum())
+    waits, lengths = timeline.waits, chosen.lengths(len(timeline.calls))
+    is_asked = (lengths >= 0) & timeline.host_state.copies_pageable
+    waited = np.minimum(waits.ns[0], lengths[waits.rows])[is_asked[waits.rows]]
+    return int(lengths[is_asked].sum()) - int(waited.sum())
 
 
 def preempted(timeline: Timeline, segments: Segments) -> Int:
