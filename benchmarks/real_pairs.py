@@ -19,7 +19,7 @@ from pathlib import Path
 
 import boundby
 from boundby.model.units import duration, duration_range, percent
-from boundby.replay import Answer
+from boundby.replay.questions import Answer
 
 PAIRS = Path(__file__).with_suffix(".json")
 #: A prediction this near is a hit; and so is a range that holds the measured window, if it is no wider than this.

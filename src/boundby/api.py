@@ -51,7 +51,9 @@ if TYPE_CHECKING:  # each step loads what it needs: an account alone takes no re
     from boundby.evidence.context import RuleContext
     from boundby.jobs.job_first import Question
     from boundby.jobs.rank_summary import RankSummary
-    from boundby.replay import Answer, Counterfactuals, Filled, Predictor
+    from boundby.replay.counterfactuals import Counterfactuals, Filled
+    from boundby.replay.predictor import Predictor
+    from boundby.replay.questions import Answer
     from boundby.results.comparison import Comparison, GateResult
     from boundby.results.job_report import JobComparison, JobReport
     from boundby.results.plot_data import PlotData
@@ -160,14 +162,14 @@ class Analysis:
         """The dependencies of the trace as a graph, to be replayed with costs removed. Needs GPU work."""
         if not self.timeline.devices:
             raise SelectionError(f"{self.trace.path} holds no GPU work to replay.", "Capture with --trace=cuda.")
-        from boundby.replay import Predictor
+        from boundby.replay.predictor import Predictor
 
         return Predictor(self.timeline)
 
     @cached_property
     def replayed(self) -> Counterfactuals:
         """The trace replayed without each cause: empty where it holds no GPU work, no calls, or no time is left."""
-        from boundby.replay import Counterfactuals, counterfactuals
+        from boundby.replay.counterfactuals import Counterfactuals, counterfactuals
 
         if not self.timeline.devices:
             return Counterfactuals()
@@ -183,7 +185,8 @@ class Analysis:
 
     def _filled(self) -> Filled:
         """What this trace would be, had the device been busy whenever work that is not on record may have run."""
-        from boundby.replay import Filled, Predictor, counterfactuals
+        from boundby.replay.counterfactuals import Filled, counterfactuals
+        from boundby.replay.predictor import Predictor
 
         timeline, chosen = self.timeline, self.options
         begins_ns = {device.index: device.low_ns for device in timeline.devices}
@@ -260,7 +263,7 @@ class Analysis:
     def rule_context(self) -> RuleContext:
         """All that a rule may look at."""
         from boundby.evidence.context import RuleContext
-        from boundby.replay import Savings
+        from boundby.replay.questions import Savings
 
         settings = self.rule_settings
         savings = Savings(self.predictor) if self.replayed.device else None
@@ -379,7 +382,7 @@ class Analysis:
     def next_bounds(self) -> Mapping[tuple[int, str], str | None]:
         """What would bound each device next under the report's notable predictions, by (device id, scenario); None:
         nothing worth 1 %."""
-        from boundby.replay import next_bounds
+        from boundby.replay.questions import next_bounds
 
         if not self.report.what_if:
             return {}
@@ -392,7 +395,8 @@ class Analysis:
         """What a scenario would leave of each device's window, changed only in regions that match the glob; of a named
         scenario without a region: ``what_if``. Nothing where the trace cannot be replayed to be trusted."""
         from boundby.claims import summary
-        from boundby.replay import answer, questions
+        from boundby.replay import questions
+        from boundby.replay.questions import answer
 
         inside = None if region is None else regions_matching(self.timeline.ownership.regions, region)
         with self.in_time("replaying", _MEASURED):

@@ -42,7 +42,7 @@ from boundby.native.passes import (
     spans,
 )
 from boundby.readers import read_trace
-from boundby.replay import Predictor
+from boundby.replay.predictor import Predictor
 from boundby.replay.removals import Without
 from boundby.simulate.nsys_export import to_export
 from boundby.trace.tables import Trace

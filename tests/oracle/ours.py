@@ -21,7 +21,7 @@ import boundby
 from boundby.attribution import regions
 from boundby.attribution.timeline import Timeline
 from boundby.readers.nsys import host_tables
-from boundby.replay import Counterfactuals
+from boundby.replay.counterfactuals import Counterfactuals
 from boundby.results.report import Report
 from boundby.rules.builtin import builtin
 from boundby.trace.tables import Trace

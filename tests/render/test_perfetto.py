@@ -19,7 +19,7 @@ from boundby.model.causes import LETTER, SHORT_LABEL
 from boundby.model.errors import UserError
 from boundby.render import perfetto
 from boundby.render.perfetto_packets import Slices, Writer, protos
-from boundby.replay import Counterfactuals
+from boundby.replay.counterfactuals import Counterfactuals
 from boundby.results.report import Example, Finding, Report, TraceSummary
 from boundby.trace.tables import Trace
 from tests.support.program import Program

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from boundby.attribution.timeline import Timeline, build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.model.causes import Cause
-from boundby.replay import Predictor
 from boundby.replay.build import build_graph
 from boundby.replay.host_nodes import Disagreement, find_disagreements
+from boundby.replay.predictor import Predictor
 from tests.attribution.strategies import host_sequences
 from tests.replay.test_replay import US, launch
 from tests.support.program import Program

@@ -14,8 +14,7 @@ from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.model.causes import Cause
 from boundby.model.scenarios import SCENARIOS
-from boundby.replay import Predictor
-from boundby.replay.predictor import ReplayStep
+from boundby.replay.predictor import Predictor, ReplayStep
 from boundby.replay.removals import FasterHost
 from boundby.simulate.nsys_export import to_export
 from tests.replay.test_replay import US, launch

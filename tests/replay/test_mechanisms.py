@@ -13,7 +13,7 @@ from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.model.scenarios import SCENARIOS
 from boundby.readers import read_trace
-from boundby.replay import Predictor
+from boundby.replay.predictor import Predictor
 from boundby.simulate.instructions import (
     MS,
     US,

@@ -10,10 +10,9 @@ import pytest
 from boundby.attribution.timeline import Timeline, build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.cli.main import main
-from boundby.replay import Predictor
 from boundby.replay.build import build_graph
 from boundby.replay.graph import Graph
-from boundby.replay.predictor import ReplayStep
+from boundby.replay.predictor import Predictor, ReplayStep
 from boundby.replay.removals import Faster, Without
 from tests.replay.test_replay import US, launch
 from tests.support.program import Program

@@ -14,7 +14,8 @@ from boundby.cli.main import main
 from boundby.model.errors import SelectionError
 from boundby.model.scenarios import SCENARIO_OF_CAUSE
 from boundby.readers import read_trace
-from boundby.replay import Predictor, answer
+from boundby.replay.predictor import Predictor
+from boundby.replay.questions import answer
 from tests.replay.test_replay import steps_with_sync
 from tests.support.traces import trace_path
 

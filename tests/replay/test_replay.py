@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.readers import read_trace
-from boundby.replay import Predictor, counterfactuals
+from boundby.replay.counterfactuals import counterfactuals
 from boundby.replay.engine import replay
+from boundby.replay.predictor import Predictor
 from boundby.stats.figures import measure
 from boundby.trace.tables import Direction, MemoryKind
 from tests.attribution.strategies import host_sequences

@@ -6,9 +6,9 @@ import numpy as np
 
 from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
-from boundby.replay import Predictor, answer
 from boundby.replay.engine import replay, replay_otherwise
-from boundby.replay.predictor import ReplayStep
+from boundby.replay.predictor import Predictor, ReplayStep
+from boundby.replay.questions import answer
 from boundby.replay.removals import Without
 from boundby.replay.uncertainty import OpenRange
 from boundby.trace.tables import Direction, MemoryKind

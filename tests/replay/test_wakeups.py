@@ -13,7 +13,8 @@ from boundby.attribution.timeline import Timeline, build_timeline
 from boundby.attribution.windows import parse_window
 from boundby.model.intervals import subtract, union
 from boundby.readers import read_trace
-from boundby.replay import Predictor, wakeups
+from boundby.replay import wakeups
+from boundby.replay.predictor import Predictor
 from boundby.replay.wakeups import find_hand_overs, find_wakeups
 from boundby.simulate.instructions import Await, Launch, Loop, Range, Signal, Sync, Thread, Work, threads
 from tests.replay.test_replay import US, launch

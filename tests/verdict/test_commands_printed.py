@@ -15,8 +15,8 @@ from boundby.api import Analysis
 from boundby.cli.what_if import what_if
 from boundby.model.units import duration
 from boundby.options import AnalysisOptions
-from boundby.replay import Answer, answer
 from boundby.replay.predictor import MODEL_ERROR
+from boundby.replay.questions import Answer, answer
 from boundby.results.report import FirstResponse
 from boundby.simulate.instructions import MS, US, Launch, Loop, Range, Sync, Work, program
 from boundby.simulate.machine import Machine

@@ -15,7 +15,7 @@ from boundby.model.causes import Cause
 from boundby.model.intervals import clip, complement
 from boundby.model.scale import NOTABLE, SMALL
 from boundby.model.statistics import FEWEST
-from boundby.replay import Predictor
+from boundby.replay.predictor import Predictor
 from boundby.results.report import OneTimePart, Steady, Window
 from boundby.structure.steps import count_warm_up
 from boundby.trace.tables import Direction, OpKind

@@ -14,7 +14,8 @@ from boundby.claims.bound import CLOSE, BoundCase
 from boundby.claims.verdict import judge
 from boundby.model.causes import CAUSES
 from boundby.model.scale import HABIT, HALF, NOTABLE, SLIGHT, SMALL
-from boundby.replay import Predictor, savings_by_cause
+from boundby.replay.counterfactuals import savings_by_cause
+from boundby.replay.predictor import Predictor
 from boundby.results.report import Phase, Verdict, Window
 from boundby.structure.steps import PORTIONS, count_warm_up
 

@@ -41,7 +41,9 @@ from boundby.model.intervals import clip
 from boundby.model.scale import HALF, NEGLIGIBLE
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.model.units import percent, plural
-from boundby.replay import Answer, Counterfactuals, Predictor
+from boundby.replay.counterfactuals import Counterfactuals
+from boundby.replay.predictor import Predictor
+from boundby.replay.questions import Answer
 from boundby.replay.uncertainty import OpenRange
 from boundby.results.report import (
     CONFIDENCES,

@@ -20,7 +20,7 @@ from boundby.options import AnalysisOptions
 
 if TYPE_CHECKING:
     from boundby.render.formats import Surface
-    from boundby.replay import Answer
+    from boundby.replay.questions import Answer
 
 SORTS = ("scenario", "max")
 

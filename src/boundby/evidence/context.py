@@ -23,7 +23,7 @@ from boundby.model.once import answers
 from boundby.model.once import once as once
 from boundby.model.scale import HARDLY, MANY, MOST, NEGLIGIBLE, NEXT_TO_NOTHING
 from boundby.model.units import count, duration
-from boundby.replay import Savings
+from boundby.replay.questions import Savings
 from boundby.results.report import DeviceReport, Example, RegionReport, WhatIf
 from boundby.stats.figures import Figures
 from boundby.trace.program import KnownProgram, program_of
