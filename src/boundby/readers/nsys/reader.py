@@ -30,9 +30,7 @@ from boundby.readers.nsys import (
     gpu_tables,
     host_tables,
     identity,
-    message_tables,
     metadata,
-    metrics,
 )
 from boundby.readers.nsys.columnar import open_database
 from boundby.readers.nsys.database import MISSING, Database, Reads
@@ -56,8 +54,6 @@ _READERS = (
     identity,
     gpu_tables,
     host_tables,
-    message_tables,
-    metrics,
     allocations,
     callchains,
 )
@@ -351,7 +347,7 @@ def _build(raw: dict[str, Raw], indexes: Indexes, since_ns: int | None) -> Trace
     problems: list[TraceWarning] = []
     metric_samples = _beside(
         "The GPU's counters",
-        partial(metrics.samples, database, gpus.ids, since_ns),
+        partial(gpu_tables.metric_samples, database, gpus.ids, since_ns),
         MetricSamples.empty(),
         problems,
     )
@@ -393,7 +389,7 @@ def _build(raw: dict[str, Raw], indexes: Indexes, since_ns: int | None) -> Trace
         page_events=gpu_tables.page_events(database, gpus, bool((operations.kind == OpKind.MIGRATION).any())),
     )
     trace = replace(trace, captured=metadata.captured(database, trace, has_graph_nodes=has_graph_nodes))
-    return message_tables.with_messages(trace, raw.pop(host_tables.MESSAGES), indexes)
+    return host_tables.with_messages(trace, raw.pop(host_tables.MESSAGES), indexes)
 
 
 _Found = TypeVar("_Found")
