@@ -190,7 +190,7 @@ def assert_sound(links: Links, costs: Costs, order: Int32Array) -> None:
                 else costs.interval_ns,
                 call_ns=costs.blanked("call_ns", random.random(links.nodes) < number / 8),
                 waits=costs.waits & (random.random(links.nodes) >= number / 8),
-                launch_latency_ns=costs.blanked("launch_latency_ns", random.random(links.operations) < 0.5, early_ns),
+                launch_latency_ns=Less(costs.launch_latency_ns, random.random(links.operations) < 0.5, early_ns),
                 duration_ns=costs.blanked("duration_ns", random.random(links.operations) < number / 8),
                 unexplained_delay_ns=costs.unexplained_delay_ns + number % 2,
                 has_queue_limit=costs.has_queue_limit and number != 3,

@@ -153,15 +153,11 @@ class RuleContext(Struct, frozen=True, dict=True):
             return None
         return self.savings.faster(_mask(operations, len(self.operations)), least, most)
 
-    def account_saving(self, cause: Cause, region: int = ROOT) -> SavingNs:
-        """Where replay cannot tell: between nothing and the account's time of an idle cause, on the device with most
+    def account_ns(self, cause: Cause) -> int:
+        """Where replay cannot tell what is saved at most: the account's time of an idle cause, on the device with most
         of it, since devices run side by side."""
-        inside = self.subtree(region)
-        of_each = (
-            int((one.end_ns - one.start_ns)[(one.cause == cause) & inside[one.region]].sum())
-            for one in (device.segments for device in self.timeline.devices)
-        )
-        return 0, max(of_each, default=self.time_ns(cause, region))
+        of_each = (int(device.segments.by_cause()[cause]) for device in self.timeline.devices)
+        return max(of_each, default=self.time_ns(cause, ROOT))
 
     def path(self, region: int) -> tuple[str, ...]:
         """Names of a region, outermost first; () for the root."""

@@ -186,7 +186,6 @@ class Messages(Struct, frozen=True):
     median_bytes: int  # -1: not told
     late: str  # ``rank 3``; empty: nobody does
     late_ns: int
-    late_times: int
     copies: int  # calls of CUDA that copy, made inside these calls: the library moves device memory by way of the host
 
 
@@ -216,7 +215,6 @@ def messages(context: RuleContext, region: int) -> Messages | None:
         median_bytes=int(np.median(sizes)) if (sizes >= 0).all() else -1,
         late=who(trace, latest) if is_late else "",
         late_ns=int(waited_for[latest]) if is_late else 0,
-        late_times=int(np.count_nonzero(waited[culprit == latest])) if is_late else 0,
         copies=int(np.count_nonzero(copies)),
     )
 

@@ -93,7 +93,7 @@ class Launches(Struct, frozen=True):
         if replayed is not None:
             return replayed
         share = len(self.rows(part)) / max(len(self.part), 1)
-        return 0, round(share * context.account_saving(Cause.CUDA_API)[1])
+        return 0, round(share * context.account_ns(Cause.CUDA_API))
 
 
 @once

@@ -779,14 +779,12 @@ class Costs(CStruct):
         is_limited = self.has_queue_limit if has_queue_limit is None else has_queue_limit
         return Costs(has_queue_limit=is_limited, **{name: self.column(name) for name in COLUMNS} | columns)
 
-    def blanked(self, name: str, where: BoolArray, left: Int64Array | None = None) -> Column:
-        """A column of which in these places nothing is left, or ``left`` of what was measured."""
+    def blanked(self, name: str, where: BoolArray) -> Column:
+        """A column of which in these places nothing is left."""
         column = self.column(name)
-        if isinstance(column, Less) and column.left is left and column.pieces is None:
+        if isinstance(column, Less) and column.left is None and column.pieces is None:
             return column._replace(where=column.where | where)
-        if isinstance(column, Less):
-            column = column.column
-        return Less(column, where, left)
+        return Less(column.column if isinstance(column, Less) else column, where)
 
     def check(self, links: Links) -> None:
         """Raise ValueError where columns are not those of these links."""

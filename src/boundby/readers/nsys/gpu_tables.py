@@ -1,5 +1,5 @@
-"""Kernels, graphs, copies, sets and migrations, the GPUs they ran on, what calls say of streams and events, and what the
-GPUs' counters say."""
+"""Kernels, graphs, copies, sets and migrations, the GPUs they ran on, what calls say of streams and events, and what
+the GPUs' counters say."""
 
 from __future__ import annotations
 
