@@ -66,6 +66,7 @@ class ColumnMark(Struct, frozen=True):
 UNWRITTEN = Mark()  #: not in JSON, nor in tables
 BY_CAUSE = Mark()  #: a mapping of every cause to nanoseconds, in the order of causes
 NO_COLUMN = ColumnMark(is_left_out=True)
+JSON_ONLY = (LATER, NO_COLUMN)  #: a key that older results lack, and of which tables have no column
 
 Natural = Annotated[int, Least(0)]
 NonNegative = Annotated[float, Least(0)]
@@ -176,7 +177,8 @@ def kind_of(annotation: Any) -> PlainKind:
     while True:
         if typing.get_origin(annotation) is Annotated:
             annotation, *more = typing.get_args(annotation)
-            marks += tuple(more)
+            for one in more:
+                marks += one if isinstance(one, tuple) else (one,)
         elif typing.get_origin(annotation) in (Union, types.UnionType):
             (annotation,) = (one for one in typing.get_args(annotation) if one is not type(None))
             is_optional = True

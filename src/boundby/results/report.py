@@ -16,6 +16,7 @@ from boundby.model.causes import BOUNDS
 from boundby.model.open_kinds import KINDS
 from boundby.model.scale import HANDFUL, NEARLY_ALL
 from boundby.results.codec import (
+    JSON_ONLY,
     LATER,
     NO_COLUMN,
     UNWRITTEN,
@@ -245,7 +246,7 @@ class StepBreakdown(Struct, frozen=True):
         return self.length_ns - self.device_ns - self.input_ns - self.host_ns - self.compile_ns
 
 
-WorkDone = Annotated[Work | None, LATER, NO_COLUMN, "Work by the sizes of inputs; null where they are not told."]
+WorkDone = Annotated[Work | None, JSON_ONLY, "Work by the sizes of inputs; null where they are not told."]
 
 
 class MemoryHeld(Struct, frozen=True):
@@ -286,7 +287,7 @@ class RegionMemory(Struct, frozen=True):
     held_at_peak_bytes: Annotated[Natural, "Allocated here and in use at the program's peak."]
 
 
-MemoryDone = Annotated[RegionMemory | None, LATER, NO_COLUMN, "Allocations; null where they are not told."]
+MemoryDone = Annotated[RegionMemory | None, JSON_ONLY, "Allocations; null where they are not told."]
 
 
 #: Counters tell of some work alone where it fills so much of the samples' time; else other time is mixed in.
@@ -349,7 +350,7 @@ class DeviceCounters(Struct, frozen=True):
 
 
 CountersDone = Annotated[
-    Counters | None, LATER, NO_COLUMN, "The GPU's counters while its operations run; null where not sampled."
+    Counters | None, JSON_ONLY, "The GPU's counters while its operations run; null where not sampled."
 ]
 
 
@@ -360,7 +361,7 @@ class Gaps(Struct, frozen=True):
     total_ns: Annotated[Natural, "Sum, nanoseconds."]
     longest_ns: Annotated[Natural, "Longest, nanoseconds."]
     short_ns: Annotated[
-        Natural, LATER, NO_COLUMN, "Of the sum, gaps that a launch and a framework's dispatch fill: up to 100 us each."
+        Natural, JSON_ONLY, "Of the sum, gaps that a launch and a framework's dispatch fill: up to 100 us each."
     ] = 0
 
 
@@ -394,8 +395,8 @@ class ApiCalls(Struct, frozen=True):
     total_ns: Annotated[Natural, "Time inside them, nanoseconds."]
     per_ms: Annotated[NonNegative | None, "Calls per millisecond of host time."]
     top: Annotated[tuple[Top, ...], LATER, "Of the window: calls with most time, by name, waits included."] = ()
-    window_calls: Annotated[Natural | None, LATER, NO_COLUMN, "How many of them the analysis window holds."] = None
-    window_ns: Annotated[Natural | None, LATER, NO_COLUMN, "Time inside those, nanoseconds."] = None
+    window_calls: Annotated[Natural | None, JSON_ONLY, "How many of them the analysis window holds."] = None
+    window_ns: Annotated[Natural | None, JSON_ONLY, "Time inside those, nanoseconds."] = None
 
     @property
     def in_window(self) -> tuple[int, int]:
@@ -595,36 +596,31 @@ class Verdict(Struct, frozen=True):
     savings: Annotated[tuple[Saving, ...], "Every removable cause, best first."] = ()
     host_together_ns: Annotated[
         int | None,
-        LATER,
-        NO_COLUMN,
+        JSON_ONLY,
         "Nanoseconds the window would be shorter without all of the host's causes at once (cpu, host_blocked, cuda_api,"
         " sync, init), where that is more than the bound, though each alone is less; else null.",
     ] = None
     why_not: Annotated[
         str | None,
-        LATER,
+        JSON_ONLY,
         "Of unknown: why the trace cannot tell, and the capture that would; null where no cause stands out.",
-        NO_COLUMN,
     ] = None
     saving_range_ns: Annotated[
         tuple[int, int] | None,
-        LATER,
+        JSON_ONLY,
         "saving_ns at least and at most, whatever the missing records would have said; null: none are missing.",
-        NO_COLUMN,
     ] = None
     waits_for: Annotated[
         str,
         OneOf(("", "input", "ranks", "pages")),
-        LATER,
+        JSON_ONLY,
         "Of host_blocked: what the host is blocked for, where the trace shows it: the next batch of input, or other"
         " ranks in MPI. Of cpu: pages, where page faults on managed memory take most of the host's time. Empty where"
         " the trace does not show it, and for other bounds.",
-        NO_COLUMN,
     ] = ""
     uncertainties: Annotated[
         tuple[Uncertainty, ...],
-        LATER,
-        NO_COLUMN,
+        JSON_ONLY,
         "What is open of the savings of the causes in ``where``, and of the verdict: reasons are its sentences.",
     ] = ()
 
@@ -716,6 +712,9 @@ Exposed = Annotated[
     "Nanoseconds of the window that would go if the host did not wait: what waits expose, in whatever cause the account"
     " shows it; null where nothing was replayed.",
 ]
+Preempted = Annotated[
+    Natural, JSON_ONLY, "Of cpu: nanoseconds in which the responsible thread was runnable and waited for a core."
+]
 Cards = Annotated[tuple[Card, ...], LATER, "The patterns of the verdict: one, or two where it is mixed."]
 FirstResponses = Annotated[
     tuple[FirstResponse, ...], LATER, "What to change first, best first; those without a number last."
@@ -804,39 +803,28 @@ class DeviceReport(_WithCopies, Struct, frozen=True, kw_only=True):
     coverage: Annotated[Coverage, LATER] = Coverage()
     phases: Annotated[
         tuple[Phase, ...],
-        LATER,
-        NO_COLUMN,
+        JSON_ONLY,
         "Where what lies before and after a change, the halves of the window, or what follows its first steps are not "
         "bound by the same as the whole: the two parts, each with its verdict. Else empty.",
     ] = ()
     steady: Annotated[
         Steady | None,
-        LATER,
-        NO_COLUMN,
+        JSON_ONLY,
         "The program's steady steps, where a one-time part of the window lies before them; else null.",
     ] = None
     one_time: Annotated[
         tuple[OneTimePart, ...],
-        LATER,
-        NO_COLUMN,
+        JSON_ONLY,
         "What the window holds before the steady steps, longest first; empty where steady is null.",
     ] = ()
     doubts: Annotated[
-        tuple[OpenDoubt, ...],
-        LATER,
-        NO_COLUMN,
-        "What the replay had to take as it was, largest first; it widens predictions.",
+        tuple[OpenDoubt, ...], JSON_ONLY, "What the replay had to take as it was, largest first; it widens predictions."
     ] = ()
-    preempted_ns: Annotated[
-        Natural,
-        LATER,
-        NO_COLUMN,
-        "Of cpu: nanoseconds in which the responsible thread was runnable and waited for a core.",
-    ] = 0
-    memory: Annotated[Memory | None, LATER, NO_COLUMN, "Allocations over time; null where they are not told."] = None
-    counters: Annotated[
-        DeviceCounters | None, LATER, NO_COLUMN, "The GPU's counters; null where they were not sampled."
-    ] = None
+    preempted_ns: Preempted = 0
+    memory: Annotated[Memory | None, JSON_ONLY, "Allocations over time; null where they are not told."] = None
+    counters: Annotated[DeviceCounters | None, JSON_ONLY, "The GPU's counters; null where they were not sampled."] = (
+        None
+    )
     communication: CommunicationDone = None
     graphs: Annotated[Kernels | None, UNWRITTEN] = None  # CUDA graphs traced as one operation each; None: none were
 
@@ -933,20 +921,15 @@ class RegionReport(_WithCopies, Struct, frozen=True, kw_only=True):
     cards: Cards = ()
     first_responses: FirstResponses = ()
     coverage: Annotated[Coverage, LATER] = Coverage()
-    preempted_ns: Annotated[
-        Natural,
-        LATER,
-        NO_COLUMN,
-        "Of cpu: nanoseconds in which the responsible thread was runnable and waited for a core.",
-    ] = 0
+    preempted_ns: Preempted = 0
     work: WorkDone = None
     memory: MemoryDone = None
     counters: CountersDone = None
     backward_kernels_ns: Annotated[
-        Natural, LATER, NO_COLUMN, "Kernel time of the backward pass of this region's operators, by sequence numbers."
+        Natural, JSON_ONLY, "Kernel time of the backward pass of this region's operators, by sequence numbers."
     ] = 0
     meanwhile: Annotated[
-        Meanwhile | None, LATER, NO_COLUMN, "From its first instance to the end of its last; null without an instance."
+        Meanwhile | None, JSON_ONLY, "From its first instance to the end of its last; null without an instance."
     ] = None
     payload: Annotated[
         Payload | None, LATER, "What its ranges carry as NVTX payload; null where they carry no number."
@@ -955,20 +938,17 @@ class RegionReport(_WithCopies, Struct, frozen=True, kw_only=True):
     graphs: Annotated[Kernels | None, UNWRITTEN] = None
     host_active_ns: Annotated[
         Natural | None,
-        LATER,
-        NO_COLUMN,
+        JSON_ONLY,
         "Nanoseconds of the host intervals in which the thread neither waits for the device nor sleeps.",
     ] = None
     devices_each: Annotated[
         float,
-        LATER,
-        NO_COLUMN,
+        JSON_ONLY,
         "On how many devices' accounts one instance is: a program that drives several at once is on all of them.",
     ] = 1.0
     most_saved_ns: Annotated[
         Natural | None,
-        LATER,
-        NO_COLUMN,
+        JSON_ONLY,
         "The most that removing one cause there would save, of the program as it ran or once its waits are gone, or in"
         " a region below it; no less than what findings promise there; null where nothing can be told.",
     ] = None
@@ -1057,9 +1037,9 @@ class Finding(Struct, frozen=True):
     remedy: Annotated[str, LATER, "What it asks for: the id of a first response."] = ""
     change: Annotated[str, LATER, "The same in words."] = ""
     code: Annotated[str, LATER, "What to write or type, one to three lines; empty where nobody can tell."] = ""
-    where: Annotated[
-        CodeLine | None, LATER, NO_COLUMN, "The line of the program that it is about; null: not on record."
-    ] = None
+    where: Annotated[CodeLine | None, JSON_ONLY, "The line of the program that it is about; null: not on record."] = (
+        None
+    )
 
     @property
     @derived(after="saving_ns", is_key=False)
@@ -1096,8 +1076,7 @@ class WhatIf(Struct, frozen=True):
     confidence: Annotated[str, LATER, OneOf(CONFIDENCES), "How narrow that is."] = CONFIDENCES[-1]
     uncertainties: Annotated[
         tuple[Uncertainty, ...],
-        LATER,
-        NO_COLUMN,
+        JSON_ONLY,
         "All that is open, in the order in which it widens the range: predicted_ns less the sum of low_ns is low_ns,"
         " and with the sum of high_ns high_ns.",
     ] = ()
