@@ -14,7 +14,7 @@ from boundby.measure import MeasureError, TargetError, devices
 from boundby.measure.crossover import break_even
 from boundby.measure.results import Devices
 from boundby.measure.values import batch_size, largest_difference, moved, resized
-from boundby.results.codec import from_plain, to_plain
+from boundby.results.saved import from_plain, to_plain
 from tests.measure.device_model import ModelDevice, ModelModule, ModelTensor
 
 QUICK: dict[str, Any] = {"budget_s": 20}

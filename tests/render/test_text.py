@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from boundby.document.blocks import clean, part_name, region_name, shorten
-from boundby.results.codec import valid
+from boundby.results.saved import valid
 
 ANYTHING = st.text(st.characters(exclude_categories=()), max_size=60)  # surrogates and all
 

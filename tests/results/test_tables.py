@@ -10,9 +10,9 @@ from msgspec.structs import fields, replace
 from boundby.model.causes import CAUSE_KEYS
 from boundby.model.errors import UserError
 from boundby.results import flat_tables
-from boundby.results.codec import Least, from_plain, to_plain
 from boundby.results.flat_tables import columns
 from boundby.results.report import Gaps, RegionReport
+from boundby.results.saved import Least, from_plain, to_plain
 from tests.support import reports
 
 

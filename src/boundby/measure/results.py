@@ -15,8 +15,7 @@ from msgspec import Struct, field
 from boundby.model import statistics
 from boundby.model.errors import UserError
 from boundby.results import saved
-from boundby.results.codec import derived
-from boundby.results.saved import Saved
+from boundby.results.saved import Saved, derived
 from boundby.results.write import write_text
 
 WALL, NAIVE, SYNCHRONISED, EVENT = "wall", "naive", "synchronised", "event"

@@ -24,9 +24,9 @@ from boundby.document.blocks import clean
 from boundby.model import door
 from boundby.model.errors import OutputError, UserError
 from boundby.model.scale import GRACE_S
-from boundby.results.codec import to_plain, valid
 from boundby.results.flat_tables import Scalar, TableColumn, columns, rows
 from boundby.results.report import Report
+from boundby.results.saved import to_plain, valid
 from boundby.results.write import NSYS_MAGIC, SQLITE_MAGIC, reason
 
 if TYPE_CHECKING:

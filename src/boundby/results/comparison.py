@@ -11,9 +11,8 @@ from typing import Annotated, ClassVar
 
 from msgspec import Struct
 
-from boundby.results.codec import LATER, Flat, Least, OneOf, Path, Times, derived
 from boundby.results.report import Finding, Verdict, Viewed
-from boundby.results.saved import Saved
+from boundby.results.saved import LATER, Flat, Least, OneOf, RegionPath, Saved, Times, derived
 
 # Limits and whether they were kept, as plain frozen data.
 
@@ -115,7 +114,7 @@ class Account(Struct, frozen=True, kw_only=True):
     """One run's half of a device or region: its account, how often it ran, its verdict."""
 
     name: Annotated[str, "Device, or the region's last name."]  # "GPU 0", "Host"
-    path: Annotated[Path, "Path of a region."] = ()
+    path: Annotated[RegionPath, "Path of a region."] = ()
     instances: Annotated[float, "How often it ran; of a device, how many steps it took (1 where they are the same)."]
     total_ns: Annotated[int, "The account's time of all instances."]
     time: Annotated[Times, "Nanoseconds of every cause, of all instances."]
@@ -199,7 +198,7 @@ class FindingChange(Struct, frozen=True, kw_only=True):
     ] = None
     is_region_gone: Annotated[bool, "Resolved only in that its region is not there any more."] = False
     title_before: Annotated[str | None, "Remains: what was found before."] = None
-    region_before: Annotated[Path | None, "Remains: path of its region before."] = None
+    region_before: Annotated[RegionPath | None, "Remains: path of its region before."] = None
     trend: Annotated[
         str | None,
         OneOf(("improved", "worse")),
@@ -249,7 +248,7 @@ class Comparison(Saved, Viewed, Struct, frozen=True, kw_only=True):
     before: Annotated[Side, "The earlier run."]
     after: Annotated[Side, "The later run."]
     doubts: Annotated[tuple[Doubt, ...], "Why the two may not be comparable."] = ()
-    steps: Annotated[Path | None, "Path of the region taken as the program's step, in the later report."] = None
+    steps: Annotated[RegionPath | None, "Path of the region taken as the program's step, in the later report."] = None
     devices: Annotated[
         tuple[DeviceChange, ...], "Each device in both runs; without GPU work the host's threads together."
     ]

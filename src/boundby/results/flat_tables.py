@@ -17,7 +17,6 @@ from boundby.model.causes import CAUSE_KEYS
 from boundby.model.errors import UserError
 from boundby.model.scale import HALF
 from boundby.model.units import MS
-from boundby.results.codec import BY_CAUSE, ColumnMark, Flat, Getter, Member, members, to_plain, valid
 from boundby.results.report import (
     CollectiveSize,
     Counters,
@@ -29,6 +28,7 @@ from boundby.results.report import (
     StepBreakdown,
     ThreadReport,
 )
+from boundby.results.saved import BY_CAUSE, ColumnMark, Flat, Getter, Member, members, to_plain, valid
 
 if TYPE_CHECKING:
     import pandas as pd

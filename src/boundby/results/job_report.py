@@ -7,10 +7,9 @@ from typing import Annotated, ClassVar
 from msgspec import Struct
 
 from boundby.model.causes import BOUNDS
-from boundby.results.codec import LATER, Least, Natural, NonNegative, OneOf, Path, Times, derived
 from boundby.results.comparison import Significance
 from boundby.results.report import CONFIDENCES, FirstResponse, Viewed
-from boundby.results.saved import Saved
+from boundby.results.saved import LATER, Least, Natural, NonNegative, OneOf, RegionPath, Saved, Times, derived
 from boundby.trace.facts import ProgramEnd
 
 #: What a job can be bound by beside what its ranks are: waiting for some of them.
@@ -80,7 +79,7 @@ class Straggler(Struct, frozen=True, kw_only=True):
     ranks: Annotated[tuple[int, ...], "Places in the list of ranks; empty: any."]
     stage: Annotated[int | None, "The stage, where it is one."]
     cause: Annotated[str, "Cause key, in the culprit's own account."]
-    region: Annotated[Path, "Where most of it lies."]
+    region: Annotated[RegionPath, "Where most of it lies."]
     excess_ns: Annotated[Natural, "Own time beyond that of its peers, nanoseconds a rank."]
     cause_share: Annotated[NonNegative, "Share of the excess that has this cause."]
     saving_ns: Annotated[
@@ -137,7 +136,7 @@ class JobWhatIf(Struct, frozen=True):
     predicted_ns: Annotated[Natural, "Predicted length, nanoseconds."]
     baseline_ns: Annotated[Natural, "Measured length, nanoseconds."]
     cause: Annotated[str | None, "The cause that is gone on all ranks; null: none is."] = None
-    region: Annotated[Path, "Where it is gone; empty: everywhere."] = ()
+    region: Annotated[RegionPath, "Where it is gone; empty: everywhere."] = ()
 
 
 class Pipeline(Struct, frozen=True, kw_only=True):

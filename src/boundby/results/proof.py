@@ -7,9 +7,8 @@ from typing import Annotated, ClassVar
 
 from msgspec import Struct
 
-from boundby.results.codec import LATER, Natural, NonNegative, OneOf
 from boundby.results.report import CONFIDENCES
-from boundby.results.saved import Saved
+from boundby.results.saved import LATER, Natural, NonNegative, OneOf, Saved
 
 #: A part of the program; or that several take turns, that none alone helps, that something outside sets the pace.
 PROVEN_BOUNDS = ("host", "input", "device", "serial", "balanced", "outside", "unknown")

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from boundby.model.causes import BOUNDS
 from boundby.model.open_kinds import KINDS
 from boundby.model.scale import HANDFUL, NEARLY_ALL
-from boundby.results.codec import (
+from boundby.results.saved import (
     JSON_ONLY,
     LATER,
     NO_COLUMN,
@@ -27,11 +27,11 @@ from boundby.results.codec import (
     Natural,
     NonNegative,
     OneOf,
-    Path,
+    RegionPath,
+    Saved,
     Times,
     derived,
 )
-from boundby.results.saved import Saved
 from boundby.trace.facts import Captured, GpuInfo, ProgramEnd, TraceWarning, UnreadTable
 
 if TYPE_CHECKING:
@@ -889,7 +889,7 @@ class Payload(Struct, frozen=True):
 class RegionReport(_WithCopies, Struct, frozen=True, kw_only=True):
     """All ranges with one path in one domain, summed over devices and threads."""
 
-    path: Annotated[Path, "Names from the outermost range inwards. The root has [] and holds what no range owns."]
+    path: Annotated[RegionPath, "Names from the outermost range inwards. The root has [] and holds what no range owns."]
     domain: Annotated[str, "NVTX domain; empty for the default one."]
     instances: Annotated[Natural, "Ranges with this path."]
     share: Annotated[NonNegative, "Fraction of all devices' windows (or all threads' time), descendants included."]
@@ -1023,7 +1023,7 @@ class Finding(Struct, frozen=True):
         "Severity: high, medium, low; or note: saves nothing, but makes averages or verdicts less reliable.",
     ]
     title: Annotated[str, "One sentence."]
-    region: Annotated[Path | None, "Path of the region it is about."] = None
+    region: Annotated[RegionPath | None, "Path of the region it is about."] = None
     evidence: Annotated[Mapping[str, object], "The numbers it rests on; keys depend on the rule."] = field(
         default_factory=dict
     )

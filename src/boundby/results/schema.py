@@ -11,7 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from boundby.model.causes import CAUSE_KEYS, MEANING
-from boundby.results.codec import (
+from boundby.results.comparison import Comparison, GateResult
+from boundby.results.job_report import JobComparison, JobReport
+from boundby.results.proof import Proof
+from boundby.results.report import Report
+from boundby.results.saved import (
     BY_CAUSE,
     LATER,
     Json,
@@ -20,16 +24,12 @@ from boundby.results.codec import (
     Natural,
     OneOf,
     PlainKind,
+    Saved,
     kind_of,
     members,
     one_line,
     written,
 )
-from boundby.results.comparison import Comparison, GateResult
-from boundby.results.job_report import JobComparison, JobReport
-from boundby.results.proof import Proof
-from boundby.results.report import Report
-from boundby.results.saved import Saved
 from boundby.results.serving_report import ServingReport
 
 DOCUMENTS: Mapping[str, type[Saved]] = {

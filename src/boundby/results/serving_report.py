@@ -7,9 +7,8 @@ from typing import Annotated, ClassVar
 from msgspec import Struct
 
 from boundby.model.causes import BOUNDS
-from boundby.results.codec import LATER, Natural, NonNegative, OneOf, Path
 from boundby.results.report import CONFIDENCES, Communication, FirstResponse
-from boundby.results.saved import Saved
+from boundby.results.saved import LATER, Natural, NonNegative, OneOf, RegionPath, Saved
 
 STEP_KINDS = ("prefill", "decode", "mixed", "unknown")
 ENGINES = ("", "vLLM", "SGLang", "TensorRT-LLM")
@@ -40,7 +39,7 @@ class ServingSteps(Struct, frozen=True, kw_only=True):
     """The steps of one kind and about one size."""
 
     kind: Annotated[str, OneOf(STEP_KINDS), "prefill: prompts; decode: a token or more for each request; mixed: both."]
-    path: Annotated[Path, "Their region, as in boundby analyze."]
+    path: Annotated[RegionPath, "Their region, as in boundby analyze."]
     requests: Annotated[float | None, "Requests of a step, median; null: not told."]
     tokens: Annotated[float | None, "Tokens that a step works on, median; null: not told."]
     count: Annotated[Natural, "Steps."]

@@ -15,11 +15,9 @@ from collections.abc import Callable
 from typing import IO, TYPE_CHECKING
 
 from boundby.render.figures.bars import account, regions, what_if
-from boundby.render.figures.gaps_figure import gaps
-from boundby.render.figures.instances_figure import instances
+from boundby.render.figures.over_time import gaps, instances, timeline
 from boundby.render.figures.roofline import roofline
 from boundby.render.figures.style import COLUMN, LOOKS, PAPER, SLIDE, Look, save_context
-from boundby.render.figures.timeline_figure import timeline
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
