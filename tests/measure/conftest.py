@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from boundby.measure import batch_sizes, comparisons, crossover, sampling
+from boundby.measure import comparisons, sampling, sweeps
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -21,11 +21,11 @@ def _nothing_else_to_collect() -> None:
 def briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measured on the real clock, but for a fraction of the time: the figures are noise, all else is as ever."""
     for module, name in (
-        (batch_sizes, "_LATENCY_BUDGET_S"),
-        (batch_sizes, "_BATCHES_NS"),
-        (batch_sizes, "_BEST_NS"),
+        (sweeps, "_LATENCY_BUDGET_S"),
+        (sweeps, "_BATCHES_NS"),
+        (sweeps, "_BEST_NS"),
         (comparisons, "_ROUND_NS"),
-        (crossover, "_BUDGET_S"),
+        (sweeps, "_BUDGET_S"),
         (sampling, "MIN_WARMUP_NS"),
     ):
         whole = getattr(module, name)

@@ -11,8 +11,8 @@ import pytest
 
 from boundby.cli.main import main
 from boundby.measure import MeasureError, TargetError, devices
-from boundby.measure.crossover import break_even
 from boundby.measure.results import Devices
+from boundby.measure.sweeps import break_even
 from boundby.measure.values import batch_size, largest_difference, moved, resized
 from boundby.results.saved import from_plain, to_plain
 from tests.measure.device_model import ModelDevice, ModelModule, ModelTensor

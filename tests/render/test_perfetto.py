@@ -18,7 +18,7 @@ from boundby.cli.main import main
 from boundby.model.causes import LETTER, SHORT_LABEL
 from boundby.model.errors import UserError
 from boundby.render import perfetto
-from boundby.render.perfetto_packets import Slices, Writer, protos
+from boundby.render.perfetto import Slices, Writer, protos
 from boundby.replay.counterfactuals import Counterfactuals
 from boundby.results.report import Example, Finding, Report, TraceSummary
 from boundby.trace.tables import Trace

@@ -32,6 +32,7 @@ from boundby.model import door
 from boundby.model.errors import InputError, OutputError, ToolError, UserError
 from boundby.model.scale import MOST, PATIENCE_S, PIECE_BYTES
 from boundby.readers.nsys.columnar import TABLES, columns_beside, is_readable
+from boundby.results.write import give_name
 
 # Mask the environment in an export: passwords and tokens lie in it, and people pass exports on.
 #
@@ -297,16 +298,11 @@ def _import_stream(stream: Path, work: Path, nsys: Nsys) -> Path:
 def _move(exported: Path, destination: Path) -> None:
     """Give a whole file its name, unless something got there first."""
     try:
-        os.link(exported, destination)  # unlike a rename, it never replaces
+        give_name(exported, destination)
     except FileExistsError:
         raise OutputError(f"{destination} appeared during the export.", "Name another file.") from None
-    except OSError:  # a file system without links
-        if os.path.lexists(destination):
-            raise OutputError(f"{destination} exists already.", "Name another file.") from None
-        try:
-            exported.rename(destination)
-        except OSError as error:
-            raise cannot_write(destination, error, "an export") from error
+    except OSError as error:
+        raise cannot_write(destination, error, "an export") from error
 
 
 # The profiler's own messages, also from exports that leave them out.

@@ -279,7 +279,7 @@ def throughput(
     boundby measure throughput bench.py:model --latency-limit 50 -o before.json
     boundby measure throughput --compare before.json bench.py:model
     """
-    from boundby.measure.batch_sizes import throughput as search
+    from boundby.measure.sweeps import throughput as search
 
     def run(place: str) -> Result:
         found = _factory(place, device)
@@ -342,7 +342,7 @@ def devices(
     boundby measure devices bench.py:training --size 64 --size 256 --quality bench.py:loss
     boundby measure devices --compare before.json after.json
     """
-    from boundby.measure.crossover import devices as sweep
+    from boundby.measure.sweeps import devices as sweep
     from boundby.measure.target import find, load_sweep
 
     def run(place: str) -> Result:

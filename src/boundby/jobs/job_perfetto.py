@@ -17,7 +17,7 @@ from boundby.jobs.merge import choose, line_of
 from boundby.jobs.rank_summary import RankSummary
 from boundby.model.arrays import Int64Array
 from boundby.model.causes import CAUSES, SHORT_LABEL, Cause
-from boundby.render.perfetto_packets import Slices, Writer
+from boundby.render.perfetto import Slices, Writer
 from boundby.results.job_report import JobReport
 
 

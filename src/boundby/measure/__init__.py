@@ -15,9 +15,7 @@ never imported for a function that does not need it.
 
 from __future__ import annotations
 
-from boundby.measure.batch_sizes import throughput
 from boundby.measure.comparisons import compare, compare_in_turns
-from boundby.measure.crossover import devices
 from boundby.measure.latencies import latency, methods, methods_by_size, waits
 from boundby.measure.results import (
     BatchPoint,
@@ -45,6 +43,7 @@ from boundby.measure.results import (
     save,
 )
 from boundby.measure.stage_times import Stages, pipeline, pipeline_ways, stages
+from boundby.measure.sweeps import devices, throughput
 from boundby.measure.target import Options
 
 __all__ = [

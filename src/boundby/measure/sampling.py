@@ -2,7 +2,7 @@
 and how many blocks.
 
 Every sample begins on an idle device, as a caller that waits for its result finds it. What a program gains by running
-ahead of its device belongs to throughput (``batches.py``) and to ``stages``.
+ahead of its device belongs to throughput (``sweeps.py``) and to ``stages``.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ def _perfetto(file: IO[bytes], examined: Examined) -> None:
 
 
 def _perfetto_package() -> object:
-    from boundby.render.perfetto_packets import protos
+    from boundby.render.perfetto import protos
 
     return protos()
 

@@ -100,6 +100,19 @@ def _replacing(target: Path) -> Iterator[IO[bytes]]:
         raise
 
 
+def give_name(whole: Path, name: Path) -> None:
+    """Give a file that is whole its name, unless something has it: a link never replaces; where there are none, a look
+    must do. Raises FileExistsError, and OSError as the system does."""
+    try:
+        os.link(whole, name)
+    except FileExistsError:
+        raise
+    except OSError:
+        if os.path.lexists(name):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(name)) from None
+        whole.rename(name)
+
+
 def _mode(target: Path) -> int:
     """The mode of the file that is replaced, else what the user's mask gives a new one (mkstemp gives 0600)."""
     with contextlib.suppress(OSError):

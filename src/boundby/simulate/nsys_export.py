@@ -20,6 +20,7 @@ from msgspec import Struct
 from boundby.__about__ import __version__
 from boundby.model.errors import OutputError
 from boundby.model.units import US
+from boundby.results.write import give_name
 from boundby.simulate.instructions import Node
 from boundby.simulate.machine import CALLS, IDS_EACH, PAGE_FAULT, Do, Executed, Run, ScriptThread, Step, StepKind, Wait
 from boundby.trace.tables import NO_STREAM
@@ -576,25 +577,15 @@ def new_file(path: Path) -> Iterator[Path]:
     has taken the name."""
     try:
         if os.path.lexists(path):
-            raise OutputError(f"{path} is already there.", "Choose another name, or remove it.")
+            raise FileExistsError
         with tempfile.TemporaryDirectory(prefix=".boundby-", dir=path.parent) as folder:
             place = Path(folder) / "export.sqlite"
             yield place
-            _publish(place, path)
-    except OSError as error:
-        raise OutputError(f"Cannot write {path}: {error.strerror or error}.", "Write elsewhere.") from error
-
-
-def _publish(place: Path, path: Path) -> None:
-    """Give the file its name. A link never replaces; where there are none, a look must do."""
-    try:
-        os.link(place, path)
+            give_name(place, path)
     except FileExistsError:
         raise OutputError(f"{path} is already there.", "Choose another name, or remove it.") from None
-    except OSError:
-        if os.path.lexists(path):
-            raise OutputError(f"{path} is already there.", "Choose another name, or remove it.") from None
-        place.rename(path)
+    except OSError as error:
+        raise OutputError(f"Cannot write {path}: {error.strerror or error}.", "Write elsewhere.") from error
 
 
 class _Exporter:
