@@ -5,11 +5,14 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+import pytest
 from benchmarks.simulated.full_export import Export
-from benchmarks.simulated.ranks import MS, Collective, Own, Recv, Send, Step, ranks
+from benchmarks.simulated.ranks import FIRST_PID, MS, Collective, Own, Recv, Send, Step, ranks
 
 import boundby
+from boundby.readers import read_trace
 from boundby.results.report import Finding
+from tests.evidence.test_no_gpu_work import written
 
 ROUNDS = 12
 EARLY: list[Step] = [Own(MS)]
@@ -98,6 +101,57 @@ def test_ranks_that_never_end_are_told(tmp_path: Path) -> None:
     (warning,) = [one for one in boundby.analyze(path).trace.warnings if one.code == "mpi-not-ended"]
     assert "rank 0 is in MPI_Recv from rank 1 (tag 7, 16 B) for the last 1.00 s" in warning.message
     assert "no rank does what the others wait for" in warning.message
+
+
+def after_a_barrier(tmp_path: Path, said: str = "") -> Path:
+    """Two ranks that leave a barrier, and rank 0 waits for rank 1, which wrote ``said``: the barrier is the last row of
+    that one, without an end."""
+    path = tmp_path / "ranks.sqlite"
+    barrier = Collective("MPI_Barrier")
+    export = ranks([[*EARLY, barrier, Recv(1)], [*EARLY, barrier, Recv(0)]])
+    if said:
+        written(export, said, pid=FIRST_PID + 1)
+    export.write(path)
+    with sqlite3.connect(path) as database:
+        (last,) = database.execute("SELECT max(globalTid) FROM MPI_RANKS").fetchone()
+        (until_ns,) = database.execute("SELECT max(end) FROM MPI_P2P_EVENTS").fetchone()
+        database.execute("DELETE FROM MPI_P2P_EVENTS WHERE globalTid = ?", (last,))
+        database.execute("UPDATE MPI_COLLECTIVES_EVENTS SET end = ? WHERE globalTid = ?", (until_ns, last))
+    return path
+
+
+def test_a_barrier_that_another_rank_left_holds_nobody(tmp_path: Path) -> None:
+    path = after_a_barrier(tmp_path)
+    assert [one.message for one in boundby.analyze(path).trace.warnings if one.code == "mpi-not-ended"] == [
+        "MPI did not finish: rank 1 ended after MPI_Barrier; rank 0 is in MPI_Recv from rank 1 (tag 7, 16 B) for the "
+        "last 1.00 s."
+    ]
+    trace = read_trace(path)
+    calls = trace.messages
+    barriers = [trace.names[name] == "MPI_Barrier" for name in calls.name.tolist()]
+    assert len(set(calls.end_ns[barriers].tolist())) == 1
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"==== backtrace (tid: {FIRST_PID + 1}) ====\n"
+        " 0 0x0000000000004c70 mca_pml_ucx_recv()  /build/pml_ucx.c:651\n"
+        " 1 0x0000000000070b2c PMPI_Recv()  /build/precv.c:82\n"
+        " 2 0x00000000000025f3 main()  ???:0\n"
+        "=================================\n",
+        f"[node:{FIRST_PID + 1}] *** Process received signal ***\n"
+        f"[node:{FIRST_PID + 1}] [ 0] /lib/libc.so.6(gsignal+0x18)[0x7fec7f251ea8]\n"
+        f"[node:{FIRST_PID + 1}] [ 1] /opt/libmpi.so.40(MPI_Recv+0x2c)[0x7fec7e870b2c]\n",
+    ],
+    ids=["ucx", "open-mpi"],
+)
+def test_the_backtrace_of_a_rank_says_in_which_call_it_failed(said: str, tmp_path: Path) -> None:
+    trace = boundby.analyze(after_a_barrier(tmp_path, said)).trace
+    assert [one.message for one in trace.warnings if one.code == "mpi-not-ended"] == [
+        "MPI did not finish: rank 1 failed in MPI_Recv; rank 0 is in MPI_Recv from rank 1 (tag 7, 16 B) for the last "
+        "1.00 s."
+    ]
 
 
 def unmatched(programs: list[list[Step]], tmp_path: Path) -> list[str]:

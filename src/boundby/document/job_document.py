@@ -155,7 +155,7 @@ def programs(job: JobReport) -> Iterator[Heading | Paragraph]:
 
 def endings(job: JobReport) -> str:
     """What ranks were in that did not come to the end of MPI, those that left the others first."""
-    ordered = sorted(job.ended, key=lambda one: (one.is_inside, -one.lasted_ns, one.rank))
+    ordered = sorted(job.ended, key=lambda one: (one.is_inside and not one.has_failed, -one.lasted_ns, one.rank))
     clauses = [
         mpi_ranks.ending(
             name_of(job, one.rank),
@@ -164,10 +164,11 @@ def endings(job: JobReport) -> str:
             next((name_of(job, at) for at, rank in enumerate(job.ranks) if rank.rank == one.peer), ""),
             one.tag,
             one.bytes,
+            has_failed=one.has_failed,
         )
         for one in ordered[: mpi_ranks.MOST_TOLD]
     ]
-    all_stuck = all(one.is_inside for one in ordered) and len(ordered) == len(job.ranks)
+    all_stuck = all(one.is_inside and not one.has_failed for one in ordered) and len(ordered) == len(job.ranks)
     return mpi_ranks.endings(clauses, len(ordered) - mpi_ranks.MOST_TOLD, all_stuck)
 
 

@@ -225,6 +225,7 @@ def _ended(summaries: Sequence[RankSummary]) -> tuple[Ended, ...]:
             peer=last.peer if last.peer >= 0 else None,
             tag=last.tag if last.tag >= 0 else None,
             bytes=last.bytes if last.bytes >= 0 else None,
+            has_failed=last.has_failed,
         )
         for place, one in enumerate(summaries)
         if (last := one.unfinished) is not None

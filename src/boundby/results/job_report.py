@@ -105,10 +105,11 @@ class Ended(Struct, frozen=True):
     rank: Annotated[Natural, "Place in the list of ranks."]
     call: Annotated[str, "Its last call that waits for others."]
     is_inside: Annotated[bool, "It never returned from it."]
-    lasted_ns: Annotated[Natural, "How long it was in it, nanoseconds."]
+    lasted_ns: Annotated[Natural, "How long it was in it, nanoseconds; where it failed there, at most."]
     peer: Annotated[int | None, "The rank that the message is for, or of; null: not told."] = None
     tag: Annotated[int | None, "The message's tag; null: not told."] = None
     bytes: Annotated[int | None, "The message's size; null: not told."] = None
+    has_failed: Annotated[bool, "It failed in it, as the backtrace says that it printed.", LATER] = False
 
 
 class ProgramOfRanks(Struct, frozen=True):

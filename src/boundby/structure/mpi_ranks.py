@@ -10,11 +10,13 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from boundby.correlation.cpu_evidence import lifetime
 from boundby.model import units
 from boundby.model.arrays import Int64Array, factorize, is_any, is_in, places, unique
 from boundby.model.scale import A_FEW_LINES, NOTABLE
 from boundby.trace.facts import TraceWarning
 from boundby.trace.tables import MessageTable, Trace
+from boundby.trace.vocabulary.last_words import failed_in
 from boundby.trace.vocabulary.os import WAITING, MessageKind, sends
 
 #: A last call that takes less of the time since MPI_Init was cut by the recording's end, not by the program's.
@@ -24,7 +26,8 @@ MOST_TOLD = A_FEW_LINES
 
 
 class Unfinished(Struct, frozen=True):
-    """The last call of a rank that started MPI and never ended it. ``is_inside``: it never returned from it."""
+    """The last call of a rank that started MPI and never ended it. ``is_inside``: it never returned from it.
+    ``has_failed``: it failed there, as the backtrace says that it printed."""
 
     process: int  # index into Trace.processes
     call: str
@@ -34,6 +37,7 @@ class Unfinished(Struct, frozen=True):
     peer: int  # -1: not told, as the others
     tag: int
     bytes: int
+    has_failed: bool = False
 
 
 def unfinished(trace: Trace) -> tuple[Unfinished, ...]:
@@ -44,6 +48,7 @@ def unfinished(trace: Trace) -> tuple[Unfinished, ...]:
     kind, process = trace.message_kind[calls.name], trace.process_of(calls.thread)
     ended = set(unique(process[kind == MessageKind.END]).tolist())
     latest_ns = int(calls.end_ns.max())
+    failed = _failed_in(trace)
     found = []
     for number in unique(process[kind == MessageKind.START]).tolist():
         if number in ended:
@@ -52,6 +57,11 @@ def unfinished(trace: Trace) -> tuple[Unfinished, ...]:
         if not len(rows):
             continue
         row = int(rows[np.lexsort((calls.start_ns[rows], calls.end_ns[rows]))[-1]])
+        if number in failed:
+            since_ns = int(calls.end_ns[row])
+            until_ns = max(since_ns, _last_sign_ns(trace, number))
+            found.append(Unfinished(number, failed[number], True, since_ns, until_ns, -1, -1, -1, has_failed=True))
+            continue
         is_inside = bool(calls.is_open[row]) or int(calls.end_ns[row]) >= latest_ns
         found.append(
             Unfinished(
@@ -71,12 +81,37 @@ def unfinished(trace: Trace) -> tuple[Unfinished, ...]:
     return tuple(found) if stuck else ()
 
 
+def _failed_in(trace: Trace) -> dict[int, str]:
+    """By process: the call in which it failed, as the backtraces say that were printed."""
+    found: dict[int, str] = {}
+    for one in trace.written:
+        for number, call in failed_in(one.text).items():
+            found.update({at.process: call for at in trace.threads if number in (at.tid, at.pid)})
+    return found
+
+
+def _last_sign_ns(trace: Trace, process: int) -> int:
+    """When one of the process's threads shows itself last."""
+    lives = (lifetime(trace, at) for at, thread in enumerate(trace.threads) if thread.process == process)
+    return max(life[1] for life in lives if life is not None)
+
+
 def ending(
-    name: str, call: str, lasted_ns: int | None, peer: str = "", tag: int | None = None, size: int | None = None
+    name: str,
+    call: str,
+    lasted_ns: int | None,
+    peer: str = "",
+    tag: int | None = None,
+    size: int | None = None,
+    *,
+    has_failed: bool = False,
 ) -> str:
-    """What a rank was in when the recording ended, as a clause. ``lasted_ns`` None: in nothing, after that call."""
+    """What a rank was in when the recording ended, as a clause. ``lasted_ns`` None: in nothing on record, after that
+    call."""
+    if has_failed:
+        return f"{name} failed in {call}"
     if lasted_ns is None:
-        return f"{name} ended outside of MPI, after {call}"
+        return f"{name} ended after {call}"
     message = f" {'to' if sends(call) else 'from'} {peer}" if peer else ""
     details = [f"tag {tag}"] * (tag is not None) + [units.size(size)] * bool(size)
     message += f" ({', '.join(details)})" if details else ""
@@ -91,7 +126,7 @@ def endings(clauses: Sequence[str], more: int, all_stuck: bool) -> str:
 
 def not_ended(trace: Trace) -> TraceWarning | None:
     """What to tell of ranks that did not come to the end of MPI; None: all did."""
-    found = sorted(unfinished(trace), key=lambda one: (one.is_inside, one.process))
+    found = sorted(unfinished(trace), key=lambda one: (one.is_inside and not one.has_failed, one.process))
     if not found:
         return None
     clauses = []
@@ -101,9 +136,9 @@ def not_ended(trace: Trace) -> TraceWarning | None:
         peer = f"rank {one.peer}" if one.peer >= 0 else ""
         told = (value if value >= 0 else None for value in (one.tag, one.bytes))
         lasted_ns = one.until_ns - one.since_ns if one.is_inside else None
-        clauses.append(ending(name, one.call, lasted_ns, peer, *told))
+        clauses.append(ending(name, one.call, lasted_ns, peer, *told, has_failed=one.has_failed))
     count = len(unique(trace.process_of(trace.messages.thread)))
-    all_stuck = len(found) == count and all(one.is_inside for one in found)
+    all_stuck = len(found) == count and all(one.is_inside and not one.has_failed for one in found)
     text = endings(clauses, len(found) - MOST_TOLD, all_stuck)
     return TraceWarning("mpi-not-ended", f"MPI did not finish: {text}.")
 

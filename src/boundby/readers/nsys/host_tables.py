@@ -50,7 +50,7 @@ from boundby.trace.tables import (
     Schedule,
     Trace,
 )
-from boundby.trace.vocabulary.os import MPI_DOMAIN, is_mpi
+from boundby.trace.vocabulary.os import MPI_DOMAIN, is_mpi, is_symmetric
 
 # Message passing: the tables of MPI and UCX calls, or, in reports of 2022, ranges named for calls of MPI.
 #
@@ -111,17 +111,55 @@ def messages(raw: Raw, indexes: Indexes) -> MessageTable:
 def with_messages(trace: Trace, raw: Raw, indexes: Indexes) -> Trace:
     """The trace with its calls of message passing, its ranks and communicators; itself where there are none."""
     calls = messages(raw, indexes)
+    communicators, ranks = _communicators(indexes.database, indexes.identities)
     if len(calls):
+        process = trace.process_of(calls.thread)
+        calls = _left_with_others(calls, indexes.pool.names(), process, communicators, indexes.last_ns)
         trace = _with_ranges(replace(trace, names=indexes.pool.names()), calls)
     else:
         calls = _from_ranges(trace)
     if not len(calls):
         return trace
-    communicators, ranks = _communicators(indexes.database, indexes.identities)
     named = {thread.process: int(found[1]) for thread in trace.threads if (found := _RANK_THREAD.match(thread.name))}
     if any(ranks.get(process, rank) != rank for process, rank in named.items()):
         communicators, ranks, named = (), {}, {}  # one of the tables is damaged, and nothing shows which
     return replace(trace, messages=calls, communicators=communicators, ranks={**named, **ranks})
+
+
+def _left_with_others(
+    calls: MessageTable,
+    names: Sequence[str],
+    process: npt.NDArray[np.integer[Any]],
+    communicators: Sequence[Communicator],
+    last_ns: int,
+) -> MessageTable:
+    """Calls in which a rank is where the recording ends, without those that held it no longer: who left a collective of
+    everybody with everybody shows that all had come to it. It ends when the last of those left it.
+    ``process``: of each call."""
+    everybody = len({one.process for one in communicators})
+    worlds: dict[int, list[int]] = {}
+    for one in communicators:
+        if one.size == everybody:
+            worlds.setdefault(one.process, []).append(one.handle)
+    is_left_open = calls.is_open | (calls.end_ns >= last_ns)
+    end_ns, is_open = calls.end_ns.copy(), calls.is_open.copy()
+    for row in np.flatnonzero(is_left_open).tolist():
+        own, handle = int(process[row]), int(calls.communicator[row])
+        if not is_symmetric(names[calls.name[row]]) or handle not in worlds.get(own, ()):
+            continue
+        which = worlds[own].index(handle)
+        named = calls.name == calls.name[row]
+        theirs = []
+        for other, handles in worlds.items():
+            if which < len(handles):
+                rows = np.flatnonzero(named & (process == other) & (calls.communicator == handles[which]))
+                theirs.append(rows[np.argsort(calls.start_ns[rows], kind="stable")])
+        number = next(int(np.flatnonzero(rows == row)[0]) for rows in theirs if row in rows)
+        met = np.array([rows[number] for rows in theirs if number < len(rows)], np.intp)
+        left = met[~is_left_open[met] & (calls.end_ns[met] >= calls.start_ns[row])]
+        if len(left):
+            end_ns[row], is_open[row] = calls.end_ns[left].max(), False
+    return replace(calls, end_ns=end_ns, is_open=is_open)
 
 
 def _with_ranges(trace: Trace, calls: MessageTable) -> Trace:

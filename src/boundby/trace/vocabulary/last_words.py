@@ -21,6 +21,7 @@ from msgspec import Struct
 from boundby.model.expressions import expression
 from boundby.model.scale import LIST, TWO_LINES
 from boundby.trace.stacks import is_user_python
+from boundby.trace.vocabulary.os import is_mpi
 
 FAILED, INTERRUPTED, UNCLEAR = "failed", "interrupted", "unclear"
 LONGEST_WORDS = TWO_LINES
@@ -422,6 +423,33 @@ def _last_line(lines: Sequence[str]) -> Iterator[_Mark]:
     ended = FAILED if _CHECKED.search(lines[row]) else UNCLEAR if _LACKS.search(lines[row]) else None
     if ended is not None:
         yield _Mark(_Weight.SIGNAL, row, row, lines[row].strip(), _place([lines[row]]), ended)
+
+
+# --- backtraces
+_OF_UCX, _FRAME_OF_UCX = expression(r"^==== backtrace \(tid: *(\d+)\) ===="), expression(r"^ *\d+ 0x\w+ (\w+)\(")
+_FRAME_OF_OPEN_MPI = expression(r"^\[[^\]\s]+?:(\d+)\] \[ *\d+\] \S*\((\w+)\+0x")
+
+
+def failed_in(text: str) -> dict[int, str]:
+    """The call of MPI in which a rank failed, by the backtrace that UCX (by thread id) or Open MPI (by process id) then
+    prints, the innermost frame first: ``{771889: "MPI_Recv"}``."""
+    found: dict[int, str] = {}
+    thread: str | None = None
+    for line in _clean_lines(text) if "MPI_" in text else ():
+        if begins := _OF_UCX.match(line):
+            thread = begins[1]
+        elif line.startswith("===="):
+            thread = None
+        elif frame := _FRAME_OF_OPEN_MPI.match(line):
+            _add_call(found, frame[1], frame[2])
+        elif thread is not None and (frame := _FRAME_OF_UCX.match(line)):
+            _add_call(found, thread, frame[1])
+    return found
+
+
+def _add_call(found: dict[int, str], number: str, function: str) -> None:
+    if is_mpi(function):
+        found.setdefault(int(number), function.removeprefix("P"))
 
 
 # --- places
