@@ -69,9 +69,22 @@ class Segments(Struct, frozen=True, dict=True):
             self, **{name: values.astype(index_type(int(values.max(initial=0)))) for name, values in columns.items()}
         )
 
+    def by_cause_between(self, low: int, high: int) -> npt.NDArray[np.int64]:
+        """`by_cause` of the part in [low, high), which is not copied."""
+        rows = self._rows(low, high)
+        start, end, cause = self.start_ns[rows], self.end_ns[rows], self.cause[rows]
+        found = group_sums(cause, end, len(CAUSES), start)
+        if len(cause):
+            found[cause[0]] -= max(low - int(start[0]), 0)
+            found[cause[-1]] -= max(int(end[-1]) - high, 0)
+        return found
+
+    def _rows(self, low: int, high: int) -> slice:
+        return slice(int(self.end_ns.searchsorted(low, "right")), int(self.start_ns.searchsorted(high, "left")))
+
     def between(self, low: int, high: int) -> Segments:
         """The part in [low, high)."""
-        rows = slice(int(np.searchsorted(self.end_ns, low, "right")), int(np.searchsorted(self.start_ns, high, "left")))
+        rows = self._rows(low, high)
         start, end = self.start_ns[rows], self.end_ns[rows]
         start = np.maximum(start, low) if len(start) and start[0] < low else start
         end = np.minimum(end, high) if len(end) and end[-1] > high else end

@@ -76,7 +76,7 @@ def change_of(device: DeviceTimeline) -> int | None:
 def _best_cut(device: DeviceTimeline, edges: Float64Array) -> float:
     """The one of these times, from the window's start to its end, before and after which the causes' shares differ most
     for the lengths of both: what is left of their variance is least."""
-    pieces = [device.segments.between(round(a), round(b)).by_cause() for a, b in itertools.pairwise(edges.tolist())]
+    pieces = [device.segments.by_cause_between(round(a), round(b)) for a, b in itertools.pairwise(edges.tolist())]
     until_ns = np.cumsum(pieces, axis=0, dtype=np.float64)
     length, whole = (edges[1:-1] - edges[0])[:, None], edges[-1] - edges[0]
     differ = until_ns[:-1] / length - (until_ns[-1] - until_ns[:-1]) / (whole - length)
@@ -85,7 +85,7 @@ def _best_cut(device: DeviceTimeline, edges: Float64Array) -> float:
 
 
 def _shares(device: DeviceTimeline, low: float, high: float) -> Float64Array:
-    shares: Float64Array = device.segments.between(round(low), round(high)).by_cause() / max(high - low, 1)
+    shares: Float64Array = device.segments.by_cause_between(round(low), round(high)) / max(high - low, 1)
     return shares
 
 
@@ -150,10 +150,10 @@ def _most_moved(device: DeviceTimeline, whole: BoundCase, low_ns: int, high_ns: 
     either end of the part, which is divided anew."""
     segments, gaps, own_ns = device.segments, device.gaps, high_ns - low_ns
     if 2 * own_ns <= device.high_ns - device.low_ns:
-        time_ns = segments.between(low_ns, high_ns).by_cause()
+        time_ns = segments.by_cause_between(low_ns, high_ns)
     else:  # of all time less than the rest takes to look at
-        rest = segments.between(device.low_ns, low_ns), segments.between(high_ns, device.high_ns)
-        time_ns = segments.by_cause() - sum(part.by_cause() for part in rest)
+        time_ns = segments.by_cause() - segments.by_cause_between(device.low_ns, low_ns)
+        time_ns -= segments.by_cause_between(high_ns, device.high_ns)
     unsure_ns = 0
     for bound in (low_ns, high_ns):
         at = int(np.searchsorted(gaps.start_ns, bound)) - 1

@@ -572,7 +572,7 @@ def _stretched(device: DeviceTimeline, knows_host: bool) -> str | None:
         return None
     longest = int(device.gaps.length_ns.argmax())
     gap_ns = int(device.gaps.length_ns[longest])
-    in_gap = device.segments.between(int(device.gaps.start_ns[longest]), int(device.gaps.end_ns[longest])).by_cause()
+    in_gap = device.segments.by_cause_between(int(device.gaps.start_ns[longest]), int(device.gaps.end_ns[longest]))
     untold = [Cause.DEVICE_WAIT, Cause.UNATTRIBUTED, *([] if knows_host else [Cause.CPU])]
     if 2 * int(in_gap[untold].sum()) < gap_ns:
         return None

@@ -66,6 +66,8 @@ def is_even(column: npt.NDArray[Any]) -> bool:
 
 def _is_told_even(column: npt.NDArray[Any]) -> bool:
     """Whether that is known without a look: of what `spread` and `compact` made, and of parts of it."""
+    if column.flags.writeable:  # these cannot be written to
+        return False
     if column.strides == (0,):
         return True
     for one in (column, column.base):
@@ -533,7 +535,7 @@ def offsets(group: npt.NDArray[Any], groups: int) -> Int64Array:
 def rows_of(column: npt.NDArray[Any], value: int) -> slice:
     """The rows that hold a value, in a column that is sorted."""
     wanted = column.dtype.type(value)  # one of another type would make NumPy copy the column
-    return slice(int(np.searchsorted(column, wanted, "left")), int(np.searchsorted(column, wanted, "right")))
+    return slice(int(column.searchsorted(wanted, "left")), int(column.searchsorted(wanted, "right")))
 
 
 def queue_depth(launch: npt.NDArray[np.int64], start: npt.NDArray[np.int64]) -> Int64Array:

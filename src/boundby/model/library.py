@@ -56,7 +56,7 @@ def struct(name: str, columns: Mapping[str, Any]) -> ctypes.Structure:
         if not known:
             values.append(int(value))
         elif value.dtype.str[1:] in known and value.flags.c_contiguous:
-            values.append(_address(value))
+            values.append(address(value))
         else:
             raise TypeError(f"{name}.{column} must be a contiguous column of {known[0]}")
     structure = made(*values)
@@ -93,11 +93,15 @@ def _layouts() -> dict[str, tuple[type[ctypes.Structure], dict[str, tuple[str, .
     return found
 
 
-def _address(values: npt.NDArray[np.generic]) -> int:
-    """Where contiguous values lie: ``values.ctypes.data``, which takes as long as a short pass does."""
-    if not values.flags.writeable:
+def address(values: npt.NDArray[np.generic]) -> int:
+    """Where contiguous values lie: ``values.ctypes.data``, which takes as long as a short pass does. Raises TypeError
+    for values that are not contiguous."""
+    try:
+        return ctypes.addressof(_NO_BYTES.from_buffer(values))  # type: ignore[arg-type]  # an array is a buffer
+    except (TypeError, ValueError):  # it cannot be written to, or is not contiguous
+        if not values.flags.c_contiguous:
+            raise TypeError("values must be contiguous") from None
         return values.ctypes.data
-    return ctypes.addressof(_NO_BYTES.from_buffer(values))  # type: ignore[arg-type]  # an array is a buffer
 
 
 _NO_BYTES = ctypes.c_char * 0
@@ -153,15 +157,14 @@ def run(function: str, *arguments: npt.NDArray[np.generic] | int | ctypes.Struct
     takes them, and 64-bit integers. ToolError without a library, TypeError for an array that is not contiguous,
     OutOfBoundsError where the stage that this is in has had its time or memory."""
     stage.check()
-    values: list[int] = []
-    for argument in arguments:
-        if isinstance(argument, np.ndarray):
-            if not argument.flags.c_contiguous:
-                raise TypeError(f"{function} takes contiguous arrays")
-            values.append(_address(argument))
-        else:
-            values.append(ctypes.addressof(argument) if isinstance(argument, ctypes.Structure) else int(argument))
+    values = [argument if type(argument) is int else _passed(argument) for argument in arguments]
     return int(_function(function, len(values))(*values))
+
+
+def _passed(argument: npt.NDArray[np.generic] | int | ctypes.Structure) -> int:
+    if isinstance(argument, np.ndarray):
+        return address(argument)
+    return ctypes.addressof(argument) if isinstance(argument, ctypes.Structure) else int(argument)
 
 
 def integers(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -35,7 +35,7 @@ from boundby.model.arrays import (
     spread,
 )
 from boundby.model.intervals import IntervalSet, StepFunction
-from boundby.model.library import CStruct, constant, int64, integers, run, struct
+from boundby.model.library import CStruct, address, constant, int64, integers, run, struct
 from boundby.model.scale import DENSE, ROOM
 from boundby.model.units import EXACT_NS, FURTHEST_NS
 
@@ -1041,7 +1041,7 @@ class _AtOnce:
 
 
 def _address(column: Int64Array | Int32Array | ByteArray | None) -> int:
-    return 0 if column is None or not len(column) else column.ctypes.data
+    return 0 if column is None or not len(column) else address(column)
 
 
 def spans(

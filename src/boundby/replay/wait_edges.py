@@ -16,6 +16,7 @@ from boundby.model.arrays import (
     Int32Array,
     Int64Array,
     as_rows,
+    as_slice,
     compact,
     factorize,
     in_order,
@@ -314,10 +315,12 @@ def _queue_slots(timeline: Timeline, queues: StreamQueues, usual: int) -> tuple[
     table, calls = timeline.trace.operations, timeline.calls
     slot, is_full = np.full(len(calls), NONE, np.int32), np.zeros(len(calls), bool)
     for rows in queues.rows:
-        order = rows[calls.of_operation[rows] >= 0]
+        own = as_slice(rows)  # nothing is copied where the operations are those of one stream
+        chosen = as_rows(calls.of_operation[own] >= 0)
+        order = rows[chosen]
         if len(order) <= LEAST_QUEUE:
             continue
-        call, ended = calls.of_operation[order], table.end_ns[order]
+        call, ended = calls.of_operation[own][chosen], table.end_ns[own][chosen]
         last = as_rows(np.append(call[1:] != call[:-1], True))  # of several operations of a call the one that ends last
         order, call, ended = order[last], call[last], ended[last]
         finished = places(running_maximum(ended), calls.end_ns[call], side="right")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,7 +10,7 @@ from msgspec import Struct
 
 from boundby.evidence.context import Int, RuleContext
 from boundby.evidence.transfers import looks_like_a_model
-from boundby.model.arrays import unique
+from boundby.model.arrays import group_sums, ranked, unique
 from boundby.model.intervals import union
 from boundby.model.scale import HALF, MOST, QUARTER, TENFOLD
 from boundby.model.units import duration, percent, size
@@ -127,12 +128,13 @@ def _os_calls(context: RuleContext, low: int, high: int) -> list[str]:
     os_calls, names = context.trace.os_calls, context.trace.names
     inside = np.isin(os_calls.thread, unique(context.calls.thread))
     inside &= (os_calls.start_ns >= low) & (os_calls.end_ns <= high)
-    total: dict[str, int] = {}
     lengths = (os_calls.end_ns - os_calls.start_ns)[inside]
-    for name, length in zip(os_calls.name[inside].tolist(), lengths.tolist(), strict=True):
-        total[names[name]] = total.get(names[name], 0) + length
-    ranked = sorted(total.items(), key=lambda item: (-item[1], item[0]))[:3]
-    return [f"{name}: {duration(length)}" for name, length in ranked]
+    called, place = ranked(os_calls.name[inside])
+    total = Counter[str]()
+    for name, length in zip(called.tolist(), group_sums(place, lengths, len(called)).tolist(), strict=True):
+        total[names[name]] += length
+    most = sorted(total.items(), key=lambda item: (-item[1], item[0]))[:3]
+    return [f"{name}: {duration(length)}" for name, length in most]
 
 
 def _ranges(context: RuleContext, low: int, high: int) -> list[_Covering]:
