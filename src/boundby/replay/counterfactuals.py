@@ -114,7 +114,8 @@ def _device_savings(
     that there is anything of; ``last``: changes that are made to all that is compared."""
     no_waits = ReplayStep(Without(("sync",)), predictor.everywhere)
     gone = {cause: ReplayStep(Without((cause.key,)), predictor.everywhere) for cause in held}
-    predictor.ask((no_waits, *last), *((no_waits, gone[cause], *last) for cause in gone if cause != Cause.SYNC))
+    waitless_steps = [(no_waits, step, *last) for cause, step in gone.items() if cause != Cause.SYNC]
+    predictor.ask((no_waits, *last), *waitless_steps, *((step, *last) for step in gone.values()))
     without_sync = predictor.windows(no_waits, *last)
     measured = predictor.windows(*last) if last else predictor.measured_ns
     waitless: dict[int, dict[str, int]] = {item.index: {} for item in predictor.devices}
@@ -188,6 +189,8 @@ def _ranges(
     """What the trace leaves open of every scenario's windows."""
     keys = {cause.key for cause in held}
     found: dict[int, dict[str, OpenRange]] = {index: {} for index in predicted}
+    causes = [scenario.causes for scenario in SCENARIOS.values() if keys & set(scenario.causes)]
+    predictor.ask_open(*((ReplayStep(Without(each), predictor.everywhere),) for each in causes))
     for scenario in SCENARIOS.values():
         lengths = [by_scenario[scenario.key] for by_scenario in predicted.values()]
         ranges = [OpenRange(length, (), floor) for length, floor in zip(lengths, predictor.floors_ns, strict=True)]

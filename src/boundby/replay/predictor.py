@@ -411,6 +411,16 @@ class Predictor:
     def _without_open_but_sleeps(self) -> Change:
         return WithoutOpen(replace(self.open, sleep_ns=np.zeros_like(self.open.sleep_ns)))
 
+    def _nothing_open(self, steps: Sequence[ReplayStep]) -> Change:
+        """The change that takes away what is open of a program changed so; without waits for input, sleeps stay."""
+        is_input_gone = any(isinstance(step.change, Without) and "host_blocked" in step.change.causes for step in steps)
+        return self._without_open_but_sleeps if is_input_gone else self.without_open
+
+    def ask_open(self, *questions: Sequence[ReplayStep]) -> None:
+        """Replay at once what `between` asks of each of these."""
+        if self.open_share >= LEAST_OPEN:
+            self.ask(*((*steps, ReplayStep(self._nothing_open(steps), steps[-1].scope)) for steps in questions))
+
     @cached_property
     def undelayed(self) -> ReplayStep:
         """The step that takes nothing but delays of ready work away."""
@@ -443,7 +453,7 @@ class Predictor:
         allocated_ns = self._allocated_otherwise_ns(steps, "sync" in gone) or predicted_ns
         open_ns, explained_ns = list(predicted_ns), self.measured_ns
         if self.open_share >= LEAST_OPEN:
-            nothing_open = self.without_open if leaves_input else self._without_open_but_sleeps
+            nothing_open = self._nothing_open(steps)
             open_ns = self.windows(*steps, ReplayStep(nothing_open, steps[-1].scope))
             explained_ns = self.windows(ReplayStep(nothing_open, self.everywhere))
         is_fed = not leaves_input and not self._removed(steps)[-1] and bool(self.open.fed_ns.any())

@@ -18,7 +18,7 @@ from boundby.attribution.segments import Segments
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.model.arrays import Int64Array, is_any, unique
 from boundby.model.causes import BUSY_CAUSES, Cause
-from boundby.model.intervals import NOTHING, CoveredTime, union
+from boundby.model.intervals import NOTHING, CoveredTime, IntervalSet
 from boundby.results.report import StepBreakdown
 from boundby.stats.device_figures import OperationSet
 from boundby.stats.instances import KEPT, evenly, quantiles
@@ -130,7 +130,7 @@ def bounds_of(
 
 def _within(segments: Segments, causes: Sequence[Cause], begin: Int64Array, end: Int64Array) -> Int64Array:
     chosen = is_any(segments.cause, [int(cause) for cause in causes])
-    return CoveredTime(union(segments.start_ns[chosen], segments.end_ns[chosen])).within(begin, end)
+    return CoveredTime(IntervalSet(segments.start_ns[chosen], segments.end_ns[chosen])).within(begin, end)
 
 
 def _queued(timeline: Timeline, device: DeviceTimeline, chosen: OperationSet, steps: _Rows) -> npt.NDArray[np.float64]:
