@@ -74,8 +74,16 @@ def test_an_unknown_rule_gets_the_nearest(capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     "words",
     [
-        *("mixed", "no dominant cause", "cannot tell", "not recorded", "device wait", "profiler", "overlapped"),
-        *("launch overhead", "host code", "waiting for input", "blocked on the host", "compute bound", "Sync?"),
+        *(
+            "mixed",
+            "no dominant cause",
+            "cannot tell",
+            "not recorded",
+            "launched, not started",
+            "profiler",
+            "overlapped",
+        ),
+        *("launch overhead", "host code", "waiting for input", "waiting for a blocked host", "compute bound", "Sync?"),
         *("C", "s", "b", "w", "?"),
     ],
 )

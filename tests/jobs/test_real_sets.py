@@ -53,7 +53,7 @@ def test_one_name_has_one_number_on_a_jobs_screen() -> None:
     assert found.imbalance == pytest.approx(0.47, abs=0.005)  # each rank would sleep half as long
     assert first == pytest.approx(0.97, abs=0.005)
     assert found.verdict.because.startswith("rank 1 comes late; if that were not so, the job would be 97 % shorter")
-    assert "all ranks had an even share of the work (perfect balance) 89.9 ms 47 %" in screen
+    assert "the ranks shared all work evenly (perfect balance) 89.9 ms 47 %" in screen
     assert (
         "Rank 1 takes 165 ms longer than rank 0, in all 20 steps: all of it is blocked time in sleep(). Rank 0"
         in screen
@@ -64,7 +64,7 @@ def test_one_name_has_one_number_on_a_jobs_screen() -> None:
 def test_predictions_that_nobody_can_make_true_or_that_save_little_in_a_region_are_not_shown() -> None:
     found = api.job([trace_path("kineto/job_sampled")], workers=1)
     short, full = (" ".join(to_terminal.render(document(found, JobLook(full=full))).split()) for full in (False, True))
-    hidden = ("no rank had device wait", "no rank had kernel time 932 ms", 'Parallel.forward" 1.08 s')
+    hidden = ("no rank had time between launch and start", "no rank had kernel time 932 ms", 'Parallel.forward" 1.08 s')
     assert [one in full for one in hidden] == [True] * len(hidden)
     assert [one in short for one in hidden] == [False] * len(hidden)
     assert 'no rank had kernel time in "ProfilerStep#*/## backward ##"' in short

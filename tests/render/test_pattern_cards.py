@@ -99,7 +99,7 @@ def test_a_card_of_a_host_that_waits_has_the_verdict_s_words() -> None:
     titles = [parts[0].title for parts in pattern_cards.by_subject(report)[:2]]
     assert titles == [
         "Pattern: Waiting for other ranks (Thread MPI Rank 0 (28067))",
-        "Pattern: Blocked on the host: input, files, locks (Thread MPI Rank 1 (28068))",
+        "Pattern: A blocked host: input, files, locks (Thread MPI Rank 1 (28068))",
     ]
 
 

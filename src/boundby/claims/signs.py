@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from boundby.claims.bound import LEAST_SAVING
 from boundby.claims.checklist import (
@@ -77,7 +78,8 @@ def card(pattern: str, part: Part) -> Card:
 def card_of_host(pattern: str, part: RegionReport | ThreadReport) -> Card:
     """The card of a pattern in a trace without GPU work: only what the host does is a sign there."""
     own = sum(part.time[cause.key] for cause in _OWN) / max(sum(part.time.values()), 1)
-    return Card(pattern, tuple(row.at(own, own) for row in SIGNS[pattern] if row.measure is own_work))
+    signs = (row.at(own, own) for row in SIGNS[pattern] if row.measure is own_work)
+    return Card(pattern, tuple(replace(sign, name=sign.name.removeprefix("launching ")) for sign in signs))
 
 
 def _stands(pattern: str, part: Part, missing: list[Sign]) -> str:

@@ -57,12 +57,14 @@ OUTLIERS = RANKING
 _LEAST_SAVED, _LEAST_SAVED_IN_REGION = NEGLIGIBLE, SMALL
 #: Nobody can take all of these away: half of the kernels' time, and who holds the job up, are told instead.
 _LASTING = ("gpu_compute", "device_wait")
+#: A cause that no change removes, as what a rank's time is.
+_UNREMOVED = {"device_wait": "time between launch and start"}
 #: Of all waits one rank causes more than this: it is named, with a doubt, where nobody is slower than its peers.
 _MOSTLY = HALF
 #: Less waiting, of all ranks' time, is ordinary.
 _LEAST_WAITS = SMALL
 _SCENARIOS = {
-    "balance": "all ranks had an even share of the work (perfect balance)",
+    "balance": "the ranks shared all work evenly (perfect balance)",
     "transfer_free": "transfers took no time",
     "transfer=2": "transfers were twice as fast",
     "kernels=2": "kernels were twice as fast on all ranks",
@@ -127,7 +129,11 @@ STANDING_OUT = JobLook()
 def headline(job: JobReport) -> str:
     """What bounds the job, in a sentence."""
     verdict = job.verdict
-    words = {"imbalance": "bound by imbalance between its ranks", "gpu_comm": "bound by transfers between its ranks"}
+    words = {
+        "imbalance": "bound by imbalance between its ranks",
+        "gpu_comm": "bound by transfers between its ranks",
+        "host_blocked": "bound by blocked time of its ranks",
+    }
     bound = words.get(verdict.bound, BOUND_LABEL.get(verdict.bound, verdict.bound))
     ranks = f"{len(job.ranks)} ranks"
     if job.missing:
@@ -350,7 +356,7 @@ def nobody(job: JobReport) -> str:
     if any(one.is_inside for one in job.ended):
         return ""
     if job.verdict.bound == "unknown":
-        return "None of these ranks, as far as their reports show. Whether a missing rank does cannot be seen."
+        return "None of these ranks, as far as their reports show. A missing rank may: its report is not here."
     most = job.most_waited_for()
     waits = sum(rank.wait_ns for rank in job.ranks) / max(
         sum(one.window_ns - one.start_wait_ns for one in job.ranks), 1
@@ -367,7 +373,7 @@ def nobody(job: JobReport) -> str:
 
 def _noun(cause: str) -> str:
     """What of a rank's time a cause is: ``host code``, ``blocked time``."""
-    return NOUN.get(cause, SHORT_LABEL[cause])
+    return _UNREMOVED.get(cause) or NOUN.get(cause, SHORT_LABEL[cause])
 
 
 def scenario(one: JobWhatIf) -> str:
@@ -375,7 +381,7 @@ def scenario(one: JobWhatIf) -> str:
     if one.cause is None:
         return _SCENARIOS.get(one.scenario, one.scenario)
     where = in_region(one.region)
-    noun = "communication beside transfers" if one.cause == "gpu_comm" else _noun(one.cause)
+    noun = "communication that is neither transfer nor waiting" if one.cause == "gpu_comm" else _noun(one.cause)
     return f"no rank had {noun}{where}"
 
 
@@ -478,6 +484,12 @@ def _is_pipeline(job: JobReport) -> bool:
     return any(rank.stage for rank in job.ranks)
 
 
+def _seen(lines: Sequence[_Line], causes: Sequence[str]) -> tuple[str, ...]:
+    """The causes that any rank's bar has room for."""
+    shown = {part.cause for line in lines for part in line.bar().parts if part.fraction >= HARDLY}
+    return tuple(key for key in causes if key in shown)
+
+
 def _ranks_part(
     job: JobReport, look: JobLook, lines: Sequence[_Line], every_cause: tuple[str, ...]
 ) -> tuple[Section, ...]:
@@ -491,7 +503,8 @@ def _ranks_part(
         title,
         Only("text", (Table(columns, tuple(lines[at] for at in chosen)),)),
         Only("page", (Table(columns, tuple(lines)),)),
-        Legend(every_cause),
+        Only("text", (Legend(_seen(lines, every_cause)),)),
+        Only("page", (Legend(every_cause),)),
         Paragraph(meaning, "faint"),
         Only("text", (Paragraph(rest),)) if rest else None,
         id="ranks",

@@ -84,8 +84,11 @@ def _any_of(subject: str, verb: str) -> str:
     return f"any of the {subject.removeprefix('All ')} is" if subject.startswith("All ") else f"{subject} {verb}"
 
 
-def headline(verdict: Verdict, subject: str, *, plural: bool = False, begin_with: str = "") -> Headline:
-    """The verdict as the first sentence anybody reads. ``begin_with``: another cause, whose removal is tried first."""
+def headline(
+    verdict: Verdict, subject: str, *, plural: bool = False, begin_with: str = "", of_host: bool = False
+) -> Headline:
+    """The verdict as the first sentence anybody reads. ``begin_with``: another cause, whose removal is tried first.
+    ``of_host``: the subject is a thread, which is blocked itself; a GPU waits for a blocked host."""
     verb = "are" if plural else "is"
     if verdict.bound == "unknown" and verdict.why_not:
         return Headline("The trace ", "CANNOT TELL", f" what {_any_of(subject, verb)} bound by.", "unknown")
@@ -94,7 +97,8 @@ def headline(verdict: Verdict, subject: str, *, plural: bool = False, begin_with
     if verdict.bound == "mixed" and verdict.mixed_of:
         first, second = (SHORT_LABEL.get(cause, cause) for cause in verdict.mixed_of)
         return Headline(f"{subject} {verb} ", "MIXED", f": {first} and {second}.", "mixed")
-    words = bound_label(verdict)
+    is_blocked = of_host and verdict.bound == "host_blocked" and not verdict.waits_for
+    words = SHORT_LABEL[verdict.bound] if is_blocked else bound_label(verdict)
     end = f"; start with {NOUN[begin_with]}." if begin_with in NOUN else "."
     return Headline(f"{subject} {verb} ", words.upper(), end, verdict.bound)
 
@@ -712,6 +716,7 @@ class Term(Struct, frozen=True):
     word: str
     pattern: str
     meaning: str
+    is_of_gpu: bool = True  # only GPU work brings it up
 
 
 TERMS = (
@@ -719,8 +724,10 @@ TERMS = (
     Term("projected", r"\bprojected\b", "of a range: from the first start to the last end of the GPU work it launched"),
     Term("pageable", r"\bpageable\b", "ordinary host memory: copied through a buffer while the host waits"),
     Term("pinned", r"\bpinned\b", "host memory that stays in place: the GPU copies it by itself, beside other work"),
-    Term("poll", r"\bpoll\b", "a system call that waits for another process, a file or a socket to have something"),
-    Term("(no range)", r"\(no range\)", "time that no range owns"),
+    Term(
+        "poll", r"\bpoll\b", "a system call that waits for another process, a file or a socket to have something", False
+    ),
+    Term("(no range)", r"\(no range\)", "time that no range owns", False),
     Term(
         "(found)",
         r"\(found\)",

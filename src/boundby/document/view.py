@@ -55,7 +55,10 @@ class ShownAccount(Struct, frozen=True):
     def headline(self) -> sentences.Headline:
         """The verdict, and the other cause that is tried first where there is one."""
         begin_with = next((one.other for one in self.responses[:1]), "")
-        return self.lead.headline if self.lead else sentences.headline(self.verdict, self.name, begin_with=begin_with)
+        if self.lead is not None:
+            return self.lead.headline
+        is_thread = self.device is None
+        return sentences.headline(self.verdict, self.name, begin_with=begin_with, of_host=is_thread)
 
     def steady(self, width: int | None = None) -> str:
         """What repeats, and what happens once, in as many cells if it can."""
@@ -237,6 +240,7 @@ def summaries(members: Sequence[ShownAccount]) -> list[tuple[sentences.Headline,
                 group[0].verdict,
                 listed([account.name for account in group], len(members)),
                 plural=len(group) > 1,
+                of_host=group[0].device is None,
             ),
             ""
             if group[0].has_no_verdict
@@ -318,6 +322,7 @@ class Selection(Struct, frozen=True):
     left_out: int
     min_share: float
     outside: Row | None  # what no range owns, where it is worth a line
+    share_of: str = ""  # whose time the shares are of, where it is not that of one GPU or thread
 
     @property
     def every_row(self) -> tuple[Row, ...]:
@@ -343,6 +348,7 @@ class Selection(Struct, frozen=True):
         verb = "is" if self.left_out == 1 else "are"
         number, share = units.plural(self.left_out, "region"), units.percent(self.min_share)
         return _filled(
+            self.share_of if self.rows else "",
             self.uneven,
             sentences.FOUND if any(row.region.found for row in self.rows) else "",
             f"{number} below {share} {verb} not shown{how}." if self.left_out else "",
@@ -385,7 +391,14 @@ def select(report: Report, min_share: float | None = None) -> Selection:
         left_out=len(named) - len(shown),
         min_share=threshold,
         outside=outside if outside and outside.share >= threshold and outside.share > 0 else None,
+        share_of=share_of(report),
     )
+
+
+def share_of(report: Report) -> str:
+    """Whose time a region's share is of; empty where one GPU or thread is all there is."""
+    what, number = ("GPUs", len(report.devices)) if report.devices else ("threads", len(report.threads))
+    return f"SHARE: of the time of {'both' if number == 2 else number} {what} together." if number > 1 else ""
 
 
 def _outside(root: RegionReport, whole_ns: int) -> Row:

@@ -82,12 +82,22 @@ class Remedy(Struct, frozen=True, kw_only=True):
 def common_facts(trace: Trace, *, is_python: bool) -> dict[str, str]:
     """What every row may name: the program's command, the report, and the command that records what the host runs."""
     known = trace.how_it_runs
-    sample = f"nsys profile --sample=process-tree -t cuda,nvtx,osrt -o run {known}"
+    sample = f"nsys profile --sample=process-tree -t {_traced(trace)} -o run {known}"
     if is_python:
         sample = f"boundby profile -- {known}"
     if trace.is_told_by_frames:
         sample = f"boundby profile --with torch --torch-record stacks,shapes -- {known}"
     return {"program": known, "report": shlex.quote(trace.path), "sample": sample}
+
+
+def _traced(trace: Trace) -> str:
+    """What nsys is to trace the next time: what a diagnosis needs, and what was traced this time."""
+    recorded = {
+        "mpi": len(trace.messages) > 0,
+        "openacc": "OpenACC" in trace.domains,
+        "openmp": "OpenMP" in trace.domains,
+    }
+    return ",".join(("cuda", "nvtx", "osrt", *(name for name, is_recorded in recorded.items() if is_recorded)))
 
 
 _PINNED_TORCH = 'DataLoader(dataset, pin_memory=True)\nbatch = batch.to("cuda", non_blocking=True)'

@@ -62,6 +62,8 @@ ALIASES = {
     "comm": "gpu_comm",
     "imbalance": "gpu_comm",
     "cannot tell": "unknown",
+    "blocked on the host": "host_blocked",
+    "device wait": "device_wait",
     **{name.lower(): key for names in (SHORT_LABEL, NOUN, BOUND_LABEL) for key, name in names.items() if key in PAGES},
 }
 #: And the letters that stand for causes in bars.

@@ -88,7 +88,8 @@ def context(report: Report, plot_data: PlotData | None, next_bounds: NextBounds)
         "causes": list(CAUSE_INFO.values()),
         "info": info,
         "meanings": meanings(report),
-        "terms": sentences.TERMS,
+        "share_of": view.share_of(report).replace("SHARE", "Share"),
+        "terms": [term for term in sentences.TERMS if report.devices or not term.is_of_gpu],
         "slower": SLOWER,
         "bound_phrase": sentences.bound_phrase,
         "cards": dict(zip([account.name for account in accounts[: pattern_cards.MOST_DEVICES]], cards, strict=False)),
@@ -113,8 +114,9 @@ def _sums(report: Report, *, has_kernels: bool) -> Iterator[Section]:
 
 
 def _rule_texts(report: Report) -> dict[str, tuple[str, object]]:
-    """Titles and pages of the rules that found something: the page of a report explains itself."""
-    found = {item.rule for item in report.findings}
+    """Titles and pages of the rules that found something: the page of a report explains itself. Rules' pages are about
+    GPUs: none of a report without GPU work."""
+    found = {item.rule for item in report.findings if report.devices}
     return {rule.id: (rule.title, _lines(rule.text)) for rule in builtin() if rule.id in found}
 
 
@@ -128,8 +130,11 @@ def _lines(text: str) -> object:
 def meanings(report: Report) -> list[tuple[CauseInfo, str]]:
     """What each cause says of a device's time; of a thread's where there is no GPU work, empty for some there."""
     on_host = bool(report.threads) and not report.devices
-    told = HOST_MEANING if on_host else sentences.meanings(report.devices)
-    return [(row, told.get(row.key, "")) for row in CAUSE_INFO.values()]
+    if not on_host:
+        told = sentences.meanings(report.devices)
+        return [(row, told.get(row.key, "")) for row in CAUSE_INFO.values()]
+    spent = {key for thread in report.threads for key, ns in thread.time.items() if ns}
+    return [(row, HOST_MEANING.get(row.key, "") if row.key in spent else "") for row in CAUSE_INFO.values()]
 
 
 def _drawn(plot_data: PlotData) -> dict[str, object]:
