@@ -17,6 +17,7 @@ from boundby.model.intervals import (
     exposed,
     first_free_lanes,
     intersect,
+    nearest,
     overlay,
     subtract,
     union,
@@ -192,3 +193,15 @@ def test_what_numpy_says_with_masked_arrays(column: list[int], values: list[int]
     assert np.array_equal(index, place)
     for part in (0.0, 0.1, 0.5, 0.9):
         assert quantile(floats, part) == np.quantile(floats, part)
+
+
+@given(st.lists(st.tuples(st.integers(-1, 9), st.booleans()), max_size=10))
+def test_the_nearest_row_around(rows: list[tuple[int, bool]]) -> None:
+    parent = [above if above < number else -1 for number, (above, _) in enumerate(rows)]
+    is_so = [so for _, so in rows]
+    wanted = []
+    for number in range(len(rows)):
+        while number >= 0 and not is_so[number]:
+            number = parent[number]
+        wanted.append(number)
+    assert nearest(np.array(parent, np.int64), np.array(is_so, bool)).tolist() == wanted

@@ -27,7 +27,16 @@ from boundby.model.arrays import (
     spread,
     unique,
 )
-from boundby.model.intervals import CONSTANT_NOTHING, NOTHING, StepFunction, depths, latest_open, nest, otherwise
+from boundby.model.intervals import (
+    CONSTANT_NOTHING,
+    NOTHING,
+    StepFunction,
+    depths,
+    latest_open,
+    nearest,
+    nest,
+    otherwise,
+)
 from boundby.model.scale import CROWD, DEEPEST, LEVELS
 from boundby.trace.facts import GRAPH_RANGES
 from boundby.trace.tables import Trace
@@ -104,6 +113,10 @@ class Regions(Struct, frozen=True, dict=True):
             inside[rows] |= inside[self.parent[rows]]
         return inside
 
+    def under(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Mask over regions: these and all that lie in them."""
+        return nearest(self.parent, mask) >= 0
+
     def accumulate(self, exclusive: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Sums over each region and its descendants, from a (regions, ...) array of exclusive values."""
         total: npt.NDArray[np.int64] = exclusive.copy()
@@ -136,9 +149,7 @@ def too_many(regions: Regions, lengths_ns: Int64Array) -> npt.NDArray[np.bool_]:
     kept = np.zeros(len(regions), bool)
     kept[np.lexsort((np.arange(len(regions)), regions.depth, -total))[: MOST_REGIONS - 1]] = True
     kept[ROOT] = True
-    for rows in regions._levels:
-        kept[rows] &= kept[regions.parent[rows]]
-    return ~kept[regions.of_range]
+    return regions.under(~kept)[regions.of_range]
 
 
 class Ownership(Struct, frozen=True):

@@ -352,10 +352,7 @@ def _cut_apart(
     times = np.bincount(regions.of_range[inside], minlength=len(regions))
     repeats = times - np.bincount(regions.of_range[cut], minlength=len(regions)) > 0
     repeats &= times >= LEAST_INSTANCES
-    below = np.zeros(len(regions), bool)  # what lies in an instance goes with it
-    for region in range(1, len(regions)):  # parents stand before their children
-        above = regions.parent[region]
-        below[region] = below[above] or repeats[above]
+    below = pick(regions.under(repeats), regions.parent, False)  # what lies in an instance goes with it
     cut &= (repeats & ~below)[regions.of_range]
     if not cut.any():
         return trace

@@ -11,10 +11,10 @@ from msgspec import Struct
 from boundby.attribution.groundwork import DeviceOperations, TraceContext
 from boundby.attribution.regions import Regions, project
 from boundby.correlation.correlate import MOST_LATENCY_NS
-from boundby.model.arrays import Int64Array, pick, places, unique
+from boundby.model.arrays import Int64Array, marked, pick, places, unique
 from boundby.model.errors import SelectionError, did_you_mean
 from boundby.model.expressions import expression
-from boundby.model.intervals import NOTHING
+from boundby.model.intervals import NOTHING, nearest
 from boundby.model.units import FURTHEST_NS, duration
 from boundby.structure.found import is_found
 from boundby.structure.steps import likely_steps
@@ -172,10 +172,7 @@ def region_matches(regions: Regions, region: int, glob: str) -> bool:
 
 def regions_matching(regions: Regions, glob: str) -> npt.NDArray[np.bool_]:
     """Mask over regions: those that match the glob, and all that lies in them."""
-    inside = np.zeros(len(regions), bool)
-    for region in range(1, len(regions)):  # parents stand before their children
-        inside[region] = inside[regions.parent[region]] or region_matches(regions, region, glob)
-    return inside
+    return regions.under(np.array([region_matches(regions, region, glob) for region in range(len(regions))], bool))
 
 
 def _hull(context: TraceContext, operations: DeviceOperations, rows: npt.NDArray[np.intp]) -> tuple[int, int]:
@@ -284,13 +281,8 @@ def _step_ranges(window: DeviceWindow, context: TraceContext) -> npt.NDArray[np.
     trace, regions = context.trace, context.ownership.regions
     if window.range_glob is not None:
         rows = matching_ranges(trace, regions, window.range_glob)
-        is_named, around = np.zeros(len(trace.ranges), bool), regions.range_parent[rows]
-        is_named[rows] = True
-        is_inside = np.zeros(len(rows), bool)
-        while (around >= 0).any():  # as many turns as ranges are deep
-            is_inside |= pick(is_named, around, False)
-            around = pick(regions.range_parent, around, NOTHING)
-        return rows[~is_inside]
+        around = nearest(regions.range_parent, marked(rows, len(trace.ranges)))
+        return rows[pick(around, regions.range_parent[rows], NOTHING) < 0]
     if len(trace.ranges) == 0:
         raise SelectionError(
             "The report holds no NVTX ranges, so there are no instances to skip.",

@@ -169,18 +169,12 @@ class RuleContext(Struct, frozen=True, dict=True):
 
     def regions_under(self, path: Sequence[str]) -> Bool:
         """Mask over regions: those of this path in any domain, and all that lie in them."""
-        tree, wanted = self.tree, tuple(path)
-        inside = np.zeros(len(tree), bool)
-        for region in range(1, len(tree)):  # parents stand before their children
-            inside[region] = inside[tree.parent[region]] or tree.path(region) == wanted
-        return inside
+        wanted = tuple(path)
+        return self.tree.under(np.array([bool(one) and one == wanted for one in map(self.path, range(len(self.tree)))]))
 
     def regions_where(self, matches: Callable[[str], object]) -> Bool:
         """Mask over regions: those whose name matches, and all that lie in them."""
-        inside = np.zeros(len(self.tree), bool)
-        for region in range(1, len(self.tree)):  # parents stand before their children
-            inside[region] = inside[self.tree.parent[region]] or bool(matches(self.tree.name[region]))
-        return inside
+        return self.tree.under(np.array([False, *(bool(matches(name)) for name in self.tree.name[1:])]))
 
     def names_where(self, numbers: npt.NDArray[np.integer], matches: Callable[[str], object]) -> Bool:
         """Mask over ``trace.names``, and one entry for no name: which of those used in ``numbers`` match."""

@@ -45,7 +45,7 @@ from boundby.model.arrays import (
 )
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
-from boundby.model.intervals import NOTHING, CoveredTime, IntervalSet, contains, overlay, subtract, union
+from boundby.model.intervals import NOTHING, CoveredTime, IntervalSet, contains, nearest, overlay, subtract, union
 from boundby.model.scale import A_FEW_LINES, HABIT, HALF, LIST, MOST, NEARLY_ALL, SMALL
 from boundby.model.units import duration
 from boundby.replay.predictor import MODEL_ERROR
@@ -327,11 +327,8 @@ def _between_steps(context: RuleContext, pieces: HostPieces, rows: Rows) -> Bool
 def _user_regions(context: RuleContext) -> Int:
     """For each region the innermost around it (or itself) that is no framework operator's."""
     tree = context.tree
-    users = np.arange(len(tree))
-    for region in range(1, len(tree)):  # parents stand before their children
-        if is_operator(tree.name[region]) and not INPUT_NAME.search(tree.name[region]):
-            users[region] = users[tree.parent[region]]
-    return users
+    is_user = [not is_operator(name) or INPUT_NAME.search(name) is not None for name in tree.name[1:]]
+    return nearest(tree.parent, np.array([True, *is_user]))
 
 
 def _next_call(context: RuleContext, device: DeviceTimeline, end: Int) -> Int:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from boundby.attribution.regions import ROOT
 from boundby.attribution.timeline import DeviceTimeline, Timeline
 from boundby.model.arrays import Int64Array, factorize, pick, unique
-from boundby.model.intervals import CoveredTime, IntervalSet, union
+from boundby.model.intervals import CoveredTime, IntervalSet, nearest, union
 from boundby.model.scale import CURVE, LIST
 from boundby.model.units import PERCENT
 from boundby.results.report import (
@@ -273,9 +273,4 @@ def _outside_operators(timeline: Timeline) -> Int:
     all are)."""
     tree = timeline.ownership.regions
     operators = {fold_name(name) for name in timeline.trace.operator_names}
-    found = np.arange(len(tree))
-    for number in range(len(tree)):  # parents stand before their children
-        parent = int(tree.parent[number])
-        if number != ROOT and parent != ROOT and tree.name[number] in operators:
-            found[number] = found[parent]
-    return found
+    return nearest(tree.parent, np.array([name not in operators for name in tree.name]) | (tree.parent <= ROOT))

@@ -17,7 +17,7 @@ from boundby.attribution.timeline import Timeline, rows_in_windows
 from boundby.model.arrays import factorize, first_rows, group_sums, places, unique
 from boundby.model.expressions import expression
 from boundby.model.gpus import Gpu, find_gpu
-from boundby.model.intervals import NOTHING, depths
+from boundby.model.intervals import NOTHING, nearest
 from boundby.model.scale import TABLE
 from boundby.results.report import Counters, OperatorShape, Work
 from boundby.trace.tables import OpKind, Trace
@@ -86,7 +86,7 @@ def worked_calls(timeline: Timeline) -> WorkedCalls | None:
     if not told:
         return None
     operations = trace.operations
-    nearest = nearest_range(tree.range_parent, of_range >= 0)
+    worked = nearest(tree.range_parent, of_range >= 0)
     windows = {device.index: (device.low_ns, device.high_ns) for device in timeline.devices}
     low, high = (
         np.array([windows.get(number, (0, 0))[side] for number in range(len(trace.gpus))] or [0], np.int64)[
@@ -96,7 +96,7 @@ def worked_calls(timeline: Timeline) -> WorkedCalls | None:
     )
     inside = (operations.start_ns >= low) & (operations.start_ns < high)
     is_kernel = (operations.kind <= OpKind.GRAPH) & ~operations.is_communication & inside
-    around = np.append(nearest, NOTHING)[timeline.launch_range]
+    around = np.append(worked, NOTHING)[timeline.launch_range]
     known = np.flatnonzero(is_kernel & (around >= 0))
     # Each call of an operator once, on the device of the first of its kernels.
     first = known[first_rows(around[known])]
@@ -173,16 +173,6 @@ def sizes_of(trace: Trace, row: int) -> tuple[str, str]:
     return "".join(told[0].split()), "".join(told[1].split())
 
 
-def nearest_range(parent: Int, has_work: npt.NDArray[np.bool_]) -> Int:
-    """Of each range the innermost at or around it that has work (or what else is asked for); NOTHING."""
-    found = np.full(len(parent) + 1, NOTHING, np.int64)
-    depth = depths(parent)
-    order = np.argsort(depth, kind="stable")
-    for rows in np.split(order, places(depth[order], np.arange(1, int(depth.max(initial=0)) + 1))):
-        found[rows] = np.where(has_work[rows], rows, found[parent[rows]])
-    return found[:-1]
-
-
 def _matmul_kernels(known: Int, around: Int, kinds: npt.NDArray[np.int8]) -> dict[int, int]:
     """Of ranges, the kind of the matrix kernel that they launched: it tells the precision that was used."""
     of_known = kinds[known]
@@ -232,12 +222,8 @@ def backward_kernels(timeline: Timeline) -> Int:
     nodes = np.flatnonzero(is_node & (sequence >= 0))
     if not len(nodes):
         return total
-    inside = is_node.copy()  # operators that the backward pass calls
-    depth = depths(tree.range_parent)
-    levels = [np.flatnonzero(depth == level) for level in range(1, int(depth.max()) + 1)]
-    for rows in levels:
-        inside[rows] |= inside[tree.range_parent[rows]]
-    forward = np.flatnonzero(~inside & (sequence >= 0))
+    # Not what the backward pass calls.
+    forward = np.flatnonzero((nearest(tree.range_parent, is_node) < 0) & (sequence >= 0))
     forward = forward[np.lexsort((ranges.start_ns[forward], sequence[forward]))]
     _, rank = np.unique(sequence, return_inverse=True)
     span = int(ranges.start_ns.max()) - int(ranges.start_ns.min()) + 1
@@ -250,10 +236,9 @@ def backward_kernels(timeline: Timeline) -> Int:
     known = (source >= 0) & (sequence[np.maximum(source, 0)] == sequence[nodes])
     made_by = np.full(len(ranges) + 1, NOTHING, np.int64)
     made_by[nodes[known]] = source[known]
-    for rows in levels:  # of what lies in a node, too
-        made_by[rows] = np.where(made_by[rows] >= 0, made_by[rows], made_by[tree.range_parent[rows]])
+    around = nearest(tree.range_parent, made_by[:-1] >= 0)  # of what lies in a node, too
     operations = trace.operations
-    of = made_by[timeline.launch_range]
+    of = made_by[np.append(around, NOTHING)[timeline.launch_range]]
     chosen = (operations.kind <= OpKind.GRAPH) & (of >= 0)
     np.add.at(total, tree.of_range[of[chosen]], (operations.end_ns - operations.start_ns)[chosen])
     return tree.accumulate(total)
@@ -277,7 +262,7 @@ def operators_by_shape(timeline: Timeline, worked: WorkedCalls | None) -> tuple[
     names, name_of_range = _operators(trace)
     if not names:
         return ()
-    around = np.append(nearest_range(timeline.ownership.regions.range_parent, name_of_range >= 0), NOTHING)
+    around = np.append(nearest(timeline.ownership.regions.range_parent, name_of_range >= 0), NOTHING)
     of_operation = around[timeline.launch_range]
     if worked is not None:
         of_operation = np.where(worked.around >= 0, worked.around, of_operation)
