@@ -260,15 +260,10 @@ def _launches(trace: Trace, calls: Calls, ownership: Ownership, process: int) ->
     work = work_of_name[calls.name]
     call = np.flatnonzero(np.isin(work, _WORKS) & (trace.process_of(calls.thread) == process) & ~calls.has_failed)
     call = call[np.lexsort((call, calls.start_ns[call]))]
-    innermost = np.full(len(calls), NOTHING, np.int64)
-    for thread in unique(calls.thread[call]).tolist():
-        rows = calls.rows_of(thread)
-        innermost[rows] = ownership.ranges_at(thread, calls.start_ns[rows])
-    parent, chains = ownership.regions.range_parent, dict[int, list[int]]()
-    for row in unique(innermost[call]).tolist():
-        chains[row] = chain_of(parent, row)
+    innermost = ownership.ranges_at(calls.thread[call], calls.start_ns[call])
+    chains = {row: chain_of(ownership.regions.range_parent, row) for row in unique(innermost).tolist()}
     return _LaunchesInRanges(
-        call, work[call], _kernels(trace, calls)[call], [chains[row] for row in innermost[call].tolist()]
+        call, work[call], _kernels(trace, calls)[call], [chains[row] for row in innermost.tolist()]
     )
 
 
@@ -473,11 +468,7 @@ class GraphRanges(Struct, frozen=True):
         """The operations inside graphs whose range is known, and that."""
         rows = np.flatnonzero(self.later_ns)
         thread, time = calls.thread[calls.of_operation[rows]], calls.launched_ns[rows] + self.later_ns[rows]
-        found = np.full(len(rows), NOTHING, np.int32)
-        for number in unique(thread).tolist():
-            mine = thread == number
-            found[mine] = ownership.ranges_at(number, time[mine])
-        return rows, found
+        return rows, ownership.ranges_at(thread, time)
 
 
 def with_graph_ranges(trace: Trace, calls: Calls, ownership: Ownership) -> GraphRanges:
@@ -575,10 +566,7 @@ def _known(
     """By graph its nodes, and their ranges; and of each graph for which other recordings were asked in vain, how many
     different captures it may be of (0: none)."""
     told = trace.graph_nodes
-    innermost = np.full(len(told), NOTHING, np.int64)
-    for number in unique(told.thread[told.thread >= 0]).tolist():
-        mine = told.thread == number
-        innermost[mine] = ownership.ranges_at(number, told.captured_ns[mine])
+    innermost = ownership.ranges_at(told.thread, told.captured_ns)
     began = stream_captures(trace, calls)
     known: dict[int, tuple[_Rows, GraphOwners]] = {}
     untold: list[int] = []

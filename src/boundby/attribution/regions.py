@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -158,12 +159,19 @@ class Ownership(Struct, frozen=True):
     regions: Regions
     _of_thread: tuple[StepFunction, ...]
 
-    def ranges_at(self, thread: int, time: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The owning range at each instant of a thread; NOTHING where none is open."""
-        return self._of_thread[thread].at(time)
+    def ranges_at(self, thread: int | npt.NDArray[np.integer], time: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        """The owning range at each instant of a thread, or of one thread each; NOTHING where none is open, or it is of
+        no thread (-1)."""
+        if isinstance(thread, int):
+            return self._of_thread[thread].at(time)
+        found, is_ordered = np.full(len(time), NOTHING, np.int32), ascend([thread])
+        for number in unique(thread[thread >= 0]).tolist():
+            rows = rows_of(thread, number) if is_ordered else np.flatnonzero(thread == number)
+            found[rows] = self._of_thread[number].at(time[rows])
+        return found
 
-    def at(self, thread: int, time: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The owning region at each instant of a thread."""
+    def at(self, thread: int | npt.NDArray[np.integer], time: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The owning region at each instant of a thread, or of one thread each."""
         return self.region_of(self.ranges_at(thread, time))
 
     def region_of(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:

@@ -252,11 +252,11 @@ def _context(
     owners = owners.of(graphs.trace, calls, fold=fold)
     while (bounded := _without_excess(owners.trace, owners.ownership.regions, fold=fold)) is not None:
         owners = owners.of(bounded, calls, fold=fold)
-    call_range = _ranges_of_calls(calls, owners.ownership)
+    call_range = owners.ownership.ranges_at(calls.thread, calls.start_ns)
     apart = _cut_apart(owners.trace, calls, owners.ownership, call_range, window, shifts)
     if apart is not owners.trace:
         owners = owners.of(apart, calls, fold=fold)
-        call_range = _ranges_of_calls(calls, owners.ownership)
+        call_range = owners.ownership.ranges_at(calls.thread, calls.start_ns)
     trace, logical_threads, ownership = owners
     host_state = HostState(trace, calls, logical_threads)
     regions = ownership.regions
@@ -310,9 +310,7 @@ def _launch_region(
         time_ns = table.start_ns[moved]
         thread = host_state.at_work(table.process[moved], time_ns)
         found = found.copy()
-        for number in unique(thread[thread >= 0]).tolist():
-            mine = thread == number
-            found[moved[mine]] = ownership.at(number, time_ns[mine])
+        found[moved] = ownership.at(thread, time_ns)
     return found
 
 
@@ -413,15 +411,6 @@ def part_of(timeline: Timeline, device: DeviceTimeline, low: int, high: int) -> 
     withheld = Withheld(work, calls, unsure_ns(timeline, losses, device.index, low, high))
     part = replace(device, low_ns=low, high_ns=high, segments=account, gaps=gaps, withheld=withheld)
     return replace(timeline, devices=(part,))
-
-
-def _ranges_of_calls(calls: Calls, ownership: Ownership) -> Int32Array:
-    """The innermost range around the start of each call; NOTHING where there is none."""
-    call_range = np.full(len(calls), NOTHING, np.int32)
-    for thread in unique(calls.thread).tolist():
-        rows = calls.rows_of(thread)
-        call_range[rows] = ownership.ranges_at(thread, calls.start_ns[rows])
-    return call_range
 
 
 def _close_leaks(trace: Trace) -> Trace:

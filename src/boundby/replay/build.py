@@ -21,7 +21,6 @@ from boundby.model.arrays import (
     pick,
     scattered,
     spread,
-    unique,
 )
 from boundby.model.scale import CLOCK_ERROR_NS
 from boundby.native.passes import NONE, Costs, Links
@@ -206,9 +205,7 @@ def _put_together(timeline: Timeline) -> Graph:
         launch = pick(node_of[:-1], calls.of_operation, NONE)
         region, loads = pick(region, nodes.call, ROOT), pick(loads, nodes.call, False)
         instants = np.flatnonzero(nodes.call < 0)
-        for number in unique(nodes.thread[instants]).tolist():
-            mine = instants[nodes.thread[instants] == number]
-            region[mine] = timeline.ownership.at(number, nodes.start_ns[mine])
+        region[instants] = timeline.ownership.at(nodes.thread[instants], nodes.start_ns[instants])
     del waits
     links = Links(
         chain=nodes.chain,

@@ -192,10 +192,7 @@ def memory_of(timeline: Timeline) -> ByPlace[Memory, RegionMemory]:
     """What was held where."""
     tree, points = timeline.ownership.regions, timeline.trace.memory
     nothing: list[RegionMemory | None] = [None] * len(tree)
-    region = np.full(len(points), ROOT, np.int64)
-    for thread in unique(points.thread).tolist():
-        mine = points.thread == thread
-        region[mine] = timeline.ownership.at(thread, points.start_ns[mine])
+    region = timeline.ownership.at(points.thread, points.start_ns)
     devices: dict[int, Memory] = {}
     # Allocated, kept, at most in use, held at the peak.
     columns = np.zeros((len(tree), 4), np.int64)
