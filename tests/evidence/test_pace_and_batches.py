@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from boundby.evidence.host_idleness import Idleness, host_pieces
+from boundby.evidence.host_idleness import Idleness, external_pace, host_pieces
 from boundby.evidence.launches import chunks, saving_by_size
-from boundby.evidence.pace import external_pace
 from boundby.evidence.transfers import batch_uploads
 from boundby.simulate.instructions import (
     MS,

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from boundby.claims.laws import Claim, ClaimedSaving, Wholes, wholes
 from boundby.evidence.context import WORTH_SHARE, RuleContext
-from boundby.evidence.host_idleness import behind_input
-from boundby.evidence.pace import external_pace
+from boundby.evidence.host_idleness import behind_input, external_pace
 from boundby.model.expressions import expression
 from boundby.model.scale import A_FEW_LINES, NOTABLE, SLIGHT
 from boundby.model.units import duration

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from boundby.attribution.regions import ROOT
 from boundby.evidence.context import RuleContext
-from boundby.evidence.pace import external_pace
+from boundby.evidence.host_idleness import external_pace
 from boundby.model.causes import Cause
 from boundby.model.units import count, duration
 from boundby.results.report import Example
