@@ -697,6 +697,7 @@ def _describe(trace: Trace, timeline: Timeline, skip_first: int, late: Sequence[
         path=trace.path,
         source=trace.source,
         nsys_version=trace.nsys_version,
+        exported_by=trace.exported_by,
         schema_version=trace.schema_version,
         command=trace.command,
         gpus=trace.gpus,

@@ -484,7 +484,7 @@ def test_the_whole_run_is_told_first_where_it_changed_the_other_way() -> None:
     assert "different programs" not in told
     alike = compare(*(analysis_of(f"pair_lm_{kind}.sqlite").report for kind in ("fp32", "bf16")))
     told = to_terminal.render(document(alike), width=200)
-    assert told.index("From first to last GPU work") < told.index("The whole run")
+    assert told.index("From first to last GPU work") < told.index("All that is on record")
 
 
 def test_time_that_another_program_took_is_no_gain() -> None:

@@ -42,7 +42,7 @@ def test_the_exporting_version_changes_nothing(captured: tuple[Nsys, Path], nsys
     if len(reports) < 2:
         pytest.skip(f"only nsys {maker.release} is here, so there is nothing to compare")
     for release, report in reports.items():
-        assert (report.trace.nsys_version or "").startswith(release)
+        assert (report.trace.exported_by or "").startswith(release)
     assert len({report.trace.command for report in reports.values()} - {None}) == 1
     first, *others = (_without_versions(report) for report in reports.values())
     assert {("step",), ("step", "compute", "half"), ("store",)} <= {region.path for region in first.regions}
@@ -71,6 +71,7 @@ def _without_versions(report: Report) -> Report:
         report.trace,
         path="",
         nsys_version=None,
+        exported_by=None,
         schema_version=None,
         command=None,
         warnings=(),

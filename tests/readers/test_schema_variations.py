@@ -97,7 +97,7 @@ def test_every_generation_gives_the_same_account(plain: Plain) -> None:
 def test_versions(plain: Plain, schema: str) -> None:
     trace = plain(schema).trace
     versions = {"2019": (None, None), "2022": ("2022.1.1.61", "2.9.1"), "2023": ("2023.4.4.54", "3.7.2")}
-    assert (trace.nsys_version, trace.schema_version) == versions.get(schema, ("2026.2.1.210", "3.25.0"))
+    assert (trace.exported_by, trace.schema_version) == versions.get(schema, ("2026.2.1.210", "3.25.0"))
     assert trace.command == (None if schema < "2023" else "python train.py --steps 4")
     assert not trace.warnings
 

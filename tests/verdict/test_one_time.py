@@ -95,9 +95,10 @@ def test_what_lies_around_the_window_stands_on_the_second_line() -> None:
     if traces_folder() is None:
         pytest.skip("no real traces to test on")
     told = {
-        "cpp_checks_on_host_after.sqlite": "analysed 146 ms of a run of 40.8 s (0.4 %); 2.37 s before, 38.3 s after",
-        "kineto/h100_step_begins_on_host.json.gz": "383 ms, the whole trace",
-        "pair_dali_bf16.sqlite": "9.02 s, the whole run",
+        "cpp_checks_on_host_after.sqlite": "analysed 146 ms of the 40.8 s on record (0.4 %); "
+        "2.37 s before, 38.3 s after",
+        "kineto/h100_step_begins_on_host.json.gz": "383 ms, all that was recorded",
+        "pair_dali_bf16.sqlite": "9.02 s, all that was recorded",
     }
     assert {name: sentences.window(analysis_of(name).report) for name in told} == told
 

@@ -30,7 +30,7 @@ from boundby.evidence.launches import items
 from boundby.evidence.waits import wait_chain
 from boundby.model.causes import BOUND_LABEL, Cause
 from boundby.model.gpus import Gpu, all_gpus, find_gpu
-from boundby.model.scale import COLUMN, HALF, NOTABLE, QUARTER, SMALL
+from boundby.model.scale import COLUMN, HALF, NEARLY_ALL, NOTABLE, QUARTER, SMALL
 from boundby.model.units import count, duration, duration_range, is_nothing_beside, percent, percent_range, place, size
 from boundby.replay.predictor import ReplayStep
 from boundby.replay.removals import Faster
@@ -460,7 +460,9 @@ def _communication(key: str, *, is_of_exchanges: bool) -> Callable[[Subject], To
     def told(subject: Subject) -> Told | None:
         if is_exchange(subject.context) != is_of_exchanges:
             return None
-        row = remedies.by_key()[key]
+        row, beside = remedies.by_key()[key], subject.part.communication
+        if row.scenario == "comm_overlapped" and beside is not None and beside.hidden_fraction >= NEARLY_ALL:
+            return None  # the program does so already
         return subject.found(key) or (subject.replayed(row.scenario, row.because) if row.scenario else None)
 
     return told

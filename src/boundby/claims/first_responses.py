@@ -326,9 +326,12 @@ def of_devices(
 
 
 def _waiting(verdict: Verdict, findings: Sequence[Finding]) -> Verdict:
-    """A verdict of a blocked host that says so where the best of what was found about its waits is input."""
+    """A verdict of a blocked host that says so where the best of what was found about its waits is input, or where work
+    arrives at a pace that is set outside of the program."""
     if verdict.bound != "host_blocked" or verdict.waits_for:
         return verdict
+    if any(item.rule == "external-pace" for item in findings):
+        return replace(verdict, waits_for="source")
     waits = (item for item in findings if item.rule in (*INPUT, "host-wait", "host-phase") and item.saving_ns)
     best = max(waits, key=lambda item: item.saving_ns or (0, 0), default=None)
     return replace(verdict, waits_for="input") if best is not None and best.rule in INPUT else verdict

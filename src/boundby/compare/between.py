@@ -294,8 +294,8 @@ def _profilers(before: Report, after: Report) -> Iterator[Doubt]:
     if before.trace.source != after.trace.source and PYTORCH in (before.trace.source, after.trace.source):
         first, then = ("torch.profiler" if one.trace.source == PYTORCH else "nsys" for one in (before, after))
         yield Doubt("profiler", f"Two profilers: {first} before, {then} after; each one's own cost differs.")
-    elif old != new:
-        yield Doubt("nsys", f"Other versions of nsys: {old or 'unknown'} before, {new or 'unknown'} after.")
+    elif old and new and old != new:
+        yield Doubt("nsys", f"Other versions of nsys: {old} before, {new} after.")
 
 
 def _has(captured: Captured, key: str) -> bool:

@@ -199,9 +199,9 @@ def whole_run(comparison: Comparison) -> str:
         return ""
     old, new = units.duration(before), units.duration(after)
     if _is_other_program(comparison):
-        return f"The whole runs, with what lies before and after GPU work: {old}, then {new}."
+        return f"All that is on record, with what lies before and after GPU work: {old}, then {new}."
     told = f"{_speed(after / before - 1)}: {new} instead of {old} ({change(after / before - 1)})"
-    return f"The whole run, with what lies before and after GPU work, {told}."
+    return f"All that is on record, with what lies before and after GPU work, {told}."
 
 
 def _is_opposite(device: DeviceChange, comparison: Comparison) -> bool:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from boundby.document.blocks import FOLD_BELOW, First, clean, file_name
 from boundby.model import units
 from boundby.model.causes import BOUND_LABEL, BUSY_CAUSES, CAUSE_INFO, HOST_MEANING, MEANING, NOUN, SHORT_LABEL
-from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, NEARLY_ALL, NEGLIGIBLE, RANKING, SMALL
+from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, NEARLY_ALL, NEGLIGIBLE, NOTABLE, RANKING, SMALL
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, scenario_label
 from boundby.results.report import (
     NO_GPU_WORK,
@@ -60,9 +60,15 @@ WAITING = {
     "input": "waiting for input",
     "ranks": "waiting for other ranks",
     "pages": "bound by page migration",
+    "source": "paced by its source",
 }
 #: What its time is, behind the cause's name in the legend of the bar.
-MOSTLY = {"input": "mostly for input", "ranks": "mostly for other ranks", "pages": "mostly page faults"}
+MOSTLY = {
+    "input": "mostly for input",
+    "ranks": "mostly for other ranks",
+    "pages": "mostly page faults",
+    "source": "mostly for its source",
+}
 
 
 class Headline(Struct, frozen=True):
@@ -590,6 +596,8 @@ def circumstances(report: Report) -> tuple[str, ...]:
     parts += gpus([device.name or "GPU of unrecorded name" for device in report.devices]) or [_no_gpus(report)]
     if report.trace.nsys_version:
         parts.append(f"nsys {clean(report.trace.nsys_version)}")
+    elif report.trace.exported_by:
+        parts.append(f"exported by nsys {clean(report.trace.exported_by)}")
     parts.append(window(report))
     if report.analysis.region_glob:
         parts.append(f"regions {clean(report.analysis.region_glob)}")
@@ -604,46 +612,51 @@ def gpus(names: Sequence[str]) -> list[str]:
 
 def _no_gpus(report: Report) -> str:
     why = report.trace.no_gpu_work
+    is_none = why is not None and (
+        why.diagnosis == "unused" or (why.diagnosis == "failed" and not why.has_started_cuda)
+    )
     is_unknown = why is not None and why.diagnosis in ("not_recorded", "inside_driver")
-    is_unknown = is_unknown or bool(report.trace.not_recorded.get("cuda"))
+    is_unknown = not is_none and (is_unknown or bool(report.trace.not_recorded.get("cuda")))
     return "the GPU's work is not on record" if is_unknown else "no GPU work"
 
 
 def window(report: Report) -> str:
     """The span that was analysed, what share of the run it is, and what lies before and after it:
-    ``146 ms of a run of 40.8 s (0.4 %); 2.4 s before, 38.3 s after``."""
+    ``analysed 146 ms of the 40.8 s on record (0.4 %); 2.4 s before, 38.3 s after``. A recording may hold less than the
+    run: what its first and last event enclose is on record."""
     if not report.devices:
         return _host_time(report)
-    longest = max(report.devices, key=lambda device: (device.window_ns, -device.id))
+    longest, around, run_ns = _on_record(report)
     text = units.duration(longest.window_ns)
     chosen = report.analysis.window
     if chosen not in ("gpu", "all"):
         text += f", window {clean(chosen)},"
-    around = {"before": longest.startup_ns, "after": longest.shutdown_ns}
-    run_ns = longest.window_ns + sum(around.values())
-    whole = "trace" if report.trace.source == PYTORCH or report.trace.is_part else "run"  # it shows a part of the run
     told = [f"{units.duration(ns)} {where}" for where, ns in around.items() if ns >= WORTH_NAMING * run_ns]
     if told:
-        text = f"analysed {text}"
-        text += f" of a {whole} of {units.duration(run_ns)} ({_finely(longest.window_ns / run_ns)})"
+        text = f"analysed {text} of the {units.duration(run_ns)} on record ({_finely(longest.window_ns / run_ns)})"
     else:
-        text += f"{'' if text.endswith(',') else ','} the whole {whole}"
+        text += f"{'' if text.endswith(',') else ','} all that was recorded"
     if chosen == "gpu" and lacks_records(longest):
         text += ", time not on record included"
     return "; ".join((text, ", ".join(told))) if told else text
 
 
-def elsewhere(report: Report, device: DeviceReport) -> str:
-    """``The analysed part is 0.4 % of the run. If the whole run matters, begin with the 38.3 s after it.``; empty where
-    it is more than a small part, or chosen by the user."""
-    around = {"before": device.startup_ns, "after": device.shutdown_ns}
-    run_ns = device.window_ns + sum(around.values())
-    if report.analysis.window != "gpu" or report.trace.source == PYTORCH or device.window_ns > SMALL * run_ns:
+def _on_record(report: Report) -> tuple[DeviceReport, Mapping[str, int], int]:
+    """The device with the longest window, the time on record before and after that, and all three together, ns."""
+    longest = max(report.devices, key=lambda device: (device.window_ns, -device.id))
+    around = {"before": longest.startup_ns, "after": longest.shutdown_ns}
+    return longest, around, longest.window_ns + sum(around.values())
+
+
+def elsewhere(report: Report) -> str:
+    """``The analysed part is 0.4 % of what is on record. If all of it matters, begin with the 38.3 s after it.``; empty
+    where it is more than a small part, or chosen by the user."""
+    longest, around, run_ns = _on_record(report)
+    if report.analysis.window != "gpu" or report.trace.source == PYTORCH or longest.window_ns > NOTABLE * run_ns:
         return ""
-    where = max(around, key=lambda one: around[one])
-    share = _finely(device.window_ns / run_ns)
-    told = f"If the whole run matters, begin with the {units.duration(around[where])} {where} it (--window all)."
-    return f"The analysed part is {share} of the run. {told}"
+    where, share = max(around, key=lambda side: around[side]), _finely(longest.window_ns / run_ns)
+    told = f"If all of it matters, begin with the {units.duration(around[where])} {where} it (--window all)."
+    return f"The analysed part is {share} of what is on record. {told}"
 
 
 def _finely(share: float) -> str:
@@ -907,7 +920,10 @@ def _not_in_nsys_report(report: Report) -> Iterator[NotCaptured]:
         cost = "whether the host computes or sleeps (cpu against blocked)"
         yield NotCaptured("CPU scheduling", cost, "--cpuctxsw=process-tree", why.get("cpu_scheduling", ""))
     if report.devices and not captured.gpu_metrics:
-        cost, flag = "how well running kernels fill the GPU", f"{_metrics_option(report.trace.nsys_version)}=all"
+        cost, flag = (
+            "how well running kernels fill the GPU",
+            f"{_metrics_option(report.trace.nsys_version or report.trace.exported_by)}=all",
+        )
         yield NotCaptured("GPU metrics", cost, flag, why.get("gpu_metrics", ""))
 
 

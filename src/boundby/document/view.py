@@ -198,7 +198,7 @@ def accounts(report: Report) -> tuple[ShownAccount, ...]:
                     "" if device.steady else sentences.phases(device),
                 )
             ),
-            outside=" ".join(_filled(sentences.elsewhere(report, device), sentences.shared(report, device))),
+            outside=" ".join(_filled(sentences.elsewhere(report), sentences.shared(report, device))),
             device=device,
             checklist=device.checklist,
             cards=device.cards,

@@ -243,11 +243,12 @@ def launches_profiled(context: RuleContext, label: str, rows: Rows) -> str:
     table, duration_ns = context.operations, device_work(context).duration_ns
     ordered = rows[np.argsort(table.start_ns[rows], kind="stable")]
     over_ns = np.cumsum(duration_ns[ordered].astype(np.int64))
-    middle = int(table.start_ns[ordered[np.searchsorted(over_ns, HALF * over_ns[-1])]])
+    first = int(np.searchsorted(over_ns, HALF * over_ns[-1]))
+    middle = int(table.start_ns[ordered[first]])
     alike = np.isin(table.name, unique(table.name[rows])) & (table.device == table.device[rows[0]])
     before = int(np.count_nonzero(alike & (table.start_ns < middle)))
     skipped = f"--launch-skip {before} " if before else ""
-    return f"{skipped}--launch-count {HABIT} --kernel-name {kernel_search(context, label)}"
+    return f"{skipped}--launch-count {min(HABIT, len(ordered) - first)} --kernel-name {kernel_search(context, label)}"
 
 
 def profile_command(context: RuleContext, label: str, rows: Rows) -> str:

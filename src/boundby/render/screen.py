@@ -117,7 +117,7 @@ def _accounts(report: Report, face: Face) -> list[list[Text]]:
         summary = parts.summary(shown, face)[: MOST_ENDED if shown[0].lead else 4]
         why = shown[0].because.replace(":", f" ({shown[0].name}):", 1) if shown[0].lead is None else ""
         first, *rest = (
-            summary + face.within(why, _room(2, face)) + _first(shown[0], face),
+            summary + _outside(shown[0], face) + face.within(why, _room(2, face)) + _first(shown[0], face),
             parts.side_by_side(shown[:8], face),
         )
     return [ended, first, *rest]
@@ -127,8 +127,7 @@ def _in_full(account: ShownAccount, face: Face) -> list[Text]:
     lines = parts.headline(account.headline, face)
     if steady := account.steady(face.width):
         lines += face.within(steady, 1)
-    if account.outside:
-        lines += face.within(account.outside, _room(2, face))
+    lines += _outside(account, face)
     if account.lead is not None:
         lines += parts.told_of(account.lead, face)[:MOST_ENDED]
     elif account.because:
@@ -144,6 +143,11 @@ def _in_full(account: ShownAccount, face: Face) -> list[Text]:
     lines += parts.legend(account, face)
     lines += [line for text in account.measured for line in face.within(text, _room(2, face))]
     return lines + [line for text in account.doubts for line in face.within(text, _room(3, face), style=DIM)]
+
+
+def _outside(account: ShownAccount, face: Face) -> list[Text]:
+    """How little of what is on record the window is, and who else had the device."""
+    return face.within(account.outside, _room(2, face)) if account.outside else []
 
 
 def _first(account: ShownAccount, face: Face) -> list[Text]:

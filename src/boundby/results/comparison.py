@@ -74,7 +74,7 @@ class Side(Struct, frozen=True):
     path: Annotated[str, "The report's file."]
     command: Annotated[str | None, "What ran."]
     gpus: Annotated[tuple[str, ...], "Names of the GPUs that did work."]
-    nsys_version: Annotated[str | None, "The nsys that captured it."]
+    nsys_version: Annotated[str | None, "The nsys that recorded it; null: not on record."]
     window: Annotated[str, "The window that was analysed."]
     total_ns: Annotated[int, "All devices' windows; threads' time without GPU work."]
     found_high: Annotated[int, "Findings of high severity."]

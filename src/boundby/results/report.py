@@ -92,7 +92,8 @@ class TraceSummary(Struct, frozen=True):
     source: Annotated[
         str, "Kind of file: nsys-sqlite, nsys-arrow, nsys-parquet, nsys-rep, nsys-qdrep or pytorch-profiler."
     ]
-    nsys_version: Annotated[str | None, "Version of nsys that captured it."] = None
+    nsys_version: Annotated[str | None, "Version of nsys that recorded it; null: not on record."] = None
+    exported_by: Annotated[str | None, "Version of nsys that exported it, which may be another."] = None
     schema_version: Annotated[str | None, "Version of the export's schema."] = None
     command: Annotated[str | None, "What was profiled."] = None
     duration_ns: Annotated[Natural | None, "First to last event of any kind, nanoseconds."] = None
@@ -612,11 +613,11 @@ class Verdict(Struct, frozen=True):
     ] = None
     waits_for: Annotated[
         str,
-        OneOf(("", "input", "ranks", "pages")),
+        OneOf(("", "input", "ranks", "pages", "source")),
         JSON_ONLY,
-        "Of host_blocked: what the host is blocked for, where the trace shows it: the next batch of input, or other"
-        " ranks in MPI. Of cpu: pages, where page faults on managed memory take most of the host's time. Empty where"
-        " the trace does not show it, and for other bounds.",
+        "Of host_blocked: what the host is blocked for, where the trace shows it: the next batch of input, other ranks"
+        " in MPI, or a source outside of the program that sets its pace. Of cpu: pages, where page faults on managed"
+        " memory take most of the host's time. Empty where the trace does not show it, and for other bounds.",
     ] = ""
     uncertainties: Annotated[
         tuple[Uncertainty, ...],

@@ -629,7 +629,8 @@ class Trace(Struct, frozen=True, dict=True):
     processes: tuple[ProcessRow, ...]
     gpus: tuple[GpuInfo, ...]
     captured: Captured
-    nsys_version: str | None = None
+    nsys_version: str | None = None  # that recorded it; None: not on record
+    exported_by: str | None = None  # version of the nsys that exported it
     schema_version: str | None = None
     command: str | None = None
     warnings: tuple[TraceWarning, ...] = ()

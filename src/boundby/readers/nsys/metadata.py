@@ -38,6 +38,8 @@ _NOISE = expression(
 )
 _NOT_PERMITTED = expression(r"(?:context switch|thread sched|sampling)[^.]*(?:permi|paranoid|privilege|denied)", re.I)
 _NO_COUNTERS = expression(r"ERR_NVGPUCTRPERM|insufficient privilege", re.IGNORECASE)
+#: Files of nsys that it puts into the program lie in a folder that is named for its release.
+_OWN_FILE = expression(r"nsight-systems(?:-cli)?[-/](\d{4}\.\d+\.\d+)/target-")
 _NVTX_TRAP = "payload extension is incompatible"
 _MOST_DIAGNOSTICS = LIST  # more of them hide the rest of the page
 
@@ -58,6 +60,7 @@ class Metadata(Struct, frozen=True):
     """Facts about capture and export. ``is_complete``: the exporter wrote its closing metadata (2022 on)."""
 
     nsys_version: str | None
+    exported_by: str | None
     schema_version: str | None
     command: str | None
     warnings: tuple[TraceWarning, ...]
@@ -79,13 +82,14 @@ def read_metadata(database: Database) -> Metadata:
     # Exports since 2022 close with their own metadata; older ones have neither it nor ANALYSIS tables.
     is_new = any(table.startswith("ANALYSIS_") for table in database.tables)
     is_complete = bool(export) or not is_new
-    diagnostics = read_diagnostics(database)
+    diagnostics, exported_by = read_diagnostics(database), export.get("EXPORT_PRODUCT_VERSION")
     warnings = _warnings(diagnostics)
     if not is_complete:
         text = "The export carries no closing metadata: it may have ended early, and tables may be missing."
         warnings.append(TraceWarning(EXPORT_INCOMPLETE, text))
     return Metadata(
-        nsys_version=export.get("EXPORT_PRODUCT_VERSION"),
+        nsys_version=_recorder(database, diagnostics, exported_by),
+        exported_by=exported_by,
         schema_version=export.get("EXPORT_SCHEMA_VERSION"),
         command=_command(capture),
         warnings=tuple(warnings),
@@ -97,6 +101,17 @@ def read_metadata(database: Database) -> Metadata:
         place=JobPlace.in_environment({name: value.strip('"') for name, _, value in variables}),
         start_unix_ns=_session_start_ns(database),
     )
+
+
+def _recorder(database: Database, diagnostics: Sequence[Diagnostic], exported_by: str | None) -> str | None:
+    """The version of nsys that recorded the report, by the paths of its own files in the program, such as
+    ``/opt/nvidia/nsight-systems/2022.4.2/target-linux-x64/libToolsInjection64.so``; None: no such path is on record."""
+    texts = [diagnostic.text for diagnostic in diagnostics]
+    if database.has("StringIds", "value"):
+        query = "SELECT value FROM StringIds WHERE value GLOB '*nsight-systems*/target-*' LIMIT 1"
+        texts += [str(text) for (text,) in database.rows(query)]
+    release = next((match[1] for text in texts if (match := _OWN_FILE.search(text))), None)
+    return exported_by if release and (exported_by or "").startswith(f"{release}.") else release
 
 
 def _not_recorded(

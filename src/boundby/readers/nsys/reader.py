@@ -286,6 +286,7 @@ def read(path: Path, *, name: str | None, source: str, progress: Progress, room:
             path=name or str(path),
             source=source,
             nsys_version=about.nsys_version,
+            exported_by=about.exported_by,
             schema_version=about.schema_version,
             command=about.command,
             warnings=(

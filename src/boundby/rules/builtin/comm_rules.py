@@ -13,7 +13,7 @@ from boundby.evidence.device_work import device_work
 from boundby.evidence.latecomers import collectives, is_exchange, waited_by_size_ns, waited_ns
 from boundby.model.arrays import median
 from boundby.model.causes import Cause
-from boundby.model.scale import HABIT, HALF, MOST, SLIGHT
+from boundby.model.scale import HABIT, HALF, MOST, NEARLY_ALL, SLIGHT
 from boundby.model.units import count, duration, percent
 from boundby.results.report import Example
 from boundby.rules.builtin._launches import ENOUGH
@@ -78,6 +78,8 @@ def _exposed(context: RuleContext) -> Iterator[Match]:
         return  # little, or waiting for a late device: comm-straggler says so
     waits = int(waited_by_size_ns(context)[rows].sum())
     hidden = max(1 - exposed / max(collectives.total_ns, 1), 0.0)
+    if hidden >= NEARLY_ALL:
+        return  # the program does what would be advised
     uneven, of_a_step = _largest_split(context, rows), _of_a_step(context, len(collectives))
     is_uneven = uneven is not None and uneven >= 1 + HALF
     is_many = of_a_step is not None and of_a_step >= ENOUGH

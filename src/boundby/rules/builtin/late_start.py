@@ -86,7 +86,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
     begins = "GPU work" if high == first else "step"
     yield Match(
         region=None,
-        title=f"the first {begins} starts {duration(startup)} into the trace, {percent(share)} of the run{what}",
+        title=f"the first {begins} starts {duration(startup)} after the first event, "
+        f"{percent(share)} of the time on record{what}",
         evidence=evidence,
         saving_ns=None,
         advice=_advice(context, in_cuda, startup, named[0] if named else None),
