@@ -15,9 +15,9 @@ import numpy as np
 
 from benchmarks.simulated import virtual_clock
 from benchmarks.simulated.virtual_clock import Float, Pipelines
-from boundby.experiment import cycles, paces
+from boundby.experiment import cycles, planning
 from boundby.experiment.cycles import DelayedPace
-from boundby.experiment.paces import PARTS, Condition
+from boundby.experiment.planning import PARTS, Condition
 
 SHARES = (0.125, 0.25)
 PACE_ERROR = 0.01
@@ -51,7 +51,7 @@ def measured(pipelines: Pipelines, seed: int) -> tuple[Float, list[tuple[Conditi
         return paces * random.normal(1.0, PACE_ERROR, len(paces))
 
     found = []
-    for number, condition in enumerate(paces.conditions(PARTS, SHARES)):
+    for number, condition in enumerate(planning.conditions(PARTS, SHARES)):
         delay = dict.fromkeys(condition.delayed, condition.share * base)
         found.append((condition, noisy(virtual_clock.pace(pipelines, delay, seed + 1 + number))))
     return noisy(base), found

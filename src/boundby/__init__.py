@@ -18,7 +18,7 @@ from boundby.model.errors import InputError, OutputError, SelectionError, ToolEr
 
 if TYPE_CHECKING:
     from boundby.api import Analysis, analyze, check, compare_runs, examine, serving, what_if
-    from boundby.experiment.within import prove
+    from boundby.experiment.live import prove
     from boundby.integrations.notebook import load_ipython_extension
     from boundby.integrations.torch_profiler import profiling, trace_handler
     from boundby.options import AnalysisOptions
@@ -53,7 +53,7 @@ _LAZY = {
     **dict.fromkeys(("Analysis", "analyze", "check", "compare_runs", "examine", "serving", "what_if"), "boundby.api"),
     "AnalysisOptions": "boundby.options",
     "Report": "boundby.results.report",
-    "prove": "boundby.experiment.within",
+    "prove": "boundby.experiment.live",
     "load_ipython_extension": "boundby.integrations.notebook",
     **dict.fromkeys(("profiling", "trace_handler"), "boundby.integrations.torch_profiler"),
 }

@@ -81,7 +81,7 @@ def boundby_prove() -> Callable[..., Proof]:
 
 def _prove(step: Callable[..., object], *, loader: Any = None, steps: int | None = None, **limits: Any) -> Proof:
     from boundby.document.proof_document import document
-    from boundby.experiment.within import prove
+    from boundby.experiment.live import prove
     from boundby.model.errors import UserError
     from boundby.render import to_terminal
 

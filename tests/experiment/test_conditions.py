@@ -7,7 +7,7 @@ from itertools import groupby
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boundby.experiment.paces import BASE, PARTS, Condition, conditions, order, rounds_within, subsets
+from boundby.experiment.planning import BASE, PARTS, Condition, conditions, order, rounds_within, subsets
 
 SOME_PARTS = st.sets(st.sampled_from(PARTS), min_size=1).map(sorted)
 

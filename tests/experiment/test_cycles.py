@@ -8,7 +8,7 @@ import pytest
 from benchmarks import prove_virtual
 
 from boundby.experiment.cycles import BALANCED, OUTSIDE, SERIAL, DelayedPace, Fit, fit
-from boundby.experiment.paces import DEVICE, HOST, INPUT, PARTS, conditions
+from boundby.experiment.planning import DEVICE, HOST, INPUT, PARTS, conditions
 
 SHARES = (0.125, 0.25)
 

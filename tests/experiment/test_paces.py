@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from boundby.experiment.paces import (
+from boundby.experiment.planning import (
     BASE,
     HOST,
     INPUT,

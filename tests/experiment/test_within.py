@@ -125,10 +125,10 @@ def test_cached_batches_leave_the_training_as_it_was() -> None:
 def test_the_fixture_fails_only_where_the_experiment_shows_otherwise(
     boundby_prove: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from boundby.experiment import within
+    from boundby.experiment import live
     from tests.render.test_proof import PROOF
 
-    monkeypatch.setattr(within, "prove", lambda _step, **_options: PROOF)
+    monkeypatch.setattr(live, "prove", lambda _step, **_options: PROOF)
     assert boundby_prove(print, host=(0.0, 0.5), input=(0.5, 1.0)).bound == "input"
     with pytest.raises(pytest.fail.Exception, match="not worth what was asserted: host"):
         boundby_prove(print, host=(0.5, 1.0), input=(0.5, 1.0))

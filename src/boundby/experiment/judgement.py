@@ -9,18 +9,21 @@ import numpy as np
 from boundby.experiment import cycles
 from boundby.experiment.cycles import BALANCED, OUTSIDE, SERIAL
 from boundby.experiment.inside.conductor import CACHED
-from boundby.experiment.paces import (
+from boundby.experiment.planning import (
     DEVICE,
     HOST,
     INPUT,
+    LARGE,
     Block,
+    BlockPlan,
     Difference,
+    FoundParts,
     Paces,
+    PlannedFeed,
     compare,
     middle_mean,
     student_quantile,
 )
-from boundby.experiment.planning import LARGE, BlockPlan, FoundParts, PlannedFeed
 from boundby.model import statistics
 from boundby.model.scale import HALF, NOTABLE
 from boundby.model.units import duration, percent, plural
