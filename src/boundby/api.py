@@ -584,9 +584,9 @@ def compare_jobs(
     progress: Progress | None = None,
 ) -> JobComparison:
     """What changed from one job to another: folders of reports, or what ``job`` found, saved as JSON."""
-    from boundby.compare.jobs import compare
+    from boundby.compare.between import compare_jobs as compared
 
-    return compare(*(load_job(path, options, progress=progress) for path in (before, after)))
+    return compared(*(load_job(path, options, progress=progress) for path in (before, after)))
 
 
 def is_saved(path: Path) -> bool:

@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from boundby.capture.export import export_sqlite, export_to_temporary, is_whole
-from boundby.capture.failure import written_by
-from boundby.capture.nsys import Nsys, Progress
+from boundby.capture.nsys import Nsys, Progress, written_by
 from boundby.model.errors import InputError, OutputError, ToolError, UserError
 from tests.support.nsys import capture, names
 

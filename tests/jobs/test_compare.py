@@ -9,7 +9,7 @@ import pytest
 from benchmarks.simulated.jobs import Job
 
 from boundby.cli.main import main
-from boundby.compare.jobs import compare
+from boundby.compare.between import compare_jobs
 from boundby.document.job_document import job_comparison_document
 from boundby.render import to_markdown, to_terminal
 from boundby.results import saved
@@ -25,7 +25,7 @@ def pair() -> tuple[JobReport, JobReport]:
 
 
 def test_what_is_gone_is_told_and_the_gain_is_sure(pair: tuple[JobReport, JobReport]) -> None:
-    found = compare(*pair)
+    found = compare_jobs(*pair)
     assert found.significance.status == "faster"
     assert found.change == pytest.approx(1 / 1.26 - 1, abs=0.02)
     assert [(one.status, one.before and one.before.ranks) for one in found.stragglers] == [("resolved", (2,))]
@@ -42,7 +42,7 @@ def test_what_is_gone_is_told_and_the_gain_is_sure(pair: tuple[JobReport, JobRep
 
 
 def test_the_same_program_twice_has_not_changed() -> None:
-    found = compare(*(report(Job(data=4, steps=10, seed=seed)) for seed in (3, 4)))
+    found = compare_jobs(*(report(Job(data=4, steps=10, seed=seed)) for seed in (3, 4)))
     assert not found.significance.is_change
     assert found.stragglers == ()
 

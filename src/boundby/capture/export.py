@@ -25,9 +25,18 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from boundby.capture.failure import admits_failure, export_error, import_error, is_same_release
 from boundby.capture.folder import cannot_write
-from boundby.capture.nsys import ChildTimeoutError, Finished, Nsys, Progress, run_child
+from boundby.capture.nsys import (
+    ChildTimeoutError,
+    Finished,
+    Nsys,
+    Progress,
+    admits_failure,
+    export_error,
+    import_error,
+    is_same_release,
+    run_child,
+)
 from boundby.model import door
 from boundby.model.errors import InputError, OutputError, ToolError, UserError
 from boundby.model.scale import MOST, PATIENCE_S, PIECE_BYTES

@@ -19,12 +19,12 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from boundby.capture import failure, flags, folder, launcher, run_facts, session
+from boundby.capture import flags, folder, launcher, run_facts, session
 from boundby.capture.export import add_diagnostics, export_sqlite, has_events, strip_environment, warnings_in
 from boundby.capture.flags import CaptureOptions, Plan, Support, look_at_machine
 from boundby.capture.folder import RunFolder
 from boundby.capture.launcher.program.torch_profile import SETTINGS_VARIABLE
-from boundby.capture.nsys import Nsys, Progress, find_nsys
+from boundby.capture.nsys import Nsys, Progress, check_room, find_nsys, last_lines, why_no_events, why_no_report
 from boundby.capture.run_facts import NVTX_FIX, nvtx_trap
 from boundby.capture.session import Ran, Say
 from boundby.model.errors import UserError
@@ -87,7 +87,7 @@ def record(request: Request, *, say: Say) -> Recording:
         session.GaveUpError: the user interrupted twice.
     """
     check_program(request.program)
-    failure.check_room(Path(tempfile.gettempdir()), "temporary files of nsys in")
+    check_room(Path(tempfile.gettempdir()), "temporary files of nsys in")
     nsys = find_nsys(request.nsys)
     support = flags.probe_support(nsys)
     machine = look_at_machine()
@@ -103,7 +103,7 @@ def record(request: Request, *, say: Say) -> Recording:
     if trap is not None:
         say(f"{trap}. {NVTX_FIX}")
     try:
-        failure.check_room(made.path, "a report in")
+        check_room(made.path, "a report in")
         ran, chosen = _run(request, nsys, support, chosen, made, say)
     except BaseException:
         _clear(made)
@@ -155,7 +155,7 @@ def find_report(made: RunFolder, ran: Ran, options: CaptureOptions, nsys: Nsys) 
             with contextlib.suppress(OSError):  # nsys lets all of a group write it, whatever the mask
                 path.chmod(path.stat().st_mode & 0o777 & ~write.mask())
             return path
-    raise failure.why_no_report(ran, options, made.path, nsys)
+    raise why_no_report(ran, options, made.path, nsys)
 
 
 def export_report(report: Path, export: Path, nsys: Nsys, *, progress: Progress | None = None) -> None:
@@ -167,7 +167,7 @@ def export_report(report: Path, export: Path, nsys: Nsys, *, progress: Progress 
     add_diagnostics(report, export, nsys)
     strip_environment(export)
     if not has_events(export):
-        raise failure.why_no_events(warnings_in(export))
+        raise why_no_events(warnings_in(export))
 
 
 def _clear(made: RunFolder) -> None:
@@ -203,12 +203,12 @@ def _run(request: Request, nsys: Nsys, support: Support, full: Plan, made: RunFo
     if not _may_try_again(ran, request):
         return ran, full
     if not _REFUSED.search(ran.said.text):
-        say(f"nsys failed to start, trying again. {failure.last_lines(ran.said)}")
+        say(f"nsys failed to start, trying again. {last_lines(ran.said)}")
         ran = record_once(request, nsys, support, full, made, say)
         if not _may_try_again(ran, request):
             return ran, full
     plain = flags.plain(request.options, full)
-    say(f"nsys would not start with all that was asked for, so only the plain traces. {failure.last_lines(ran.said)}")
+    say(f"nsys would not start with all that was asked for, so only the plain traces. {last_lines(ran.said)}")
     return record_once(request, nsys, support, plain, made, say), plain
 
 
@@ -297,7 +297,7 @@ def record_with_torch(
     check_program(tuple(program))
     now = datetime.now().astimezone()
     made = folder.make_folder(chosen, tuple(program), now, force=force)
-    failure.check_room(made.path, "a trace in")
+    check_room(made.path, "a trace in")
     say(
         f"recording with torch.profiler into {made.path}: {rhythm.active} steps after {rhythm.wait} and "
         f"{rhythm.warmup} to warm up (without steps: from the first module's call to the end)"

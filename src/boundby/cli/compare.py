@@ -191,7 +191,7 @@ def _jobs(
     """Two jobs of many ranks."""
     from boundby import api
     from boundby.compare import gate as gates
-    from boundby.compare.jobs import compare as compare_jobs
+    from boundby.compare.between import compare_jobs
     from boundby.document.job_document import job_comparison_document
     from boundby.render.formats import drawn
 
