@@ -17,13 +17,14 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from types import FrameType
 
 from msgspec import Struct
 
 from boundby.capture import folder
+from boundby.capture.nsys import handling
 from boundby.model.errors import OutputError, UserError
 
 #: What names a job to all its ranks, where no folder was given to them.
@@ -181,21 +182,11 @@ def recorded(job: Path) -> list[Path]:
 def run(started: RankLaunch) -> int:
     """Run a launcher to its end; its exit code as a shell tells it. Ctrl-C reaches it from the terminal by itself."""
     child = subprocess.Popen(started.command, env=dict(started.environment))
-    with _passing_on(child):
-        code = child.wait()
-    return code if code >= 0 else 128 - code
 
-
-@contextlib.contextmanager
-def _passing_on(child: subprocess.Popen[bytes]) -> Iterator[None]:
     def pass_on(number: int, _frame: FrameType | None) -> None:
         with contextlib.suppress(ProcessLookupError):
             child.send_signal(number)
 
-    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGHUP)}
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with handling(pass_on, signal.SIGTERM, signal.SIGHUP), handling(signal.SIG_IGN, signal.SIGINT):
+        code = child.wait()
+    return code if code >= 0 else 128 - code

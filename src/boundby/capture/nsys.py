@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from boundby.capture.session import Ran
 
 
+Handler = Callable[[int, FrameType | None], object] | signal.Handlers
 Progress = Callable[[float | None], None]
 """Is told the fraction done (0.0 to 1.0), or None while that is not known."""
 
@@ -112,6 +114,22 @@ def run_child(
         _end(child)
         raise
     return Finished(child.returncode, output.finish())
+
+
+@contextlib.contextmanager
+def handling(handler: Handler, *numbers: signal.Signals) -> Iterator[None]:
+    """Signals handled in another way for a block: those that are not ignored (by nohup, by a background job), and only
+    in a main thread, which alone may listen."""
+    before = {}
+    try:
+        for number in numbers:
+            with contextlib.suppress(ValueError):
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    before[number] = signal.signal(number, handler)
+        yield
+    finally:
+        for number, was in before.items():
+            signal.signal(number, was)
 
 
 def ask(command: Sequence[str], timeout_s: float, folder: Path | None = None) -> Finished | None:

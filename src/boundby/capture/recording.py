@@ -11,7 +11,7 @@ import signal
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,16 @@ from boundby.capture.export import add_diagnostics, export_sqlite, has_events, s
 from boundby.capture.flags import CaptureOptions, Plan, Support, look_at_machine
 from boundby.capture.folder import RunFolder
 from boundby.capture.launcher.program.torch_profile import SETTINGS_VARIABLE
-from boundby.capture.nsys import Nsys, Progress, check_room, find_nsys, last_lines, why_no_events, why_no_report
+from boundby.capture.nsys import (
+    Nsys,
+    Progress,
+    check_room,
+    find_nsys,
+    handling,
+    last_lines,
+    why_no_events,
+    why_no_report,
+)
 from boundby.capture.run_facts import NVTX_FIX, nvtx_trap
 from boundby.capture.session import Ran, Say
 from boundby.model.errors import UserError
@@ -310,7 +319,7 @@ def record_with_torch(
         environment = launcher.launcher_environment(os.environ, notes)
         environment[SETTINGS_VARIABLE] = json.dumps(told)
         child = subprocess.Popen(list(program), env=environment)
-        with _without_interrupts():  # the program gets them itself
+        with handling(signal.SIG_IGN, signal.SIGINT):  # the program gets them itself
             code = child.wait()
         found = launcher.read_notes(notes)
     traces = tuple(sorted(made.path.glob("report*.pt.trace.json.gz")))
@@ -336,13 +345,3 @@ def check(recording: TorchRecording) -> Path:
         "torch.profiler recorded nothing: no module was called and no step ended, or too few steps ended.",
         "Record fewer steps (--torch-steps 0,0,1), mark them with boundby.annotate.steps, or record with nsys.",
     )
-
-
-@contextlib.contextmanager
-def _without_interrupts() -> Iterator[None]:
-    before = signal.getsignal(signal.SIGINT)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

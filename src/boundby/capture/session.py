@@ -23,7 +23,7 @@ from types import FrameType
 
 from msgspec import Struct
 
-from boundby.capture.nsys import LINES_KEPT, ChildTimeoutError, Finished, Nsys, run_child
+from boundby.capture.nsys import LINES_KEPT, ChildTimeoutError, Finished, Nsys, handling, run_child
 from boundby.model import door
 from boundby.model.scale import ANSWER_S, GRACE_S, LOOK_S, MOMENT_S
 from boundby.results import write
@@ -270,7 +270,7 @@ def run_session(
     heard.started()
     stop = _Stop(child, handover, say)
     try:
-        with stop.listening():
+        with handling(stop.handle, *_STOPPING):
             hung = not _wait(child, handover, start_limit_s)
             outlived = not hung and stop.asked is None and _is_alive(handover.pid)
             if hung or outlived or child.returncode < 0:
@@ -355,21 +355,7 @@ class _Stop:
         self._handover = handover
         self._say = say
 
-    @contextlib.contextmanager
-    def listening(self) -> Iterator[None]:
-        before = {}
-        for number in _STOPPING:
-            # One that is ignored (nohup, a background job) stays ignored; only a main thread may listen.
-            with contextlib.suppress(ValueError):
-                if signal.getsignal(number) is not signal.SIG_IGN:
-                    before[number] = signal.signal(number, self._handle)
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _handle(self, number: int, _frame: FrameType | None) -> None:
+    def handle(self, number: int, _frame: FrameType | None) -> None:
         if self.asked is not None:
             raise _AgainError
         self.asked = signal.Signals(number)

@@ -22,6 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from boundby.capture.launcher import INJECTED
+from boundby.capture.nsys import handling
 from boundby.capture.recording import check_program
 from boundby.experiment import judgement, planning
 from boundby.experiment.inside import FOLDER_VARIABLE, SETTINGS_VARIABLE, feeds, trial
@@ -250,16 +251,8 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 def _interrupts() -> Iterator[list[int]]:
     """Count Ctrl-C instead of ending: what is known so far is told."""
     seen: list[int] = []
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        signal.signal(signal.SIGINT, lambda number, _frame: seen.append(number))
-    except ValueError:  # not the main thread: nobody sends it here
+    with handling(lambda number, _frame: seen.append(number), signal.SIGINT):
         yield seen
-        return
-    try:
-        yield seen
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 # Remedies tried on the program: in blocks of the experiment, or in whole runs with and without.

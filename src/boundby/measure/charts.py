@@ -87,6 +87,12 @@ def _plain(axes: Any, title: str, x: str, y: str) -> None:
     axes.grid(visible=True, alpha=0.25)
 
 
+def _over_sizes(axes: Any, title: str, y: str) -> None:
+    axes.set_xscale("log", base=2)
+    axes.legend(frameon=False)
+    _plain(axes, title, "size", y)
+
+
 def _latency(figure: Any, latency: Latency) -> None:
     series, counts = figure.subplots(1, 2, width_ratios=(3, 2))
     warm, samples = np.array(latency.warmup_ns), np.array(latency.samples_ns)
@@ -171,10 +177,8 @@ def _by_size(figure: Any, found: MethodsBySize) -> None:
         said = [point.methods.said.get(what, np.nan) / point.methods.best.median_ns for point in found.points]
         axes.plot(sizes, said, "o-", markersize=4, label=what)
     axes.axhline(1, color=GREY, linewidth=1)
-    axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.legend(frameon=False)
-    _plain(axes, found.points[0].methods.best.name, "size", "so many times the right figure")
+    _over_sizes(axes, found.points[0].methods.best.name, "so many times the right figure")
 
 
 def _stages_comparison(figure: Any, found: StagesComparison) -> None:
@@ -270,9 +274,7 @@ def _qualities(axes: Any, sizes: list[int], found: Devices) -> None:
     ):
         if any(value is not None for value in told):
             axes.plot(sizes, [np.nan if value is None else value for value in told], "o-", color=color, label=label)
-    axes.set_xscale("log", base=2)
-    axes.legend(frameon=False)
-    _plain(axes, "quality of the result", "size", found.quality or "quality")
+    _over_sizes(axes, "quality of the result", found.quality or "quality")
 
 
 def _devices(figure: Any, found: Devices) -> None:
@@ -294,10 +296,8 @@ def _devices(figure: Any, found: Devices) -> None:
         if where is not None and where > sizes[0]:
             axes.axvline(where, color=color, linestyle="--", linewidth=1)
             axes.text(where, axes.get_ylim()[1], f" {where:,.0f}", color=color, va="top")
-    axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.legend(frameon=False)
-    _plain(axes, found.name, "size", f"time per call ({unit})")
+    _over_sizes(axes, found.name, f"time per call ({unit})")
 
 
 def _comparison(figure: Any, comparison: LatencyComparison) -> None:
@@ -321,6 +321,4 @@ def _sizes_comparison(figure: Any, found: SizesComparison) -> None:
         apart = np.abs(ends - ratios)
         axes.errorbar([change.size for change in those], ratios, apart, fmt="o-", markersize=4, capsize=3, label=what)
     axes.axhline(1, color=GREY, linewidth=1)
-    axes.set_xscale("log", base=2)
-    axes.legend(frameon=False)
-    _plain(axes, f"B: {found.b.name}; A: {found.a.name}", "size", "B / A")
+    _over_sizes(axes, f"B: {found.b.name}; A: {found.a.name}", "B / A")
