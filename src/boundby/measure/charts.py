@@ -9,19 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from boundby.measure.results import (
-    Devices,
-    Latency,
-    LatencyComparison,
-    MeasureError,
-    Methods,
-    MethodsBySize,
-    Result,
-    SizesComparison,
-    StagesComparison,
-    StagesResult,
-    Throughput,
-)
+from boundby.measure import results
 from boundby.model.units import duration
 from boundby.results.write import check, open_whole
 
@@ -33,12 +21,12 @@ BLUE, ORANGE, GREEN, RED, GREY = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#8
 def check_name(path: str | Path) -> None:
     """Refuse a name, or an installation, with which no figure can be written. Cheap: call it before hard work."""
     if Path(path).suffix.lower() not in SUFFIXES:
-        raise MeasureError(f"No figure can be written as {path}.", f"Name it with one of {' '.join(SUFFIXES)}.")
+        raise results.MeasureError(f"No figure can be written as {path}.", f"Name it with one of {' '.join(SUFFIXES)}.")
     check(path)
     _matplotlib()
 
 
-def draw(result: Result, path: str | Path) -> None:
+def draw(result: results.Result, path: str | Path) -> None:
     """Write the figure of a result, whole or not at all.
 
     Raises:
@@ -54,21 +42,23 @@ def _matplotlib() -> Any:
     try:
         return importlib.import_module("matplotlib.figure")
     except ImportError:
-        raise MeasureError("Figures need matplotlib, which is not installed.", "pip install matplotlib") from None
+        raise results.MeasureError(
+            "Figures need matplotlib, which is not installed.", "pip install matplotlib"
+        ) from None
 
 
-def figure_of(result: Result) -> Any:
+def figure_of(result: results.Result) -> Any:
     """The figure as a ``matplotlib.figure.Figure``."""
     drawn = {
-        Latency: _latency,
-        Methods: _methods,
-        MethodsBySize: _by_size,
-        StagesResult: _stages,
-        StagesComparison: _stages_comparison,
-        Throughput: _throughput,
-        Devices: _devices,
-        LatencyComparison: _comparison,
-        SizesComparison: _sizes_comparison,
+        results.Latency: _latency,
+        results.Methods: _methods,
+        results.MethodsBySize: _by_size,
+        results.StagesResult: _stages,
+        results.StagesComparison: _stages_comparison,
+        results.Throughput: _throughput,
+        results.Devices: _devices,
+        results.LatencyComparison: _comparison,
+        results.SizesComparison: _sizes_comparison,
     }[type(result)]
     figure = _matplotlib().Figure(figsize=(9, 4.2), layout="constrained")
     drawn(figure, result)  # type: ignore[operator]
@@ -93,7 +83,7 @@ def _over_sizes(axes: Any, title: str, y: str) -> None:
     _plain(axes, title, "size", y)
 
 
-def _latency(figure: Any, latency: Latency) -> None:
+def _latency(figure: Any, latency: results.Latency) -> None:
     series, counts = figure.subplots(1, 2, width_ratios=(3, 2))
     warm, samples = np.array(latency.warmup_ns), np.array(latency.samples_ns)
     scale, unit = _scale(float(np.percentile(samples, 99)))
@@ -126,7 +116,7 @@ def _above(axes: Any, count: int) -> None:
     axes.text(0.99, 0.99, f"{count} above", **where, fontsize="small", color=GREY)
 
 
-def _histogram(axes: Any, latencies: Sequence[tuple[Latency, str, str]], scale: float) -> None:
+def _histogram(axes: Any, latencies: Sequence[tuple[results.Latency, str, str]], scale: float) -> None:
     every = np.concatenate([np.array(one.samples_ns) for one, _, _ in latencies]) / scale
     low, high = float(every.min()), float(np.percentile(every, 99))
     bins = np.linspace(low, max(high, low * 1.001), 40)
@@ -142,7 +132,7 @@ def _histogram(axes: Any, latencies: Sequence[tuple[Latency, str, str]], scale: 
         _above(axes, cut)
 
 
-def _methods(figure: Any, methods: Methods) -> None:
+def _methods(figure: Any, methods: results.Methods) -> None:
     axes = figure.subplots()
     every = [*methods.latencies, *([methods.with_copy] if methods.with_copy is not None else [])]
     names = [one.method for one in methods.latencies] + ["copy inside"] * (methods.with_copy is not None)
@@ -170,7 +160,7 @@ def _methods(figure: Any, methods: Methods) -> None:
     _plain(axes, methods.latencies[-1].name, f"median per call, line to p99, mean and standard deviation ({unit})", "")
 
 
-def _by_size(figure: Any, found: MethodsBySize) -> None:
+def _by_size(figure: Any, found: results.MethodsBySize) -> None:
     axes = figure.subplots()
     sizes = [point.size for point in found.points]
     for what in dict.fromkeys(what for point in found.points for what in point.methods.said):
@@ -181,7 +171,7 @@ def _by_size(figure: Any, found: MethodsBySize) -> None:
     _over_sizes(axes, found.points[0].methods.best.name, "so many times the right figure")
 
 
-def _stages_comparison(figure: Any, found: StagesComparison) -> None:
+def _stages_comparison(figure: Any, found: results.StagesComparison) -> None:
     of_host, of_device = figure.subplots(1, 2)
     every = {stage.name: None for one in (found.a, found.b) for stage in one.stages}
     places = np.arange(len(every))
@@ -199,7 +189,7 @@ def _stages_comparison(figure: Any, found: StagesComparison) -> None:
     of_host.legend(frameon=False)
 
 
-def _stages(figure: Any, stages: StagesResult) -> None:
+def _stages(figure: Any, stages: results.StagesResult) -> None:
     axes, lanes = figure.subplots(1, 2)
     _pass(lanes, stages)
     names = [stage.name for stage in stages.stages]
@@ -221,7 +211,7 @@ def _stages(figure: Any, stages: StagesResult) -> None:
     )
 
 
-def _pass(axes: Any, stages: StagesResult) -> None:
+def _pass(axes: Any, stages: results.StagesResult) -> None:
     """A pass as its median: when each stage runs on the host, and when its work runs on the device."""
     if not all(stage.begin_ns for stage in stages.stages):
         axes.set_axis_off()  # a result of before beginnings were kept
@@ -246,7 +236,7 @@ def _pass(axes: Any, stages: StagesResult) -> None:
     _plain(axes, "one pass, at the median", f"from its first stage ({unit})", "")
 
 
-def _throughput(figure: Any, found: Throughput) -> None:
+def _throughput(figure: Any, found: results.Throughput) -> None:
     rate, delay = figure.subplots(1, 2)
     sizes = np.array([point.size for point in found.points])
     rate.plot(sizes, [point.samples_per_s for point in found.points], "o-", color=BLUE, markersize=4)
@@ -267,7 +257,7 @@ def _throughput(figure: Any, found: Throughput) -> None:
     rate.legend(frameon=False)
 
 
-def _qualities(axes: Any, sizes: list[int], found: Devices) -> None:
+def _qualities(axes: Any, sizes: list[int], found: results.Devices) -> None:
     for label, color, told in (
         ("CPU", ORANGE, [point.cpu_quality for point in found.points]),
         (found.gpu_name or "", BLUE, [point.gpu_quality for point in found.points]),
@@ -277,7 +267,7 @@ def _qualities(axes: Any, sizes: list[int], found: Devices) -> None:
     _over_sizes(axes, "quality of the result", found.quality or "quality")
 
 
-def _devices(figure: Any, found: Devices) -> None:
+def _devices(figure: Any, found: results.Devices) -> None:
     is_judged = any(point.cpu_quality is not None for point in found.points)
     axes, quality = figure.subplots(1, 2) if is_judged else (figure.subplots(), None)
     sizes = [point.size for point in found.points]
@@ -300,7 +290,7 @@ def _devices(figure: Any, found: Devices) -> None:
     _over_sizes(axes, found.name, f"time per call ({unit})")
 
 
-def _comparison(figure: Any, comparison: LatencyComparison) -> None:
+def _comparison(figure: Any, comparison: results.LatencyComparison) -> None:
     axes = figure.subplots()
     a, b = comparison.a, comparison.b
     scale, unit = _scale(a.p99_ns, b.p99_ns)
@@ -312,7 +302,7 @@ def _comparison(figure: Any, comparison: LatencyComparison) -> None:
     _plain(axes, title, f"time per call ({unit})", "samples")
 
 
-def _sizes_comparison(figure: Any, found: SizesComparison) -> None:
+def _sizes_comparison(figure: Any, found: results.SizesComparison) -> None:
     axes = figure.subplots()
     for what in dict.fromkeys(change.what for change in found.changes):
         those = [change for change in found.changes if change.what == what]

@@ -15,19 +15,7 @@ from msgspec.structs import replace
 from boundby.annotate import nvtx_range
 from boundby.measure import device as devices
 from boundby.measure import mistakes, sampling, values
-from boundby.measure.device import (
-    TRAINING,
-    Device,
-    allocations,
-    compiled_graphs,
-    drop_gradients,
-    entered_mode,
-    gradient_mistake,
-    loaded,
-    training_call,
-    was_used_since,
-    watch_backward,
-)
+from boundby.measure.device import Device
 from boundby.measure.results import (
     EVENT,
     METHOD_MEANING,
@@ -81,13 +69,13 @@ class LatencyRun:
         self.first_call_ns = 0
         self.calls_before = 0  # the first one, and the one that is watched
         self.stopped_by = "budget"
-        self.compiled_before = compiled_graphs()
+        self.compiled_before = devices.compiled_graphs()
         self.call = self._call()
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
         """The mode asked for, and no garbage collection meanwhile, as in ``timeit``."""
-        with entered_mode(self.options.mode, self.modules), no_collection():
+        with devices.entered_mode(self.options.mode, self.modules), no_collection():
             yield
 
     def start(self) -> None:
@@ -102,7 +90,7 @@ class LatencyRun:
         if self.options.graph:
             self._guarded(self._capture)
         method = (self.method or EVENT) if self.device.is_asynchronous else WALL
-        self.sampler = Sampler(self.call, self.device, method, self.options, compiled_graphs)
+        self.sampler = Sampler(self.call, self.device, method, self.options, devices.compiled_graphs)
         self.before = self.device.state()
         with nvtx_range(f"warm-up {self.title}"):
             self._guarded(self.sampler.warm_up)
@@ -128,7 +116,7 @@ class LatencyRun:
     def result(self) -> Latency:
         """What came of it."""
         sampler, options = self.sampler, self.options
-        compiled = compiled_graphs() - self.compiled_before
+        compiled = devices.compiled_graphs() - self.compiled_before
         waited = self.device.is_asynchronous and sampler.method != NAIVE
         measured = Latency(
             name=self.title,
@@ -165,9 +153,9 @@ class LatencyRun:
 
     def _call(self) -> TimedCall:
         fn, inputs, options = self.fn, self.inputs, self.options
-        trained = options.mode == TRAINING and values.is_module(fn)
+        trained = options.mode == devices.TRAINING and values.is_module(fn)
         if trained:
-            fn = training_call(fn)
+            fn = devices.training_call(fn)
         if options.kwargs:
             fn, inputs = _with_names(fn, len(inputs)), (*inputs, dict(options.kwargs))
         fresh = None
@@ -175,13 +163,13 @@ class LatencyRun:
             fresh = options.fresh_inputs
         elif options.fresh_inputs:
             fresh = functools.partial(values.copied, inputs)
-        return TimedCall(fn, inputs, fresh, options.flush_l2, drop_gradients(self.modules) if trained else None)
+        return TimedCall(fn, inputs, fresh, options.flush_l2, devices.drop_gradients(self.modules) if trained else None)
 
     def _first(self) -> None:
         call = self.call
         inputs = call.fresh() if call.fresh is not None else call.inputs
         self.device.synchronize()
-        had = allocations()
+        had = devices.allocations()
         began = self.device.now_ns()
         result = self._guarded(lambda: call.function(*inputs))
         self._settle_device(result, had)
@@ -192,7 +180,7 @@ class LatencyRun:
         """What nobody said and no input showed, the first call shows: it used a GPU."""
         if self.options.device is None and self.device.name == "cpu":
             place = devices.found(result)
-            if place != "cpu" or was_used_since(had):
+            if place != "cpu" or devices.was_used_since(had):
                 self.device = devices.choose(place if place != "cpu" else "cuda")
 
     def _refuse(self) -> None:
@@ -215,10 +203,10 @@ class LatencyRun:
         inputs = call.fresh() if call.fresh is not None else call.inputs
         if call.prepare is not None:
             call.prepare()
-        with self.device.watch_syncs() as sites, watch_backward() as backward:
+        with self.device.watch_syncs() as sites, devices.watch_backward() as backward:
             result = self._guarded(lambda: call.function(*inputs))
         self.device.synchronize()
-        gradients = gradient_mistake(result, backward, self.options.mode)
+        gradients = devices.gradient_mistake(result, backward, self.options.mode)
         self.found += [
             *mistakes.of_placement(self.device, self.modules, (self.inputs, self.options.kwargs or {}), self.held),
             *mistakes.of_syncs(sites, self.device),
@@ -294,7 +282,7 @@ def no_collection() -> Iterator[None]:
 
 def machine() -> MeasuredOn:
     """Where this runs."""
-    torch = loaded()
+    torch = devices.loaded()
     try:
         load = round(os.getloadavg()[0], 2)
     except OSError:
@@ -418,7 +406,7 @@ def methods(fn: Callable[..., object], *inputs: Any, **options: Any) -> Methods:
     copied = _with_copy(fn, inputs, replace(rest, method=latencies[-1].method), latencies[-1])
     # A home-made loop of as many calls as the budget has room for: it is warmed up, too, and its work is waited for.
     calls = min(LOOP, int(QUARTER * chosen.budget_s * 1e9 / latencies[-1].median_ns))
-    is_one_by_one = chosen.flush_l2 or chosen.fresh_inputs or chosen.mode == TRAINING
+    is_one_by_one = chosen.flush_l2 or chosen.fresh_inputs or chosen.mode == devices.TRAINING
     if is_one_by_one or calls < HABIT:
         return Methods(latencies, copied)
     return Methods(latencies, copied, measured(fn, inputs, replace(rest, method=NAIVE, calls_per_sample=calls)))
@@ -448,7 +436,7 @@ def methods_by_size(
 def _with_copy(fn: Callable[..., object], inputs: tuple[Any, ...], options: Options, plain: Latency) -> Latency | None:
     """The latency with inputs that begin on the host; None where none can be copied, or more than the call is timed."""
     given = (inputs, dict(options.kwargs or {}))
-    is_plain = not (options.graph or options.fresh_inputs or options.mode == TRAINING)
+    is_plain = not (options.graph or options.fresh_inputs or options.mode == devices.TRAINING)
     if not is_plain or not any(values.is_tensor(leaf) for leaf in values.leaves(given)):
         return None
 

@@ -12,40 +12,21 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from boundby.measure.results import (
-    NAIVE,
-    BatchPoint,
-    Devices,
-    DeviceState,
-    Latency,
-    LatencyComparison,
-    Methods,
-    MethodsBySize,
-    Mistake,
-    Result,
-    SizeChange,
-    SizePoint,
-    SizesComparison,
-    StageChange,
-    StagesComparison,
-    StagesResult,
-    SweepSummary,
-    Throughput,
-)
+from boundby.measure import results
 from boundby.model import units
 from boundby.model.scale import COLUMN, NOTABLE
 from boundby.model.units import duration, duration_range, percent, plural, size
 
 ColorSystem = Literal["standard", "256", "truecolor"]
 Line = Text | Table
-HasState = Latency | StagesResult | SweepSummary
+HasState = results.Latency | results.StagesResult | results.SweepSummary
 
 DEFAULT_WIDTH = units.LINE
 STRONG, DIM, WARN = "bold", "dim", "bold yellow"
 DOCS = "docs/measuring.md"
 
 
-def render(result: Result, *, width: int = DEFAULT_WIDTH, color_system: ColorSystem | None = None) -> str:
+def render(result: results.Result, *, width: int = DEFAULT_WIDTH, color_system: ColorSystem | None = None) -> str:
     """The view of any result; ``color_system=None`` means no colour."""
     stream = io.StringIO()
     console = Console(
@@ -65,12 +46,12 @@ def render(result: Result, *, width: int = DEFAULT_WIDTH, color_system: ColorSys
     return "".join(f"{line.rstrip()}\n" for line in stream.getvalue().splitlines())
 
 
-def _lines(result: Result) -> Iterator[Line]:
+def _lines(result: results.Result) -> Iterator[Line]:
     yield from _SHOWN[type(result)](result)
     yield from _mistakes(result.mistakes)
 
 
-def _latency(latency: Latency) -> Iterator[Line]:
+def _latency(latency: results.Latency) -> Iterator[Line]:
     yield _head(latency.name, f"{duration(latency.median_ns)} (median)")
     yield from _where(latency, _how(latency))
     yield Text()
@@ -82,7 +63,7 @@ def _latency(latency: Latency) -> Iterator[Line]:
         yield pairs_grid([(what, f"{duration(ns):>8}   {times(ns / latency.median_ns)}") for what, ns in said])
 
 
-def _where(one: Latency | StagesResult | Throughput, how: str) -> Iterator[Text]:
+def _where(one: results.Latency | results.StagesResult | results.Throughput, how: str) -> Iterator[Text]:
     """What it was measured on, by which clock, and how."""
     yield Text(f"{one.device_name} ({one.device}), {one.clock}{how}", DIM)
     if one.device == "cpu":
@@ -93,7 +74,7 @@ def _where(one: Latency | StagesResult | Throughput, how: str) -> Iterator[Text]
 CPU_ONLY = "On the CPU a call returns when its work is done: the wall clock is the right one."
 
 
-def mistaken(latency: Latency) -> Iterator[tuple[str, float]]:
+def mistaken(latency: results.Latency) -> Iterator[tuple[str, float]]:
     """What the usual mistakes would have said, from what was measured anyway: (mistake, nanoseconds a call)."""
     if latency.warmup_calls and latency.first_call_ns:
         yield "one call, no warm-up", float(latency.first_call_ns)
@@ -102,7 +83,7 @@ def mistaken(latency: Latency) -> Iterator[tuple[str, float]]:
         yield "no synchronisation (time until a call returned)", host
 
 
-def _how(latency: Latency) -> str:
+def _how(latency: results.Latency) -> str:
     ways = [
         f"{latency.mode} mode" if latency.mode else "",
         "CUDA graph replay" if latency.graph else "",
@@ -113,7 +94,7 @@ def _how(latency: Latency) -> str:
     return "".join(f", {way}" for way in ways if way)
 
 
-def _figures(latency: Latency) -> Iterator[tuple[str, str]]:
+def _figures(latency: results.Latency) -> Iterator[tuple[str, str]]:
     interval = latency.interval
     if interval is not None:
         yield (
@@ -146,7 +127,7 @@ _STOPPED = {
 }
 
 
-def _warmup(latency: Latency) -> str:
+def _warmup(latency: results.Latency) -> str:
     if latency.warmup_calls == 0:
         return "none"
     calls = "1 call" if latency.warmup_calls == 1 else f"{latency.warmup_calls:,} calls"
@@ -155,7 +136,7 @@ def _warmup(latency: Latency) -> str:
     return f"{calls}, until times had settled" if latency.is_steady else f"{calls}, and times had not settled"
 
 
-def _state(state: DeviceState) -> str:
+def _state(state: results.DeviceState) -> str:
     parts = []
     if state.power_w is not None:
         limit = f" of {state.power_limit_w:.0f}" if state.power_limit_w is not None else ""
@@ -174,19 +155,19 @@ def _state(state: DeviceState) -> str:
     return f"{', '.join(parts)} ({state.source})"
 
 
-def _methods(methods: Methods) -> Iterator[Line]:
+def _methods(methods: results.Methods) -> Iterator[Line]:
     best = methods.best
     yield from _latency(best)
     if len(methods.latencies) == 1:
         return
     table = grid("METHOD", ">MEDIAN", ">INTERVAL", ">P99", ">SAMPLES", f">/ {best.method.upper()}", "")
 
-    def row(name: str, one: Latency, note: str) -> None:
+    def row(name: str, one: results.Latency, note: str) -> None:
         table.add_row(name, *_row(one), f"{one.median_ns / best.median_ns:.3f}", note)
 
     for one in methods.latencies:
-        row(one.method, one, "does not wait: wrong" if one.method == NAIVE else "")
-        if one.method == NAIVE and methods.loop is not None:
+        row(one.method, one, "does not wait: wrong" if one.method == results.NAIVE else "")
+        if one.method == results.NAIVE and methods.loop is not None:
             row(f"loop of {methods.loop.calls_per_sample}", methods.loop, "does not wait after the last: wrong")
     if methods.with_copy is not None and methods.copy_ns is not None:
         note = f"the inputs' copy to the device adds {duration(max(methods.copy_ns, 0))}"
@@ -196,7 +177,7 @@ def _methods(methods: Methods) -> Iterator[Line]:
     yield table
 
 
-def _by_size(found: MethodsBySize) -> Iterator[Line]:
+def _by_size(found: results.MethodsBySize) -> Iterator[Line]:
     best = [point.methods.best for point in found.points]
     yield _head(best[0].name, f"{duration(best[0].median_ns)} to {duration(best[-1].median_ns)} (medians)")
     yield from _where(best[0], _how(best[0]))
@@ -228,13 +209,13 @@ def _wrong_at(wrong: Sequence[int], sizes: Sequence[int]) -> str:
     return f"{off} at size {', '.join(f'{size:,}' for size in wrong)}"
 
 
-def _row(one: Latency) -> tuple[str, str, str, str]:
+def _row(one: results.Latency) -> tuple[str, str, str, str]:
     """Median, interval, p99 and how many samples."""
     interval = between(one.interval.low_ns, one.interval.high_ns) if one.interval else ""
     return duration(one.median_ns), interval, duration(one.p99_ns), f"{len(one.block_ns):,}"
 
 
-def _stages(stages: StagesResult) -> Iterator[Line]:
+def _stages(stages: results.StagesResult) -> Iterator[Line]:
     yield _head("pipeline", f"{duration(stages.pass_ns)} a pass")
     how = ", the host waiting for the device after every stage" if stages.synchronised else ""
     total = f"{stages.passes:,} passes in {duration(stages.end_to_end_ns)}"
@@ -278,7 +259,7 @@ def _middle(values: Sequence[int] | None) -> tuple[str, str]:
     return (median_duration(values), duration(plain.mean(values))) if values else ("", "")
 
 
-def marks_of(stages: StagesResult) -> list[str]:
+def marks_of(stages: results.StagesResult) -> list[str]:
     """What stands for each stage in the picture of a pass; nothing for those inside another one."""
     marks = iter(MARKS)
     return ["" if "/" in stage.name else next(marks, MARKS[-1]) for stage in stages.stages]
@@ -287,7 +268,7 @@ def marks_of(stages: StagesResult) -> list[str]:
 MARKS = "123456789abcdefghijklmnopqrstuvwxyz"
 
 
-def _one_pass(stages: StagesResult) -> Iterator[Line]:
+def _one_pass(stages: results.StagesResult) -> Iterator[Line]:
     """When each stage runs on the host, and what the GPU works on meanwhile."""
     shown = [(stage, mark) for stage, mark in zip(stages.stages, marks_of(stages), strict=True) if mark]
     if not all(stage.begin_ns for stage, _ in shown):
@@ -318,7 +299,7 @@ def _lane(parts: Sequence[tuple[float, float, str]], most: float) -> str:
     return "".join(cells[:COLUMN])
 
 
-def _pace(stages: StagesResult) -> Iterator[Line]:
+def _pace(stages: results.StagesResult) -> Iterator[Line]:
     """What BEHIND says: who waits for whom."""
     behind = [plain.median(stage.wait_ns) for stage in stages.stages if stage.wait_ns]
     if not behind or stages.synchronised:
@@ -332,7 +313,7 @@ def _pace(stages: StagesResult) -> Iterator[Line]:
         yield Text(f"Host and GPU overlap within a pass: the GPU is up to {duration(max(behind))} behind.")
 
 
-def _stages_comparison(found: StagesComparison) -> Iterator[Line]:
+def _stages_comparison(found: results.StagesComparison) -> Iterator[Line]:
     a, b = found.a, found.b
     if any(stage.significant for stage in found.stages) or a.synchronised != b.synchronised:
         change = units.change(b.pass_ns / a.pass_ns - 1)
@@ -364,7 +345,7 @@ def _stages_comparison(found: StagesComparison) -> Iterator[Line]:
         )
 
 
-def _stages_beside(found: StagesComparison) -> Table:
+def _stages_beside(found: results.StagesComparison) -> Table:
     of = [{stage.name: stage for stage in one.stages} for one in (found.a, found.b)]
     on_device = any(stage.device_ns is not None for stages in of for stage in stages.values())
     device = (">A DEVICE", ">B DEVICE") if on_device else ()
@@ -378,12 +359,12 @@ def _stages_beside(found: StagesComparison) -> Table:
     return table
 
 
-def _changed(stage: StageChange) -> tuple[str, str, str]:
+def _changed(stage: results.StageChange) -> tuple[str, str, str]:
     note = {True: "", False: "not significant", None: "too few passes"}[stage.significant]
     return f"{stage.ratio:.3f}", f"{stage.low:.3f}-{stage.high:.3f}", f"{note}{' (host)' * (stage.clock == 'host')}"
 
 
-def _throughput(found: Throughput) -> Iterator[Line]:
+def _throughput(found: results.Throughput) -> Iterator[Line]:
     best = found.best
     yield _head(found.name, f"{samples_rate(best)} at batch size {best.size:,}")
     yield from _where(found, f", {found.mode} mode" if found.mode else "")
@@ -408,7 +389,7 @@ def _throughput(found: Throughput) -> Iterator[Line]:
         yield Text(f"GPU after: {_state(found.after)}", DIM)
 
 
-def _sizes_on_cpu(found: Devices) -> Any:
+def _sizes_on_cpu(found: results.Devices) -> Any:
     table = grid(">SIZE", ">CPU", *((f">{found.quality.upper()}",) if found.quality else ()))
     for point in found.points:
         judged = () if point.cpu_quality is None else (f"{point.cpu_quality:.4g}",)
@@ -416,10 +397,10 @@ def _sizes_on_cpu(found: Devices) -> Any:
     return table
 
 
-def _sizes(found: Devices, *, is_copied: bool) -> Any:
+def _sizes(found: results.Devices, *, is_copied: bool) -> Any:
     beside = (">WITH COPIES",) if is_copied else ()
-    results = found.quality.upper() if found.quality else "RESULTS"
-    table = grid(">SIZE", ">CPU", ">GPU", *beside, ">GPU GAIN", *beside, results)
+    head = found.quality.upper() if found.quality else "RESULTS"
+    table = grid(">SIZE", ">CPU", ">GPU", *beside, ">GPU GAIN", *beside, head)
     for point in found.points:
         times = [point.gpu_ns, *((point.gpu_with_copies_ns,) if is_copied else ())]
         gains = [f"{point.cpu_ns / ns:.2f}x" if ns else "" for ns in times]
@@ -427,7 +408,7 @@ def _sizes(found: Devices, *, is_copied: bool) -> Any:
     return table
 
 
-def _same(point: SizePoint) -> str:
+def _same(point: results.SizePoint) -> str:
     """Whether both results are equal, or how good each is."""
     if point.cpu_quality is not None and point.gpu_quality is not None:
         return f"CPU {point.cpu_quality:.4g}, GPU {point.gpu_quality:.4g}"
@@ -436,7 +417,7 @@ def _same(point: SizePoint) -> str:
     return "equal" if point.equal else f"differ by {point.largest_difference or 0:.3g}"
 
 
-def _devices(found: Devices) -> Iterator[Line]:
+def _devices(found: results.Devices) -> Iterator[Line]:
     yield _head(found.name, _pays(found))
     yield Text(f"CPU: {found.cpu_name}" + (f"; GPU: {found.gpu_name} ({found.gpu})" if found.gpu else ""), DIM)
     if found.gpu is None:
@@ -455,11 +436,11 @@ def _devices(found: Devices) -> Iterator[Line]:
         yield Text(f"GPU after: {_state(found.after)}", DIM)
 
 
-def _is_copied(found: Devices) -> bool:
+def _is_copied(found: results.Devices) -> bool:
     return any(point.gpu_with_copies_ns is not None for point in found.points)
 
 
-def _pays(found: Devices) -> str:
+def _pays(found: results.Devices) -> str:
     if found.gpu is None:
         return "times on the CPU"
     inside = _from_size(found, found.break_even)
@@ -469,7 +450,7 @@ def _pays(found: Devices) -> str:
     return f"the GPU pays {inside}; with copies of inputs and result {outside}"
 
 
-def _from_size(found: Devices, where: float | None) -> str:
+def _from_size(found: results.Devices, where: float | None) -> str:
     if where is None:
         return f"at no size up to {found.points[-1].size:,}"
     if where <= found.points[0].size:
@@ -477,7 +458,7 @@ def _from_size(found: Devices, where: float | None) -> str:
     return f"from size {where:,.0f} on"
 
 
-def _comparison(comparison: LatencyComparison) -> Iterator[Line]:
+def _comparison(comparison: results.LatencyComparison) -> Iterator[Line]:
     a, b = comparison.a, comparison.b
     yield _head("B against A", _verdict(comparison))
     how = (
@@ -518,7 +499,7 @@ def _states(a: HasState, b: HasState) -> Iterator[Line]:
         yield pairs_grid(states)
 
 
-def _sizes_comparison(found: SizesComparison) -> Iterator[Line]:
+def _sizes_comparison(found: results.SizesComparison) -> Iterator[Line]:
     a, b = found.a, found.b
     yield _head("B against A", _sizes_verdict(found))
     for letter, one in (("A", a), ("B", b)):
@@ -537,20 +518,20 @@ def _sizes_comparison(found: SizesComparison) -> Iterator[Line]:
     yield from _states(a, b)
 
 
-def _size_changed(change: SizeChange) -> tuple[str, str, str]:
+def _size_changed(change: results.SizeChange) -> tuple[str, str, str]:
     between = "" if change.low is None or change.high is None else f"{change.low:.3f}-{change.high:.3f}"
     note = {True: "", False: "no difference shown", None: "no interval on record"}[change.differs]
     return f"{change.ratio:.3f}", between, note
 
 
-def _sizes_verdict(found: SizesComparison) -> str:
+def _sizes_verdict(found: results.SizesComparison) -> str:
     """What a reader wants of each kind: the best batch, from where on a GPU pays; else how many sizes differ."""
     a, b = found.a, found.b
     if a.best is not None and b.best is not None:
         rates = [one.samples_per_s for one in (a.best, b.best)]
         sizes = f"at batch size {b.best.size:,} instead of {amount(rates[0])} at {a.best.size:,}"
         return f"{amount(rates[1])} samples/s {sizes} ({units.change(rates[1] / rates[0] - 1)})"
-    if found.of == Devices.kind and a.has_gpu and b.has_gpu:
+    if found.of == results.Devices.kind and a.has_gpu and b.has_gpu:
         return f"the GPU pays {_pays_from(b)}, and {_pays_from(a)} in A"
     sides = {"less": sum(change.differs is True and change.ratio < 1 for change in found.changes)}
     sides["more"] = sum(change.differs is True and change.ratio > 1 for change in found.changes)
@@ -562,11 +543,11 @@ def _sizes_verdict(found: SizesComparison) -> str:
     return "; ".join(told) or "no difference shown at any size"
 
 
-def _pays_from(one: SweepSummary) -> str:
+def _pays_from(one: results.SweepSummary) -> str:
     return "at no size measured" if one.break_even is None else f"from size {one.break_even:,.0f} on"
 
 
-def _verdict(comparison: LatencyComparison) -> str:
+def _verdict(comparison: results.LatencyComparison) -> str:
     change = comparison.ratio - 1
     if comparison.significant is None:
         return "too few samples to tell whether they differ"
@@ -576,19 +557,19 @@ def _verdict(comparison: LatencyComparison) -> str:
 
 
 _SHOWN: dict[type, Callable[[Any], Iterator[Line]]] = {
-    Latency: _latency,
-    Methods: _methods,
-    MethodsBySize: _by_size,
-    StagesComparison: _stages_comparison,
-    StagesResult: _stages,
-    Throughput: _throughput,
-    Devices: _devices,
-    LatencyComparison: _comparison,
-    SizesComparison: _sizes_comparison,
+    results.Latency: _latency,
+    results.Methods: _methods,
+    results.MethodsBySize: _by_size,
+    results.StagesComparison: _stages_comparison,
+    results.StagesResult: _stages,
+    results.Throughput: _throughput,
+    results.Devices: _devices,
+    results.LatencyComparison: _comparison,
+    results.SizesComparison: _sizes_comparison,
 }
 
 
-def _mistakes(mistakes: Sequence[Mistake]) -> Iterator[Line]:
+def _mistakes(mistakes: Sequence[results.Mistake]) -> Iterator[Line]:
     if mistakes:
         yield Text()
         yield Text(f"NOTE ({len(mistakes)}; {DOCS} explains each)", STRONG)
@@ -596,7 +577,7 @@ def _mistakes(mistakes: Sequence[Mistake]) -> Iterator[Line]:
         yield from _mistake(mistake)
 
 
-def _mistake(mistake: Mistake, prefix: str = "") -> Iterator[Line]:
+def _mistake(mistake: results.Mistake, prefix: str = "") -> Iterator[Line]:
     line = Text("! ", WARN)
     line.append(f"{prefix}{mistake.code}: ", STRONG)
     line.append(f"{mistake.message} {mistake.advice}".rstrip(), "")
@@ -657,7 +638,7 @@ def median_duration(values: Sequence[int] | None) -> str:
     return duration(plain.median(values)) if values else ""
 
 
-def samples_rate(point: BatchPoint) -> str:
+def samples_rate(point: results.BatchPoint) -> str:
     return f"{amount(point.samples_per_s)} samples/s"
 
 
