@@ -21,6 +21,7 @@ from boundby.cli.shared_options import (
     analysis_options,
     json_option,
     output_option,
+    stacked,
     view_options,
 )
 from boundby.model.errors import OutputError
@@ -71,18 +72,16 @@ def gate_options(command: Command) -> Command:
     def gathered(junit: Path | None, summary: Path | None, **values: Any) -> Any:
         return command(**values, places=Places(junit, summary))
 
-    for option in (
+    return stacked(
+        click.option("--budget", metavar="FILE", type=FILE, help="A TOML file of limits."),
+        click.option("--junit", metavar="FILE", type=FILE, help="Write the limits' results as JUnit XML."),
         click.option(
             "--summary",
             metavar="FILE",
             type=FILE,
             help="Append the result as Markdown. In GitHub Actions the step's summary gets it in any case.",
         ),
-        click.option("--junit", metavar="FILE", type=FILE, help="Write the limits' results as JUnit XML."),
-        click.option("--budget", metavar="FILE", type=FILE, help="A TOML file of limits."),
-    ):
-        gathered = option(gathered)
-    return gathered
+    )(gathered)
 
 
 steps_option = click.option(

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from boundby.cli import console, outcome
 from boundby.cli.console import View
-from boundby.cli.shared_options import FILE, PLAIN, Command, Real, json_option, output_option, view_options
+from boundby.cli.shared_options import FILE, PLAIN, Command, Real, json_option, output_option, stacked, view_options
 
 if TYPE_CHECKING:
     from boundby.measure.comparisons import Measurable
@@ -122,25 +122,18 @@ def _shown(command: Command) -> Command:
     def gathered(as_json: bool, output: Path | None, figure: Path | None, view: View, **values: Any) -> Any:
         return command(**values, show=Show(as_json, output, figure, view, contextlib.ExitStack()))
 
-    declared: Command = gathered
-    for option in (
-        view_options(*PLAIN, quiet="No notes on stderr."),
-        click.option("--figure", type=FILE, help="Draw it to this file: .png, .svg or .pdf."),
-        output_option("Save the result as JSON, to compare with later."),
+    return stacked(
         json_option,
-    ):
-        declared = option(declared)
-    return declared
+        output_option("Save the result as JSON, to compare with later."),
+        click.option("--figure", type=FILE, help="Draw it to this file: .png, .svg or .pdf."),
+        view_options(*PLAIN, quiet="No notes on stderr."),
+    )(gathered)
 
 
-def _moded(command: Command) -> Command:
-    """Device and mode."""
-    for option in (
-        click.option("--mode", type=click.Choice(MODES), help="Put the model into this mode. [as it is]"),
-        click.option("--device", metavar="cpu|cuda|cuda:N", help="Where to time. [where inputs and model are]"),
-    ):
-        command = option(command)
-    return command
+_mode = click.option("--mode", type=click.Choice(MODES), help="Put the model into this mode. [as it is]")
+_moded = stacked(
+    click.option("--device", metavar="cpu|cuda|cuda:N", help="Where to time. [where inputs and model are]"), _mode
+)
 
 
 @measure.command(epilog=outcome.EPILOG)
@@ -314,7 +307,7 @@ def throughput(
 @click.option(
     "--quality", metavar="TARGET", help="A function that says as a number how good a result is; shown beside the times."
 )
-@click.option("--mode", type=click.Choice(MODES), help="Put the model into this mode. [as it is]")
+@_mode
 @click.option("--rtol", type=Real(min=0), default=1e-3, help="Results may differ by this part of the value. [0.001]")
 @click.option("--atol", type=Real(min=0), default=1e-5, help="Results may also differ by this amount. [0.00001]")
 @click.option("--budget", metavar="SECONDS", type=Real(min=0.001), default=60, help="The longest run. [60]")

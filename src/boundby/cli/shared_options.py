@@ -171,6 +171,17 @@ _VIEW: dict[str, Callable[..., Decorator]] = {
 }
 
 
+def stacked(*options: Decorator) -> Decorator:
+    """Options as decorators that stand one above the other."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
 def json_option(command: Command) -> Command:
     """``--format terminal|json``, and ``--json`` for short; the command gets ``as_json``."""
 
@@ -178,8 +189,7 @@ def json_option(command: Command) -> Command:
     def gathered(format_name: str, short: bool, **values: Any) -> Any:
         return command(**values, as_json=short or format_name == "json")
 
-    for option in (
-        click.option("--json", "short", is_flag=True, help="Short for --format json."),
+    return stacked(
         click.option(
             "--format",
             "format_name",
@@ -187,9 +197,8 @@ def json_option(command: Command) -> Command:
             default="terminal",
             help="How to show it. [terminal]",
         ),
-    ):
-        gathered = option(gathered)
-    return gathered
+        click.option("--json", "short", is_flag=True, help="Short for --format json."),
+    )(gathered)
 
 
 def output_option(help: str = "Write to this file; .json says the format.", **more: Any) -> Decorator:
@@ -221,7 +230,7 @@ def analysis_options(*names: str, **helps: str) -> Decorator:
             values["options"] = replace(values.get("options", AnalysisOptions()), **given)
             return command(**values)
 
-        return _declared(_ANALYSIS, names, helps, gathered)
+        return _declared(_ANALYSIS, names, helps)(gathered)
 
     return decorate
 
@@ -236,19 +245,14 @@ def view_options(*names: str, **helps: str) -> Decorator:
             values["view"] = View(**{name: values.pop(name) for name in names})
             return command(**values)
 
-        return _declared(_VIEW, names, helps, gathered)
+        return _declared(_VIEW, names, helps)(gathered)
 
     return decorate
 
 
-def _declared(
-    known: dict[str, Callable[..., Decorator]], names: tuple[str, ...], helps: dict[str, str], command: Command
-) -> Command:
-    """As decorators one above the other."""
-    for name in reversed(names):
-        option = known[name](help=helps[name]) if name in helps else known[name]()
-        command = option(command)
-    return command
+def _declared(known: dict[str, Callable[..., Decorator]], names: tuple[str, ...], helps: dict[str, str]) -> Decorator:
+    """Options of these names, some of them with another help text."""
+    return stacked(*(known[name](help=helps[name]) if name in helps else known[name]() for name in names))
 
 
 def with_rule_config(options: AnalysisOptions) -> AnalysisOptions:
