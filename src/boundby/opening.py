@@ -116,7 +116,7 @@ def _opened(
         trace = read_trace(database, name=name, source=source, progress=progress, room=room)
         if database != path:
             trace.backtraces.load()  # the export is about to go
-            from boundby.capture.failure import written_by
+            from boundby.capture.nsys import written_by
 
             trace = replace(trace, nsys_version=written_by(path) or trace.nsys_version)
     trace = replace(trace, command=trace.command or command_of(path.parent))
