@@ -30,7 +30,7 @@ from boundby.model.causes import BUSY_CAUSES, NOUN, Cause
 from boundby.model.errors import UserError
 from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.render import markdown, page, terminal
-from boundby.replay.uncertainty import summed
+from boundby.replay.trust import summed
 from boundby.results.report import DeviceReport, RegionReport, Report, WhatIf
 from boundby.rules import remedies
 from boundby.rules.builtin import builtin

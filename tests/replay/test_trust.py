@@ -10,7 +10,7 @@ from boundby.replay.engine import replay, replay_otherwise
 from boundby.replay.predictor import Predictor, ReplayStep
 from boundby.replay.questions import answer
 from boundby.replay.removals import Without
-from boundby.replay.uncertainty import OpenRange
+from boundby.replay.trust import OpenRange
 from boundby.trace.tables import Direction, MemoryKind
 from tests.replay.test_replay import US, launch, predictor_of, steps_with_sync
 from tests.support.program import Program

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from boundby.model.open_kinds import KINDS
 from boundby.replay.questions import answer
-from boundby.replay.uncertainty import OpenRange, summed
+from boundby.replay.trust import OpenRange, summed
 from tests.replay.test_replay import predictor_of, steps_with_sync
 
 NS = st.integers(0, 10**6)

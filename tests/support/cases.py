@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from boundby.claims.bound import BoundCase, CaseRecords, Host, MissingRecords, Replay
 from boundby.model.scenarios import SCENARIO_OF_CAUSE
 from boundby.replay.predictor import MODEL_ERROR
-from boundby.replay.uncertainty import OUTSIDE, uncertainty
+from boundby.replay.trust import OUTSIDE, uncertainty
 from boundby.results.report import WhatIf
 
 

@@ -15,7 +15,7 @@ from boundby.model.scenarios import SCENARIO_OF_CAUSE
 from boundby.model.units import percent
 from boundby.replay.counterfactuals import LEAST_SHOWN, MOST_OF_IT
 from boundby.replay.predictor import MODEL_ERROR
-from boundby.replay.uncertainty import OUTSIDE
+from boundby.replay.trust import OUTSIDE
 from boundby.results.report import ApiCalls, Copies, Saving, Syncs, WhatIf
 from boundby.trace.facts import Captured
 

@@ -26,7 +26,7 @@ from boundby.model.causes import BUSY_CAUSES, NOUN, REMOVABLE, SHORT_LABEL, Caus
 from boundby.model.scale import NOTABLE, QUARTER, SMALL
 from boundby.model.units import duration, percent, plural
 from boundby.replay.counterfactuals import LEAST_SHOWN, MOST_OF_IT
-from boundby.replay.uncertainty import level, summed, uncertainty
+from boundby.replay.trust import level, summed, uncertainty
 from boundby.results.report import Uncertainty
 
 # A verdict on host time of which so much is unattributed loses a step, or two.

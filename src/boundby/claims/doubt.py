@@ -16,7 +16,7 @@ from boundby.model.causes import BUSY_CAUSES, SHORT_LABEL, Cause
 from boundby.model.scale import HABIT, NOTABLE, QUARTER, SMALL
 from boundby.model.units import duration, percent
 from boundby.replay.counterfactuals import MOST_OF_IT
-from boundby.replay.uncertainty import OpenRange
+from boundby.replay.trust import OpenRange
 from boundby.rules.builtin.trace_quality import CAPTURE_AGAIN
 
 # Calls that left no other record are lost as often as those that did; more often by chance, up to so many times.

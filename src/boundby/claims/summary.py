@@ -44,7 +44,7 @@ from boundby.model.units import percent, plural
 from boundby.replay.counterfactuals import Counterfactuals
 from boundby.replay.predictor import Predictor
 from boundby.replay.questions import Answer
-from boundby.replay.uncertainty import OpenRange
+from boundby.replay.trust import OpenRange
 from boundby.results.report import (
     CONFIDENCES,
     ApiCalls,

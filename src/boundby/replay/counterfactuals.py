@@ -16,7 +16,7 @@ from boundby.model.scenarios import SCENARIO_OF_CAUSE, SCENARIOS
 from boundby.native.passes import AT_ONCE
 from boundby.replay.predictor import MODEL_ERROR, Predictor, ReplayStep, most_saved
 from boundby.replay.removals import Scope, Without
-from boundby.replay.uncertainty import OpenRange
+from boundby.replay.trust import OpenRange
 from boundby.results.report import OpenDoubt
 
 # Regions below this share of the window are not replayed: they cannot save more than they hold.

@@ -49,8 +49,7 @@ from boundby.replay.removals import (
     is_removal,
     window_scope,
 )
-from boundby.replay.trust import Open, find_doubts, find_open, gap_before
-from boundby.replay.uncertainty import OUTSIDE, OpenRange
+from boundby.replay.trust import OUTSIDE, Open, OpenRange, find_doubts, find_open, gap_before
 from boundby.results.report import OpenDoubt
 from boundby.trace.tables import OpKind
 

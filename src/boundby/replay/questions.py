@@ -18,7 +18,7 @@ from boundby.model.scale import MARGIN
 from boundby.model.scenarios import SCENARIOS
 from boundby.replay.predictor import LEAST_OPEN, MODEL_ERROR, Predictor, ReplayStep, most_saved
 from boundby.replay.removals import Change, Faster, FasterHost, Scope, Without
-from boundby.replay.uncertainty import OpenRange
+from boundby.replay.trust import OpenRange
 from boundby.results.report import WhatIf
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.kernel_names import kernel_label
