@@ -109,3 +109,52 @@ def test_a_mean_that_holds_a_first_instance_says_so(tmp_path: Path) -> None:
     (told,) = [note for note in view.select(analyzed(tmp_path, slow, even)).notes if "the first time" in note]
     assert told.startswith("step * took 9")
     assert not [note for note in view.select(analyzed(tmp_path, even)).notes if "the first time" in note]
+
+
+WARM_UP = Range("warm up", [Init(60 * MS), Launch("gemm", 2 * MS), Sync(), Launch("gemm", 2 * MS), Sync()])
+FOUND_START = [Init(60 * MS), Launch("gemm", 2 * MS), Sync()]
+LAUNCHES = Range("step {i}", [*[Launch("tiny", 2 * US)] * 40, Sync()])
+
+
+def test_a_warm_up_by_name_is_told_like_one_that_was_found(tmp_path: Path) -> None:
+    report = analyzed(tmp_path, Launch("first", 10 * US), WARM_UP, Loop(40, [LAUNCHES]))
+    found = device(report)
+    assert found.steady is not None
+    assert found.steady.region == ("step *",)
+    assert found.one_time[0].name == "warm up"
+    assert sum(part.ns for part in found.one_time) == found.steady.window.start_ns - found.window.start_ns
+    assert "(warm up)" in sentences.steady(found)
+
+
+def test_a_warm_up_by_name_without_steps_is_told_by_its_length(tmp_path: Path) -> None:
+    found = device(analyzed(tmp_path, Launch("first", 10 * US), WARM_UP, Launch("gemm", 90 * MS), Sync()))
+    assert found.steady is not None
+    assert (found.steady.region, found.steady.steps, found.steady.step_ns) == ((), 0, None)
+    assert found.steady.bound == "gpu_compute"
+    assert sentences.steady(found).startswith("Steady: the last 90")
+
+
+def test_hardly_anything_but_a_warm_up_is_told_as_well(tmp_path: Path) -> None:
+    found = device(analyzed(tmp_path, Launch("first", 10 * US), WARM_UP, Launch("gemm", 1 * MS), Sync()))
+    assert found.steady is None
+    assert found.one_time[0].name == "warm up"
+    assert sentences.steady(found).startswith("One-time work: 6")
+
+
+@pytest.mark.parametrize("start", [[WARM_UP], FOUND_START])
+def test_what_comes_after_is_first_where_it_has_another_bound(tmp_path: Path, start: list[Instruction]) -> None:
+    """However the one-time work is known."""
+    found = device(analyzed(tmp_path, Launch("first", 10 * US), *start, Loop(40, [LAUNCHES])))
+    assert found.verdict.bound == "init"
+    assert found.steady is not None
+    assert found.steady.bound != "init"
+    assert found.first_responses[0].id == "init.after-warm-up"
+    assert f"--window {found.steady.window.start_ns / 1e9:.3f}" in found.first_responses[0].code
+
+
+def test_what_is_larger_in_the_bar_than_the_verdict_is_told_with_its_saving() -> None:
+    if traces_folder() is None:
+        pytest.skip("no real traces to test on")
+    (one,) = analysis_of("pair_lm_bf16.sqlite").report.devices
+    assert one.verdict.bound == "init"
+    assert one.verdict.because.endswith("compute takes 36 %, but removing it alone would save up to 12 %")

@@ -51,6 +51,7 @@ from boundby.model.intervals import (
     clip,
     contains,
     cut,
+    inside,
     union,
 )
 from boundby.model.scale import HABIT, HALF, NEARLY_ALL, SMALL
@@ -506,13 +507,13 @@ def withhold(
     pieces, work = _replace(pieces, _lost_work(context, losses, device), tuple(Cause))
     if len((unseen := losses.unseen[device]).start):
         every = np.ones(max(len(context.trace.threads), 1), bool)
-        pieces, beside = _replace(pieces, _inside(unseen), _RECORDED, every)
+        pieces, beside = _replace(pieces, inside(unseen), _RECORDED, every)
         work = segments.concatenate(work, beside)
     called: list[Segments] = []
     for number, dark in enumerate(losses.dark):
         if len(dark.start):
             threads = np.array([thread.process == number for thread in context.trace.threads] or [False], bool)
-            pieces, taken = _replace(pieces, _inside(dark), _HOST_OWN, threads)
+            pieces, taken = _replace(pieces, inside(dark), _HOST_OWN, threads)
             called.append(taken)
     of_calls = segments.concatenate(_nothing(), *called)
     return pieces, Withheld(work, of_calls, unsure_ns(context, losses, device, *span))
@@ -536,12 +537,6 @@ def unsure_ns(context: TraceContext, losses: Losses, device: int, low: int, high
 def _nothing() -> Segments:
     empty = np.empty(0, np.int64)
     return segments.make(empty, empty, Cause.UNATTRIBUTED, empty)
-
-
-def _inside(intervals: IntervalSet) -> StepFunction:
-    """0 inside of the intervals, NOTHING outside."""
-    edges = np.stack((intervals.start, intervals.end), axis=1).reshape(-1)
-    return StepFunction(edges, np.tile([0, NOTHING], len(intervals.start)))
 
 
 def _lost_work(context: TraceContext, losses: Losses, device: int) -> StepFunction:

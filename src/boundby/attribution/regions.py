@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -70,6 +70,10 @@ class Regions(Struct, frozen=True, dict=True):
     def path(self, region: int) -> tuple[str, ...]:
         """Names from the outermost range to this one."""
         return self._paths[region]
+
+    def where(self, matches: Callable[[str], object]) -> npt.NDArray[np.bool_]:
+        """Mask over regions: those whose name matches, and all that lie in them."""
+        return self.under(np.array([False, *(bool(matches(name)) for name in self.name[1:])]))
 
     def paths(self, names: Sequence[str]) -> list[tuple[str, ...]]:
         """Of every region its path in other names, one a region."""

@@ -13,7 +13,7 @@ from boundby.claims.bound import (
     host_together_ns,
     is_covered,
 )
-from boundby.model.causes import BUSY_CAUSES, NOUN, SHORT_LABEL, Cause
+from boundby.model.causes import BUSY_CAUSES, NOUN, REMOVABLE, SHORT_LABEL, Cause
 from boundby.model.scale import A_FEW_LINES, HALF, HARDLY, MANY, NOTABLE, QUARTER, SMALL
 from boundby.model.units import duration, percent
 from boundby.trace.vocabulary.os import MESSAGES
@@ -45,9 +45,31 @@ def because(case: BoundCase, decision: Decision) -> str:
         return "it launches no GPU work and delays none, so the verdict is on its host time"
     clause, together = _CLAUSES[decision.bound](case, decision), host_together_ns(case, decision)
     if together is None:
-        return clause
+        return f"{clause}{_although(case, decision)}"
     share = percent(together / case.window_ns)
     return f"{clause}; each cause on the host costs less than that, but all of them together cost {share}"
+
+
+def _although(case: BoundCase, decision: Decision) -> str:
+    """Where the bar of a device has more of another cause than of those that the verdict names: that removing it from
+    the program as it ran saves less. Empty of waits, which are removed before all else."""
+    named = [Cause[key.upper()] for key in decision.mixed_of or (decision.bound,) if key not in ("hidden", "unknown")]
+    if case.is_part or not named or Cause.SYNC in named:
+        return ""
+    largest = max(REMOVABLE, key=lambda cause: (case.time[cause], -cause))
+    if case.time[largest] - max(case.time[cause] for cause in named) < SMALL * case.window_ns:
+        return ""
+    saved_ns = next((one.saving_ns for one in decision.savings if one.cause == largest.key), 0)
+    alone = case.replay.alone.get(largest.key)
+    if case.replayed is None and largest in BUSY_CAUSES:  # the host's own work takes as long without it
+        saved_ns = max(saved_ns, min(case.time[largest], case.window_ns - case.host.active_ns))
+    saved_ns = saved_ns if alone is None else alone.saving_ns[1]
+    if not decision.savings or saved_ns >= decision.savings[0].saving_ns:
+        return ""
+    saved = f"up to {percent(saved_ns / case.window_ns)}" if saved_ns > LEAST_TOLD * case.window_ns else "nothing"
+    return (
+        f"; {SHORT_LABEL[largest.key]} takes {percent(case.share(largest))}, but removing it alone would save {saved}"
+    )
 
 
 def _busy(case: BoundCase) -> str:
@@ -83,11 +105,16 @@ def _gpu(case: BoundCase, decision: Decision) -> str:
     )
     busy, own = _busy_share(case), percent(share)
     work = _WORK[decision.bound]
-    if decision.bound == Cause.GPU_COPY.key and _copying_ns(case) < HALF * case.time[Cause.GPU_COPY]:
+    if decision.bound == Cause.GPU_COPY.key and is_filling(case):
         work = "fills of its memory"
     doing = f"with {work}" if busy == own else f"{own} with {work}"
     between = " " if busy == own else ", "
     return f"the GPU is busy {busy} of the time{between}{doing}{covered}{_host_limit(case, decision)}"
+
+
+def is_filling(case: BoundCase) -> bool:
+    """Whether most of what counts as copies fills memory."""
+    return _copying_ns(case) < HALF * case.time[Cause.GPU_COPY]
 
 
 def _copying_ns(case: BoundCase) -> int:

@@ -273,7 +273,8 @@ def _savings_of(case: BoundCase) -> tuple[Saving, ...]:
 
 
 def _shown(case: BoundCase, savings: tuple[Saving, ...]) -> tuple[Saving, ...]:
-    """Of a device's savings those of causes that its account shows."""
+    """Of a device's savings those of causes that its account shows. Of a region's all: the truth of simulated programs
+    is more often with the replay."""
     if case.replayed is None or case.is_part:
         return savings
     own = {cause.key: ns for cause, ns in case.time.items()}

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from boundby.claims.checklist import LOW_UTILIZATION, MANY_SYNCS_PER_MS
-from boundby.claims.subject import BOUGHT, FOUND, NO_REPLAY, REPLAYED, Subject, Told
+from boundby.claims.subject import AT_ONCE, BOUGHT, FOUND, NO_REPLAY, REPLAYED, Subject, Told
 from boundby.evidence.code_lines import line_of_calls
 from boundby.evidence.context import Rows
 from boundby.evidence.device_work import SHORT_KERNEL_NS, device_work, kernel_name
@@ -34,7 +34,7 @@ from boundby.model.scale import COLUMN, HALF, NEARLY_ALL, NOTABLE, QUARTER, SMAL
 from boundby.model.units import count, duration, duration_range, is_nothing_beside, percent, percent_range, place, size
 from boundby.replay.predictor import ReplayStep
 from boundby.replay.removals import Faster
-from boundby.results.report import DeviceReport, Finding
+from boundby.results.report import DeviceReport, Finding, Steady
 from boundby.rules import remedies
 from boundby.trace.tables import OpKind
 from boundby.trace.vocabulary.kernel_names import ATTENTIONS, MATMULS, KernelKind, is_library_kernel, kernel_label
@@ -51,6 +51,7 @@ LONGEST_NAME = COLUMN  # characters: a longer kernel is named in the reason alon
 MATRIX_SHARE = SMALL  # of kernel time: less is no model whose precision could be lowered
 _HALF = (KernelKind.MATMUL_TENSOR, KernelKind.ATTENTION)
 _PRECISION = {KernelKind.MATMUL_FP32: "fp32", KernelKind.MATMUL_TF32: "tf32", KernelKind.MATMUL_TENSOR: "bf16"}
+MUCH_ONCE = QUARTER  # of the window: what comes after it is worth a look of its own
 #: Rules that show that the host waits for the next batch.
 INPUT = ("host-input", "input-between-steps")
 # Rules that speak of the host's own time, each of a part of its own.
@@ -474,9 +475,12 @@ def _bucket_size(subject: Subject) -> Told | None:
 
 
 def _after_warm_up(subject: Subject) -> Told | None:
-    """A program that warms up, by the names of its ranges or by an option, is not told to."""
+    """Where the window's one-time part is large and what comes after it is bound by something else, that is what to
+    look at, whether the program names its warm-up or it was found; so it is where only an option tells of one."""
     if subject.is_part:
         return None
+    if isinstance(subject.part, DeviceReport) and subject.part.steady is not None:
+        return _after_once(subject, subject.part, subject.part.steady)
     for item in subject.findings:
         share, option = (item.evidence.get(key) for key in ("warm_up_of_window_fraction", "warm_up_option"))
         because = None
@@ -492,9 +496,27 @@ def _after_warm_up(subject: Subject) -> Told | None:
     return None
 
 
+def _after_once(subject: Subject, device: DeviceReport, steady: Steady) -> Told | None:
+    once_ns = sum(part.ns for part in device.one_time)
+    named = {device.verdict.bound, *(device.verdict.mixed_of or ())}
+    if once_ns < MUCH_ONCE * device.window_ns or steady.bound in (*named, "unknown", "hidden"):
+        return None
+    context, row = subject.context, remedies.by_key()["init.after-warm-up"]
+    begins_ns = steady.window.start_ns + context.timeline.devices[subject.device].shift.shift_ns
+    rest = f"--window {context.instant(begins_ns, context.longest_window_ns)}:"
+    because = (
+        f"it takes {percent(once_ns / device.window_ns)} of the window, and a longer run spends no more time in it; "
+        f"what follows is {BOUND_LABEL.get(steady.bound, steady.bound)}"
+    )
+    code = row.code(context.program, {**subject.facts, "rest": rest}, is_of_amd=context.trace.is_of_amd)
+    return Told(because, rank=AT_ONCE, code=code, title="Look at what comes after the one-time work")
+
+
 def _warm_up(subject: Subject) -> Told | None:
+    """A program that warms up, by the names of its ranges or by an option, is not told to."""
     found = subject.found("init.warm-up")
-    if found or subject.found("init.allocate-once") or _after_warm_up(subject):
+    warms_up = any(item.evidence.keys() & {"warm_up_of_window_fraction", "warm_up_option"} for item in subject.findings)
+    if found or subject.found("init.allocate-once") or warms_up:
         return found
     row = remedies.by_key()["init.warm-up"]
     return subject.replayed(row.scenario, row.because)._replace(code=warm_up_code(subject.context))

@@ -450,7 +450,7 @@ def _told_of(context: RuleContext, item: Finding) -> set[int]:
 def _rank(told: Told) -> tuple[int, int]:
     """By how soon it is tried, then what saves most first, of which the part that is sure counts twice."""
     if told.saving_ns is None:
-        return (FOUND if told.rank == FOUND else UNNUMBERED), 0
+        return (told.rank if told.rank <= FOUND else UNNUMBERED), 0
     low, high = told.saving_ns
     return (told.rank, -(2 * low + high)) if high else (NOTHING, 0)
 
@@ -475,7 +475,7 @@ def _leads(best: Finding, other: Told, told: list[Answer]) -> bool:
     most = max((-_rank(one)[1] for _, one in told if _rank(one)[0] < BOUGHT), default=0)
     # A search promises no more than its low end: what it finds may be nothing to change.
     own = [one.saving_ns[not row.is_search] for row, one in told if one.saving_ns is not None and one.rank < BOUGHT]
-    if other.other and (most > 0 or any(one.rank == FOUND for _, one in told)):
+    if other.other and (most > 0 or any(one.rank <= FOUND for _, one in told)):
         return other.saving_ns is not None and bool(own) and other.saving_ns[0] > max(own)
     return weight(best) > most
 

@@ -24,7 +24,8 @@ from boundby.rules.rule import Rule
 from boundby.trace.vocabulary.kernel_names import KernelKind
 
 SavingNs = tuple[int, int]
-# What is tried first: what a rule has found, then what only a replay says, then what has to be bought.
+# What is tried first: what takes one command, what a rule has found, what only a replay says, what has to be bought.
+AT_ONCE = -1
 FOUND, REPLAYED, BOUGHT, UNNUMBERED, NOTHING = range(5)
 NO_REPLAY = "no number: a replay of this trace cannot be trusted"
 

@@ -221,7 +221,7 @@ def _device(
         checklist=checklist(signs, verdict.mixed_of or (verdict.bound,)),
         clock_shift_ns=device.shift.shift_ns,
         phases=find_phases(timeline, device, case, verdict, of_parts, part),
-        steady=judge_steady(timeline, device, steps, of_parts, part) if steps else None,
+        steady=judge_steady(timeline, device, steps, of_parts, part) if steps and steps.is_judged else None,
         one_time=once(timeline, device, steps) if steps else (),
         doubts=replayed.doubts.get(device.index, ()),
         memory=figures.memory.of_device.get(device.index),

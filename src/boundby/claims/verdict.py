@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from boundby.claims.because import because, is_for_pages, is_for_ranks
+from boundby.claims.because import because, is_filling, is_for_pages, is_for_ranks
 from boundby.claims.bound import BUSY_KEYS, BoundCase, Decision, as_accounted, decide, host_together_ns
 from boundby.claims.confidence import confidence
 from boundby.claims.doubt import saving_range, settled, why_not
@@ -61,6 +61,8 @@ def _promising(verdict: Verdict, case: BoundCase, decision: Decision) -> Verdict
 def _waits_for(case: BoundCase, decision: Decision) -> str:
     if decision.bound == Cause.CPU.key:
         return "pages" if is_for_pages(case) else ""
+    if decision.bound == Cause.GPU_COPY.key:
+        return "fills" if is_filling(case) else ""
     return "ranks" if decision.bound == Cause.HOST_BLOCKED.key and is_for_ranks(case) else ""
 
 

@@ -27,6 +27,7 @@ from boundby.results.report import (
     Phase,
     RegionReport,
     Report,
+    Steady,
     ThreadReport,
     Verdict,
     WhatIf,
@@ -61,6 +62,7 @@ WAITING = {
     "ranks": "waiting for other ranks",
     "pages": "bound by page migration",
     "source": "paced by its source",
+    "fills": "bound by filling memory",
 }
 #: What its time is, behind the cause's name in the legend of the bar.
 MOSTLY = {
@@ -68,6 +70,7 @@ MOSTLY = {
     "ranks": "mostly for other ranks",
     "pages": "mostly page faults",
     "source": "mostly for its source",
+    "fills": "mostly fills",
 }
 
 
@@ -215,6 +218,11 @@ def most_of_either(verdict: Verdict, window_ns: int, left: Left) -> int | None:
     return saving_ns if saving_ns is None else max([saving_ns, *(window_ns - ns for ns in named)])
 
 
+def _without(verdict: Verdict) -> str:
+    """What is gone of a verdict's cause: ``copies``, ``fills of memory``."""
+    return "fills of memory" if verdict.waits_for == "fills" else NOUN[_main(verdict)]
+
+
 def _main(verdict: Verdict) -> str:
     return verdict.mixed_of[0] if verdict.bound == "mixed" and verdict.mixed_of else verdict.bound
 
@@ -239,7 +247,7 @@ def outlook(verdict: Verdict, window_ns: int, left: Left | None = None, time: Ma
     saves = MiddleHalf(saved, saved, saved) if item is None else _saved(item)
     if saves.most_ns - saves.least_ns > HALF * window_ns and verdict.bound != "mixed":
         return _by_range((saves.least_ns, saves.most_ns), main, window_ns)
-    told = f"Without {NOUN[main]} these {units.duration(window_ns)} {_taking(saved, window_ns, item)}"
+    told = f"Without {_without(verdict)} these {units.duration(window_ns)} {_taking(saved, window_ns, item)}"
     then = _then(verdict, window_ns, left) + _hidden(verdict, window_ns, saves.most_ns, time)
     return f"{told}{then}.{_beyond(main, saves.least_ns, window_ns, time)}"
 
@@ -394,9 +402,8 @@ def next_best(verdict: Verdict, window_ns: int, left: Left | None = None, time: 
     own_ns = (time or {}).get(other)
     is_open = own_ns is not None and WORTH_NAMING * window_ns <= saves.least_ns < own_ns  # whether it saves more at all
     more_ns = saves.told_ns if is_open else saves.most_ns
-    return (
-        f"Removing {what} instead of {NOUN[main]} would save {saved}.{_beyond(other, more_ns, window_ns, time or {})}"
-    )
+    why = _beyond(other, more_ns, window_ns, time or {})
+    return f"Removing {what} instead of {_without(verdict)} would save {saved}.{why}"
 
 
 def change(saving_ns: int, window_ns: int) -> str:
@@ -503,24 +510,33 @@ def phases(device: DeviceReport) -> str:
 
 
 def steady(device: DeviceReport, width: int | None = None) -> str:
-    """``Steady: 26.1 ms a step, compute bound. One-time work: 5.88 s (uploads 4.46 s, host code 1.04 s).``; empty where
-    the window holds no one-time part that counts, or nothing that repeats. ``width``: names as few parts as fit in
-    it."""
-    if device.steady is None:
+    """``Steady: 26.1 ms a step (median), compute bound. One-time work: 5.88 s, 64 % (uploads 4.46 s, host code 1.04
+    s).``; empty where the window holds no one-time part that counts. ``width``: names as few parts as fit in it."""
+    if not device.one_time:
         return ""
-    bound = "" if device.steady.bound in ("unknown", "hidden") else f", {bound_phrase(device.steady.bound)}"
-    is_found = (device.steady.region or ("",))[-1].startswith("iteration")
-    pace = f"{units.duration(device.steady.step_ns)} {'an iteration' if is_found else 'a step'} (median)"
-    once_ns, after_ns = sum(part.ns for part in device.one_time), device.window.end_ns - device.steady.window.end_ns
+    once_ns, found = sum(part.ns for part in device.one_time), device.steady
     parts = [part for part in device.one_time if part.name != "other" and part.ns >= WORTH_A_NAME * once_ns]
-    named = [f"{part.name} {units.duration(part.ns)}" for part in parts[:MOST_PARTS]]
+    is_one = bool(parts) and parts[0].ns >= (1 - HARDLY) * once_ns
+    named = [f"{clean(part.name)} {units.duration(part.ns)}" for part in parts[:MOST_PARTS]]
+    named = [clean(parts[0].name)] if is_one else named
+    after_ns = device.window.end_ns - found.window.end_ns if found else 0
     after = (
         f" before them and {units.duration(after_ns)} after them" if after_ns >= WORTH_A_NAME * device.window_ns else ""
     )
-    once = f"Steady: {pace}{bound}. One-time work: {units.duration(once_ns)}"
+    share = units.percent(once_ns / device.window_ns)
+    once = f"{_pace(found) if found else ''}One-time work: {units.duration(once_ns)}, {share}"
     told = [f"{once} ({', '.join(named[:most])}){after}." for most in range(len(named), 0, -1)]
-    told += [f"{once} ({named[0]})."] if named else [f"{once}."]
+    told += [f"{once} ({one})." for one in named[:1]] + [f"{once}."]
     return next((text for text in told if width is None or len(text) <= width), told[-1])
+
+
+def _pace(found: Steady) -> str:
+    """``Steady: 26.1 ms a step (median), compute bound. ``; where no step is known, how long it is in all."""
+    bound = "" if found.bound in ("unknown", "hidden") else f", {bound_phrase(found.bound)}"
+    if found.step_ns is None:
+        return f"Steady: the last {units.duration(found.window.end_ns - found.window.start_ns)}{bound}. "
+    is_found = (found.region or ("",))[-1].startswith("iteration")
+    return f"Steady: {units.duration(found.step_ns)} {'an iteration' if is_found else 'a step'} (median){bound}. "
 
 
 def _length(phase: Phase) -> int:

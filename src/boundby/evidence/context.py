@@ -174,7 +174,7 @@ class RuleContext(Struct, frozen=True, dict=True):
 
     def regions_where(self, matches: Callable[[str], object]) -> Bool:
         """Mask over regions: those whose name matches, and all that lie in them."""
-        return self.tree.under(np.array([False, *(bool(matches(name)) for name in self.tree.name[1:])]))
+        return self.tree.where(matches)
 
     def names_where(self, numbers: npt.NDArray[np.integer], matches: Callable[[str], object]) -> Bool:
         """Mask over ``trace.names``, and one entry for no name: which of those used in ``numbers`` match."""

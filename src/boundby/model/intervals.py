@@ -157,6 +157,12 @@ class CoveredTime:
         return self.until(end) - self.until(start)
 
 
+def inside(intervals: IntervalSet) -> StepFunction:
+    """0 within the intervals, NOTHING outside."""
+    edges = np.stack((intervals.start, intervals.end), axis=1).reshape(-1)
+    return StepFunction(edges, np.tile([0, NOTHING], len(intervals.start)))
+
+
 def contains(intervals: IntervalSet, time: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
     """Index of the interval that holds each instant, else -1."""
     found = np.empty(len(time), np.int64)

@@ -187,7 +187,7 @@ def _why(why: str, report: Report) -> str:
 def _of_device(device: DeviceReport, most: Mapping[str, int]) -> Json:
     """What only devices have: steady steps, counters."""
     told: Json = {}
-    if device.steady is not None:
+    if device.one_time:
         told["steady"] = _text(sentences.steady(device), most)
     if device.counters and device.counters.busy:
         told["counters_while_busy"] = _counted(device.counters.busy)

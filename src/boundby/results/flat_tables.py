@@ -216,7 +216,7 @@ def _shares(times: Sequence[Mapping[str, int]]) -> list[tuple[str, float]]:
 
 def _step_ns(report: Report) -> float | None:
     """The median step: of the steady ones, else of the outermost region that repeats and fills the time."""
-    steady = [gpu.steady.step_ns for gpu in report.devices if gpu.steady is not None]
+    steady = [gpu.steady.step_ns for gpu in report.devices if gpu.steady is not None and gpu.steady.step_ns]
     if steady:
         return max(steady)
 

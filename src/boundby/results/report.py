@@ -613,11 +613,12 @@ class Verdict(Struct, frozen=True):
     ] = None
     waits_for: Annotated[
         str,
-        OneOf(("", "input", "ranks", "pages", "source")),
+        OneOf(("", "input", "ranks", "pages", "source", "fills")),
         JSON_ONLY,
         "Of host_blocked: what the host is blocked for, where the trace shows it: the next batch of input, other ranks"
         " in MPI, or a source outside of the program that sets its pace. Of cpu: pages, where page faults on managed"
-        " memory take most of the host's time. Empty where the trace does not show it, and for other bounds.",
+        " memory take most of the host's time. Of gpu_copy: fills, where most of its work sets memory. Empty where the"
+        " trace does not show it, and for other bounds.",
     ] = ""
     uncertainties: Annotated[
         tuple[Uncertainty, ...],
@@ -733,23 +734,30 @@ class Phase(Struct, frozen=True):
 
 
 class Steady(Struct, frozen=True):
-    """The steps that repeat once the program has warmed up."""
+    """What the program does once it has set up and warmed up: its steps, where these are known."""
 
-    region: Annotated[tuple[str, ...], "The path of the region that they are instances of."]
+    region: Annotated[tuple[str, ...], "The path of the region that they are instances of; empty: no step is known."]
     window: Window
-    steps: Annotated[Natural, "How many there are."]
-    step_ns: Annotated[Natural, "Median nanoseconds from the begin of one on the device to that of the next."]
+    steps: Annotated[Natural, "How many there are; 0: no step is known."]
+    step_ns: Annotated[
+        Natural | None,
+        "Median nanoseconds from the begin of one on the device to that of the next; null: no step is known.",
+    ]
     bound: Annotated[str, OneOf(BOUNDS), "What they are bound by, judged alone."]
     confidence: Annotated[str, OneOf(CONFIDENCES), "How sure that is."]
     saving_ns: Annotated[int | None, "Nanoseconds they would be shorter without their bound."]
 
 
 class OneTimePart(Struct, frozen=True):
-    """What the program does once, before its steady steps."""
+    """What the program does once, before its steady part."""
 
-    name: Annotated[str, "autotuning, uploads, copies, initialization, host code, blocked, or other (what is left)."]
+    name: Annotated[
+        str,
+        "The name of the program's range, where it says set-up or warm-up; else autotuning, uploads, copies, kernels, "
+        "initialization, host code, blocked, or other (what is left).",
+    ]
     span: Annotated[Window, "From its first to its last instant."]
-    ns: Annotated[Natural, "Nanoseconds; the parts sum to what lies between the window's begin and the steady steps."]
+    ns: Annotated[Natural, "Nanoseconds; the parts sum to what lies between the window's begin and the steady part."]
 
 
 class OpenDoubt(Struct, frozen=True):
@@ -811,12 +819,13 @@ class DeviceReport(_WithCopies, Struct, frozen=True, kw_only=True):
     steady: Annotated[
         Steady | None,
         JSON_ONLY,
-        "The program's steady steps, where a one-time part of the window lies before them; else null.",
+        "The program's steady part, where a one-time part of the window lies before it; null where it is hardly any of "
+        "the window, or none is known.",
     ] = None
     one_time: Annotated[
         tuple[OneTimePart, ...],
         JSON_ONLY,
-        "What the window holds before the steady steps, longest first; empty where steady is null.",
+        "What the window holds before the steady part, longest first, where that is hardly any of it, too; else empty.",
     ] = ()
     doubts: Annotated[
         tuple[OpenDoubt, ...], JSON_ONLY, "What the replay had to take as it was, largest first; it widens predictions."
