@@ -27,6 +27,7 @@ from boundby.evidence.kernels import (
 )
 from boundby.evidence.latecomers import is_exchange
 from boundby.evidence.launches import items
+from boundby.evidence.transfers import beside_copies
 from boundby.evidence.waits import wait_chain
 from boundby.model.causes import BOUND_LABEL, Cause
 from boundby.model.gpus import Gpu, all_gpus, find_gpu
@@ -96,6 +97,8 @@ def _top_kernel(subject: Subject) -> _TopKernel | None:
     seen = "".join(f"; {one}" for one in limits(context, chosen))
     tenth = context.saving_by_speed(alike & own, A_TENTH_OFF, A_TENTH_OFF)
     if tenth is not None and tenth[1]:
+        most_ns = round(NOTABLE * int(work.duration_ns[chosen].sum()))  # whatever the replay's error
+        tenth = min(tenth[0], most_ns), min(tenth[1], most_ns)
         saved = f"up to {duration(tenth[1])}" if is_nothing_beside(*tenth) else duration_range(*tenth)
         of_window = percent_range(*(ns / subject.window_ns for ns in tenth))
         share += f" (each {percent(NOTABLE)} off it saves {saved}, {of_window} of the window)"
@@ -397,7 +400,10 @@ def _overlap_copies(subject: Subject) -> Told | None:
     if found or subject.is_part:
         return found
     row = remedies.by_key()["gpu_copy.overlap-copies"]
-    shorter_ns = min(subject.part.time[cause.key] for cause in (Cause.GPU_COMPUTE, Cause.GPU_COPY))
+    alone_ns = beside_copies(subject.context)[subject.device].kernels_alone_ns
+    shorter_ns = min(subject.part.time[Cause.GPU_COPY.key], alone_ns)
+    if shorter_ns < subject.context.least_ns:
+        return None  # they overlap already
     return _limited(subject.replayed(row.scenario, row.because), shorter_ns)
 
 
@@ -409,6 +415,8 @@ def _limited(told: Told, most_ns: int) -> Told:
 
 
 def _half_bytes(subject: Subject) -> Told | None:
+    if found := subject.found("gpu_copy.half-the-bytes"):
+        return found
     row = remedies.by_key()["gpu_copy.half-the-bytes"]
     if subject.is_part:
         told = subject.at_most("half the bytes take about half as long")

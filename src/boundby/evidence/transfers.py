@@ -14,8 +14,9 @@ from boundby.evidence.context import Bool, Int, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
 from boundby.model.arrays import compact, is_any, is_in, merged, pick, scattered, spread, unique
 from boundby.model.expressions import expression
-from boundby.model.intervals import NOTHING, CoveredTime, IntervalSet, clip, union
-from boundby.model.scale import HABIT, MOST, SMALL
+from boundby.model.intervals import NOTHING, CoveredTime, IntervalSet, clip, subtract, union
+from boundby.model.scale import HABIT, MOST, NEARLY_ALL, SMALL
+from boundby.model.units import duration, percent
 from boundby.stats.device_figures import SMALL_COPY_BYTES
 from boundby.trace.tables import Direction, MemoryKind, OpKind, Paging
 
@@ -49,6 +50,10 @@ _GENERATION = {
 # On one chip or board with the processor: no PCI Express in between.
 _NOT_PCIE = expression(r"GH200|GB200|GB300|GB10|Grace|Orin|Xavier|Tegra|Thor", re.IGNORECASE)
 _HALF_WIDTH = expression(r"laptop|max-q|mobile", re.IGNORECASE)
+
+
+#: How copies are told by where they go.
+WAYS = {Direction.HTOD: "to the device", Direction.DTOH: "to the host", Direction.DTOD: "on the device"}
 
 
 class Transfer(IntEnum):
@@ -138,6 +143,57 @@ def link_rate(context: RuleContext, device: int) -> tuple[float, str] | None:
         return None
     generation, lanes = _GENERATION[capability], 8 if _HALF_WIDTH.search(name) else 16
     return _OF_GENERATION[generation] * lanes / 16, f"PCIe {generation}.0 x{lanes}"
+
+
+class BesideCopies(Struct, frozen=True):
+    """Of a device's window: time in which copies run, and kernels beside none, all that copies could still hide
+    behind."""
+
+    copies_ns: int
+    kernels_alone_ns: int
+
+
+@once
+def beside_copies(context: RuleContext) -> tuple[BesideCopies, ...]:
+    """Of each device, in the timeline's order."""
+    table, in_window = context.operations, device_work(context).in_window
+    found = []
+    for device in context.timeline.devices:
+        mine = in_window & (table.device == device.index)
+        kernels, copies = (
+            clip(union(table.start_ns[rows], table.end_ns[rows]), device.low_ns, device.high_ns)
+            for rows in (mine & (table.kind < OpKind.MEMCPY), mine & (table.kind >= OpKind.MEMCPY))
+        )
+        found.append(BesideCopies(copies.total, subtract(kernels, copies).total))
+    return tuple(found)
+
+
+class FullLink(Struct, frozen=True):
+    """Copies of one direction that take nearly all of a device's window: they wait for one another."""
+
+    way: Direction
+    busy_ns: int
+    share: float  # of the window
+
+    @property
+    def text(self) -> str:
+        """``the link is full: copies to the device alone take 17.6 ms, 91 % of the window``."""
+        taken = f"{duration(self.busy_ns)}, {percent(self.share)} of the window"
+        return f"the link is full: copies {WAYS[self.way]} alone take {taken}"
+
+
+@once
+def full_link(context: RuleContext) -> FullLink | None:
+    """The fullest of all devices and both directions; None where copies leave room."""
+    table, is_copy = context.operations, device_work(context).in_window & (context.operations.kind == OpKind.MEMCPY)
+    found = []
+    for device in context.timeline.devices:
+        for way in (Direction.HTOD, Direction.DTOH):
+            rows = is_copy & (table.direction == way) & (table.device == device.index)
+            moves = clip(union(table.start_ns[rows], table.end_ns[rows]), device.low_ns, device.high_ns)
+            found.append(FullLink(way, moves.total, moves.total / max(device.high_ns - device.low_ns, 1)))
+    fullest = max(found, key=lambda one: one.share, default=None)
+    return fullest if fullest is not None and fullest.share >= NEARLY_ALL else None
 
 
 def is_upload(context: RuleContext, rows: Rows) -> bool:

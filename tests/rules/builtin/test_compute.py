@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
+from boundby.model.scale import HALF
 from boundby.results.report import Finding
-from boundby.simulate.instructions import MS, US, Copy, Launch, Loop, Sync, program
+from boundby.simulate.instructions import MS, US, Copy, Launch, Loop, Record, Sync, WaitEvent, program
 from boundby.trace.tables import Trace
 from tests.rules.builtin.case_shared_gpu import hot, shared
 from tests.rules.builtin.case_unfused_attention import one_softmax_kernel, written_out
@@ -103,3 +104,26 @@ def test_causal_attention_is_advised_where_a_mask_is_seen() -> None:
     assert "attn_mask=mask" in masked.code  # a mask alone does not tell that it is causal
     assert "is_causal=True" in masked.advice[1]
     assert not [line for line in open_to_all.advice if "is_causal" in line]
+
+
+def _copies_on_their_own_stream(run_ns: int) -> Source:
+    """Of chunks that all travel on one stream while kernels run on another; the link is never free."""
+    chunk = [Copy(4_000_000, "HtoD", stream=1), Record("chunk", stream=1), WaitEvent("chunk"), Launch("add", run_ns)]
+    return Source(program(Loop(20, chunk), Sync()))
+
+
+def test_a_full_link_has_no_room_for_overlap() -> None:
+    (found,) = of(_copies_on_their_own_stream(10 * US), "copy-exposed")
+    assert found.remedy == "gpu_copy.half-the-bytes"
+    assert "; the link is full: copies to the device alone take " in found.title
+    assert found.saving_ns is not None
+    assert found.saving_ns[1] <= HALF * found.evidence["total_ns"]  # type: ignore[operator]
+
+
+def test_what_overlap_saves_is_kernels_beside_no_copy() -> None:
+    beside, alone = Launch("add", 100 * US), Launch("last", 2 * MS)
+    chunk = [Copy(4_000_000, "HtoD", stream=1), Record("chunk", stream=1), WaitEvent("chunk"), beside]
+    (found,) = of(Source(program(Loop(20, chunk), alone, Sync())), "copy-exposed")
+    assert found.remedy == "gpu_copy.overlap-copies"
+    assert found.saving_ns is not None
+    assert found.saving_ns[1] <= 2.4 * MS

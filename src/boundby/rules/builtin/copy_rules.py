@@ -7,9 +7,19 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boundby.evidence.context import CannotCheckError, Rows, RuleContext
+from boundby.evidence.context import CannotCheckError, Rows, RuleContext, SavingNs
 from boundby.evidence.device_work import device_work
-from boundby.evidence.transfers import LARGE_BYTES, LEAST_BYTES, Transfer, bandwidth_of, link_rate, transfers
+from boundby.evidence.transfers import (
+    LARGE_BYTES,
+    LEAST_BYTES,
+    WAYS,
+    Transfer,
+    bandwidth_of,
+    beside_copies,
+    full_link,
+    link_rate,
+    transfers,
+)
 from boundby.model.arrays import factorize, merged, unique
 from boundby.model.causes import Cause
 from boundby.model.scale import HABIT, HALF, NOTABLE, QUARTER
@@ -93,7 +103,7 @@ def _could_overlap(context: RuleContext) -> Iterator[Match]:
     hidden = 1 - copies.exposed_ns / max(copies.total_ns, 1)
     if turns < HABIT or hidden > QUARTER:
         return
-    most = min(copies.saving_without(Cause.GPU_COPY)[1], kernels_ns)
+    most = min(copies.saving_without(Cause.GPU_COPY)[1], kernels_ns, _alone_ns(context))
     yield copies.match(
         f"{counted(len(copies), 'pinned copy does', 'pinned copies do')} not overlap with kernels: "
         f"{duration(copies.exposed_ns)} of copying comes on top of them",
@@ -151,7 +161,8 @@ COPY_OVERLAP = Rule(
 
 FILLS = "fills"
 OVERLAP = "gpu_copy.overlap-copies"
-_WAYS = {Direction.HTOD: "to the device", Direction.DTOH: "to the host", Direction.DTOD: "on the device"}
+FEWER_BYTES = "gpu_copy.half-the-bytes"
+_BYTES = "Move fewer bytes (smaller types, only what is needed), or keep them on the device"
 
 
 def _exposed(context: RuleContext) -> Iterator[Match]:
@@ -161,30 +172,40 @@ def _exposed(context: RuleContext) -> Iterator[Match]:
     if copies.exposed_ns < least_ns:
         return
     parts = _parts(copies)
-    remedy = _remedy(parts)
+    full, remedy = full_link(context), _remedy(context, parts)
     yield copies.match(
-        _title(context, copies.exposed_ns, parts),
+        _title(context, copies.exposed_ns, parts) + ("" if full is None else f"; {full.text}"),
         copies.evidence(by_way_exposed_ns={way: one.exposed_ns for way, one in parts}),
-        (0, _saving_ns(copies, remedy)),
-        _advice(context, parts),
+        _saving_ns(copies, remedy),
+        (_BYTES,) if remedy == FEWER_BYTES else _advice(context, parts),
         cost_ns=copies.exposed_ns,
     ).advising(remedy)
 
 
-def _saving_ns(copies: CopySet, remedy: str) -> int:
-    """Without them; where they are to run beside kernels, no more than kernels run."""
+def _saving_ns(copies: CopySet, remedy: str) -> SavingNs:
+    """Without them; where they are to run beside kernels, no more than kernels run beside none."""
+    if remedy == FEWER_BYTES:
+        low, high = copies.saving_by_speed(1 / HALF, 1 / HALF)
+        most_ns = round(HALF * max(device.copies_ns for device in beside_copies(copies.context)))
+        return min(low, most_ns), min(high, most_ns)
     without_ns = copies.saving_without(Cause.GPU_COPY)[1]
-    if remedy != OVERLAP:
-        return without_ns
-    return min(without_ns, copies.context.time_ns(Cause.GPU_COMPUTE))
+    return 0, without_ns if remedy != OVERLAP else min(without_ns, _alone_ns(copies.context))
 
 
-def _remedy(parts: list[tuple[str, CopySet]]) -> str:
+def _alone_ns(context: RuleContext) -> int:
+    """How long kernels run beside no copy: all that copies could still hide behind."""
+    return sum(device.kernels_alone_ns for device in beside_copies(context))
+
+
+def _remedy(context: RuleContext, parts: list[tuple[str, CopySet]]) -> str:
     """The row of the table that fits the copies that take most."""
     way, most = parts[0]
+    full = full_link(context)
+    if full is not None and way == WAYS[full.way] and _alone_ns(context) < context.least_ns:
+        return FEWER_BYTES
     if way == FILLS:
         return "gpu_copy.no-fill"
-    if way == _WAYS[Direction.DTOD]:
+    if way == WAYS[Direction.DTOD]:
         return "gpu_copy.fewer-copies"
     is_small = most.byte_count / len(most) < LEAST_BYTES
     return "gpu_copy.larger-pieces" if is_small else OVERLAP
@@ -219,8 +240,8 @@ def _parts(copies: CopySet) -> list[tuple[str, CopySet]]:
     is_fill = table.kind[copies.rows] == OpKind.MEMSET
     parts = [(FILLS, CopySet(context, copies.rows[is_fill]))]
     rest = copies.rows[~is_fill]
-    known = np.isin(table.direction[rest], [int(way) for way in _WAYS])
-    parts += [(name, CopySet(context, rest[table.direction[rest] == way])) for way, name in _WAYS.items()]
+    known = np.isin(table.direction[rest], [int(way) for way in WAYS])
+    parts += [(name, CopySet(context, rest[table.direction[rest] == way])) for way, name in WAYS.items()]
     parts.append(("of unknown ways", CopySet(context, rest[~known])))
     return sorted((part for part in parts if len(part[1])), key=lambda part: (-part[1].exposed_ns, part[0]))
 
@@ -244,8 +265,8 @@ def _advice(context: RuleContext, parts: list[tuple[str, CopySet]]) -> tuple[str
     if mean < LEAST_BYTES:
         return (f"They are small ({size(mean)} on average): join them into one copy, or leave the data where they are",)
     return (
-        "Copy on a stream of its own, from pinned memory, while kernels that do not need the data run; move fewer "
-        "bytes (smaller types, only what is needed), or keep them on the device",
+        "Copy on a stream of its own, from pinned memory, while kernels that do not need the data run; "
+        f"{_BYTES[0].lower()}{_BYTES[1:]}",
     )
 
 
