@@ -14,7 +14,7 @@ from boundby.correlation.starting import COMPILERS, LEAST_STEADY, STEADY_SHARE, 
 from boundby.evidence.context import Bool, Int, Rows, RuleContext, SavingNs, once
 from boundby.evidence.device_work import device_work, kernel_name
 from boundby.evidence.kernels import is_training
-from boundby.model.arrays import in_order, is_any, is_in, marked, median, unique
+from boundby.model.arrays import in_order, is_any, is_in, marked, median, merged, unique
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
 from boundby.model.intervals import EMPTY, IntervalSet, any_of, contains, union
@@ -22,7 +22,7 @@ from boundby.model.scale import BUSY_NS, MANY, SMALL
 from boundby.model.units import count, size
 from boundby.trace.stacks import StackSource, file_name
 from boundby.trace.tables import OpKind
-from boundby.trace.vocabulary.cuda import CallClass, plain_name
+from boundby.trace.vocabulary.cuda import CallClass, is_device_wide, plain_name
 
 # What ends the program is no steady state: what comes after so much of the kernels counts neither way.
 TAIL = SMALL
@@ -36,13 +36,37 @@ WARM_NAME = expression(
 
 
 # ``--warmup_steps 2``, ``benchmark.warmup_iters=5``: of a program that trains it may be the learning rate's.
-_WARM_OPTION = expression(r"\S*warm[-_]?up[-_\w]*[ =][1-9]\d*(?=\s|$)", re.IGNORECASE)
+_WARM_OPTION = expression(r"\S*warm[-_]?up[-_\w]*[ =]([1-9]\d*)(?=\s|$)", re.IGNORECASE)
 
 
-def warm_option(context: RuleContext) -> str:
-    """The option by which the program was told to warm up; empty where there is none."""
+class WarmOption(Struct, frozen=True):
+    """``text`` as it was given, and the ``steps`` that it asks for."""
+
+    text: str
+    steps: int
+
+
+def warm_option(context: RuleContext) -> WarmOption | None:
+    """The option by which the program was told to warm up; None where there is none."""
     found = None if is_training(context) else _WARM_OPTION.search(context.trace.command or "")
-    return found[0] if found else ""
+    return WarmOption(found[0], int(found[1])) if found else None
+
+
+def rest_after_steps(context: RuleContext, steps: int) -> str:
+    """The option that shows what comes after so many steps; empty where nothing shows when they end. They do where the
+    host waits for a device after each, with as many kernels launched in all of them."""
+    calls = context.calls
+    launched = marked(calls.of_operation[device_work(context).is_kernel], len(calls))
+    waits = np.flatnonzero(context.named(calls.name, is_device_wide))
+    if len(unique(calls.thread[np.flatnonzero(launched)])) != 1 or not len(waits):
+        return ""
+    waits = waits[np.argsort(calls.start_ns[waits], kind="stable")]
+    launched_ns = merged(calls.start_ns[launched])
+    before = np.searchsorted(launched_ns, calls.start_ns[waits])
+    launches = np.diff(before, prepend=0)
+    ends = waits[launches > 0]
+    is_even = len(unique(launches[launches > 0])) == 1 and before[-1] == len(launched_ns)
+    return rest_from(context, int(calls.end_ns[ends[steps - 1]])) if is_even and len(ends) > steps else ""
 
 
 # A forward pass alone loads no code of the backward pass, and the first backward pass adds nothing to gradients.
@@ -254,6 +278,7 @@ class Compilations(Struct, frozen=True):
     start_ns: Int
     end_ns: Int
     region: Int
+    gaps: int  # of the devices, in which these pieces lie
     calls: Rows  # of ``context.calls``
     who: tuple[str, ...]  # the compilers, as far as names show
     processes: int  # of compilers, beside the program
@@ -270,8 +295,9 @@ def compilations(context: RuleContext) -> Compilations:
     is_compiling = context.named(calls.name, lambda name: is_compile_call(plain_name(name)))
     rows: list[tuple[Int, Int, Int]] = [(np.empty(0, np.int64),) * 3]
     chosen: list[Rows] = [np.empty(0, np.intp)]
+    gaps = 0
     for device in context.timeline.devices:
-        parts = device.segments
+        parts, held = device.segments, [np.empty(0, np.int64)]
         is_init = np.flatnonzero((parts.cause == Cause.INIT) & (parts.thread >= 0))
         for thread in unique(parts.thread[is_init]).tolist():
             of_thread = is_init[parts.thread[is_init] == thread]
@@ -284,10 +310,12 @@ def compilations(context: RuleContext) -> Compilations:
             rows.append(tuple(c[inside].astype(np.int64) for c in (parts.start_ns, parts.end_ns, parts.region)))
             ends = own.start + np.searchsorted(calls.start_ns[own], parts.start_ns[inside])
             chosen += [ends[ends < own.stop], linking]
+            held.append(device.gaps.at(parts.start_ns[inside]))
+        gaps += len(unique(np.concatenate(held)))
     start, end, region = (np.concatenate(column) for column in zip(*rows, strict=True))
-    gaps = union(start, end) if len(start) else EMPTY
+    idle = union(start, end) if len(start) else EMPTY
     processes = sum(is_compiler_process(process.name) for process in context.trace.processes)
-    return Compilations(start, end, region, unique(np.concatenate(chosen)), _who(context, gaps), processes)
+    return Compilations(start, end, region, gaps, unique(np.concatenate(chosen)), _who(context, idle), processes)
 
 
 def _who(context: RuleContext, inside: IntervalSet) -> tuple[str, ...]:

@@ -232,7 +232,17 @@ def rest_options(context: RuleContext, end_ns: Int64Array, length_ns: Int64Array
         return "--skip-first 1"
     order = np.argsort(end_ns, kind="stable")
     over = int(np.searchsorted(np.cumsum(length_ns[order]), MOST_IS_OVER * int(length_ns.sum())))
-    return rest_from(context, int(end_ns[order][min(over, len(order) - 1)]))
+    return rest_from(context, _stretch_end(context, int(end_ns[order][min(over, len(order) - 1)]), end_ns))
+
+
+def _stretch_end(context: RuleContext, host_ns: int, end_ns: Int64Array) -> int:
+    """The last of these instants in the gap of a device that this one lies in."""
+    until_ns = host_ns
+    for device in context.timeline.devices:
+        row = int(np.searchsorted(device.gaps.end_ns, host_ns))
+        if row < len(device.gaps) and device.gaps.start_ns[row] < host_ns:
+            until_ns = max(until_ns, int(device.gaps.end_ns[row]))
+    return int(end_ns[end_ns <= until_ns].max())
 
 
 def known(**facts: str) -> dict[str, str]:

@@ -43,9 +43,10 @@ def _compiled(context: RuleContext, compiled: Compilations) -> Match:
         title=f"{f'{who} compiles' if len(compiled.who) == 1 else f'{who} compile' if who else 'code is compiled'} "
         f"while the program runs, and the GPU waits for it for {duration(compiled.total_ns)}, "
         f"{percent(compiled.total_ns / max(context.window_ns, 1))} of the window"
-        f"{f', {len(length):,} times' if goes_on else ''}",
+        f"{f', {compiled.gaps:,} times' if goes_on else ''}",
         evidence={
             "compiling_ns": compiled.total_ns,
+            "gaps": compiled.gaps,
             "stretches": len(length),
             "compilers": list(compiled.who),
             "compiler_processes": compiled.processes or None,
@@ -60,7 +61,7 @@ def _compiled(context: RuleContext, compiled: Compilations) -> Match:
         examples=tuple(
             Example(int(compiled.start_ns[row]), int(length[row]), f"{who or 'the host'} compiles") for row in longest
         ),
-        instances=len(length),
+        instances=compiled.gaps,
         cost_ns=compiled.total_ns,
         where=line_of_calls(context, unique(compiled.calls)),
     ).advising(code=_code(context, compiled.who))

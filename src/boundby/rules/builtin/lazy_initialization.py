@@ -13,9 +13,11 @@ from boundby.evidence.code_lines import line_of_calls
 from boundby.evidence.context import Rows, RuleContext, SavingNs
 from boundby.evidence.host_idleness import Idleness, ending_calls, examples, host_pieces
 from boundby.evidence.initialization import (
+    WarmOption,
     call_evidence,
     init_saving,
     libraries_of,
+    rest_after_steps,
     rest_region,
     rest_window,
     setup_calls,
@@ -117,7 +119,7 @@ def _others(context: RuleContext, part: _FirstCalls, match: Match) -> Match:
     """What the program itself does for the first time."""
     is_runtime = context.program.kind == ProgramKind.DIRECTIVES and not len(part.pieces)
     if option := warm_option(context):
-        return _by_option(context, part, match, option)
+        return _by_option(context, match, option)
     remedy = "init.runtime-start" if is_runtime else "init.allocate-once" if part.is_allocation else "init.warm-up"
     return replace(
         match,
@@ -134,15 +136,15 @@ _RUNTIME = (
 )
 
 
-def _by_option(context: RuleContext, part: _FirstCalls, match: Match, option: str) -> Match:
+def _by_option(context: RuleContext, match: Match, option: WarmOption) -> Match:
     """What falls into the first steps of a program that is told to warm up, in no range of that name."""
-    rest = _rest(context, part)
+    rest = rest_after_steps(context, option.steps)
     return replace(
         match,
-        evidence={**match.evidence, "warm_up_option": option},
+        evidence={**match.evidence, "warm_up_option": option.text},
         advice=(
-            f"The program warms up already ({option}), and the recording holds that"
-            + (f". Look at the rest: boundby analyze {rest}" if rest else ", and nothing comes after"),
+            f"The program warms up already ({option.text}), and the recording holds that"
+            + (f". Look at the rest: boundby analyze {rest}" if rest else ""),
         ),
         severity="note",
     ).advising("init.after-warm-up", **known(rest=rest))
