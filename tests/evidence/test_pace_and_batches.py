@@ -70,19 +70,21 @@ def test_below_the_pace_nothing_is_promised() -> None:
 
 
 def batches(upload: int, readback: int) -> Source:
-    """A step prepares a batch for 5 ms, uploads it, computes for 1 ms and reads something back."""
-    step = [Work(5 * MS, 0.1), Copy(upload), Launch("net", 1 * MS), Copy(readback, "DtoH"), Sync()]
+    """A step prepares a batch for 5 ms, uploads its two parts, computes for 1 ms and reads something back."""
+    parts = Copy(upload), Copy(upload)
+    step = [Work(5 * MS, 0.1), *parts, Launch("net", 1 * MS), Copy(readback, "DtoH"), Sync()]
     return Source(program(Loop(20, step)))
 
 
 @pytest.mark.parametrize(
-    ("upload", "readback", "is_input"), [(1 << 20, 8, True), (8, 8, False), (1 << 20, 1 << 20, False)]
+    ("upload", "readback", "is_input"), [(1 << 20, 8, True), (8, 8, False), (1 << 20, 2 << 20, False)]
 )
 def test_gaps_that_end_in_the_upload_of_a_batch_are_input(upload: int, readback: int, is_input: bool) -> None:
     """A scalar is no batch, and what is made of results that were read back is no input."""
     context = context_of(batches(upload, readback))
     (device,) = context.timeline.devices
     assert (batch_uploads(context, device) > 0).any() == is_input
+    assert not is_input or batch_uploads(context, device).max() == 2 * upload
     pieces = host_pieces(context)
     waited_ns = pieces.total_ns(pieces.of_kind(Idleness.INPUT))
     # Of the 5 ms before an upload the sync before them is to blame for one.

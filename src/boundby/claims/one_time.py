@@ -26,8 +26,6 @@ from boundby.trace.tables import Direction, OpKind
 LEAST_STEPS = FEWEST
 # What lies before the steady steps is worth a line if it takes so much of the window; they are if they take so much.
 LEAST_ONCE, LEAST_STEADY = SMALL, NOTABLE
-# All copies to the device but for this part: then the time of copies is that of uploads.
-OTHER_COPIES = NOTABLE
 _NAMES = {
     Cause.INIT: "initialization",
     Cause.CPU: "host code",
@@ -130,7 +128,7 @@ def once(timeline: Timeline, device: DeviceTimeline, found: Split) -> tuple[OneT
     account = device.segments.between(low, high)
     searches = find_searches(timeline.trace, timeline.calls, timeline.call_range)
     start, end, row, searched = cut(account.start_ns, account.end_ns, inside(searches))
-    names = {**_NAMES, Cause.GPU_COPY: "uploads" if _mostly_uploads(device, low, high) else "copies"}
+    names = {**_NAMES, Cause.GPU_COPY: "uploads" if _all_uploads(device, low, high) else "copies"}
     of_cause = np.array([names.get(cause, _OTHER) for cause in Cause], object)[account.cause[row]]
     of_region = _names_of(timeline.ownership.regions)[account.region[row]]
     name = np.where(of_region != "", of_region, np.where(searched >= 0, "autotuning", of_cause))
@@ -157,10 +155,9 @@ def _names_of(regions: Regions) -> npt.NDArray[np.object_]:
     return np.array(found, object)
 
 
-def _mostly_uploads(device: DeviceTimeline, low: int, high: int) -> bool:
-    """Whether copies in this span go to the device, by their time."""
+def _all_uploads(device: DeviceTimeline, low: int, high: int) -> bool:
+    """Whether all copies in this span go to the device."""
     table = device.operations.table
     copies = (table.kind >= OpKind.MEMCPY) & (table.start_ns < high) & (table.end_ns > low)
-    length = (table.end_ns - table.start_ns)[copies]
     up = (table.direction[copies] == Direction.HTOD) & (table.kind[copies] == OpKind.MEMCPY)
-    return int(length[~up].sum()) <= OTHER_COPIES * int(length.sum())
+    return bool(up.all())

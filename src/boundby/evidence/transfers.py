@@ -12,7 +12,7 @@ from msgspec import Struct
 from boundby.attribution.timeline import DeviceTimeline
 from boundby.evidence.context import Bool, Int, Rows, RuleContext, once
 from boundby.evidence.device_work import device_work
-from boundby.model.arrays import compact, is_any, is_in, merged, pick, scattered, spread, unique
+from boundby.model.arrays import compact, group_sums, is_any, is_in, merged, pick, scattered, spread, unique
 from boundby.model.expressions import expression
 from boundby.model.intervals import NOTHING, CoveredTime, IntervalSet, clip, subtract, union
 from boundby.model.scale import HABIT, MOST, NEARLY_ALL, SMALL
@@ -233,17 +233,22 @@ def batch_uploads(context: RuleContext, device: DeviceTimeline) -> Int:
         return none
     rows, of_device = operation[ends], table.device == device.index
     kernels = np.flatnonzero(device_work(context).is_kernel & of_device)
-    since = np.searchsorted(merged(table.start_ns[kernels]), table.start_ns[rows])
+    kernels_ns = merged(table.start_ns[kernels])
+    since = np.searchsorted(kernels_ns, table.start_ns[rows])
     is_first = np.append(True, since[1:] > since[:-1])  # of several copies with no kernel between them: one batch
     ends, rows, since = ends[is_first], rows[is_first], since[is_first]
+    uploads = np.flatnonzero(is_upload & of_device)
+    after = np.searchsorted(kernels_ns, table.start_ns[uploads])
+    uploads, after = uploads[np.isin(after, since)], after[np.isin(after, since)]
+    batch_bytes = group_sums(np.searchsorted(since, after), table.bytes[uploads], len(ends))
     back = np.flatnonzero((table.direction == Direction.DTOH) & of_device)
     back = back[np.argsort(table.start_ns[back], kind="stable")]
     read = np.append(0, np.cumsum(table.bytes[back], dtype=np.int64))
     read_before = read[np.searchsorted(table.start_ns[back], table.start_ns[rows])]
-    is_step = np.diff(read_before, prepend=read_before[:1]) < table.bytes[rows]
+    is_step = np.diff(read_before, prepend=read_before[:1]) < batch_bytes
     if len(ends) < LEAST_STEPS or is_step.mean() < MOST:  # uploads come for other reasons
         return none
-    return scattered(len(gaps), ends, table.bytes[rows])
+    return scattered(len(gaps), ends, batch_bytes)
 
 
 class Paged(Struct, frozen=True):

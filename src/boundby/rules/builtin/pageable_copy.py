@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from boundby.model.scale import HABIT, NOTABLE
 from boundby.model.units import bandwidth, count, counted, size
 from boundby.rules.builtin._operations import CopySet
 from boundby.rules.rule import Match, Rule, Threshold
+from boundby.trace.tables import Direction
 
 # So often a copy of one size may be the same data each time.
 _OFTEN = HABIT
@@ -73,14 +74,27 @@ _PINNED: dict[str, tuple[str, ...]] = {
 def _check(context: RuleContext) -> Iterator[Match]:
     rows = transfers(context).rows(Transfer.PAGEABLE)
     outermost = _outermost(context, context.timeline.launch_region[rows])
-    for region in unique(outermost).tolist():
-        copies = CopySet(context, rows[outermost == region])
-        if copies.exposed_ns < context.least_ns:
-            continue
+    sets = [CopySet(context, rows[outermost == region]) for region in unique(outermost).tolist()]
+    for copies in _with_the_rest(context, sets):
         if is_upload(context, copies.rows):
             yield _upload(copies)
         elif (match := _pinning(copies)) is not None:
             yield match
+
+
+def _with_the_rest(context: RuleContext, sets: Sequence[CopySet]) -> list[CopySet]:
+    """Those that are worth a finding; what is left is told with the longest of them that is no upload, so that no copy
+    is missing."""
+    told = [copies for copies in sets if copies.exposed_ns >= context.least_ns]
+    longest = max((copies for copies in told if not is_upload(context, copies.rows)), key=_exposed_ns, default=None)
+    left = [copies.rows for copies in sets if copies not in told]
+    if longest is None or not left:
+        return told
+    return [CopySet(context, merged(copies.rows, *left)) if copies is longest else copies for copies in told]
+
+
+def _exposed_ns(copies: CopySet) -> int:
+    return copies.exposed_ns
 
 
 def _outermost(context: RuleContext, region: npt.NDArray[np.integer]) -> Int:
@@ -114,7 +128,9 @@ def _upload(copies: CopySet) -> Match:
 
 
 def _pinning(copies: CopySet) -> Match | None:
-    context = copies.context
+    context, copies = copies.context, _slow(copies)
+    if not len(copies):
+        return None
     rate = copies.bytes_per_ns
     expected, source = _expected(copies)
     least = RULE.threshold(context, "pinned_least")
@@ -133,7 +149,7 @@ def _pinning(copies: CopySet) -> Match | None:
     match = copies.match(
         f"{counted(len(copies), f'copy {way} moves', f'copies {way} move')} {size(copies.byte_count)} in "
         f"{copies.took}, at {bandwidth(rate * 1e9)}{_ends(copies)}"
-        f"{'; to pin memory takes about as long as one copy of it' if is_once else ''}",
+        f"{'; to pin memory takes time, too' if is_once else ''}",
         copies.evidence(is_upload=False, expected_from=source, assumed_speed_up=[least, round(most, 2)]),
         # Not by speed: a call that stages pageable memory is as long as its copy, and shortens with it.
         copies.saving_without(Cause.GPU_COPY, 0.0 if is_once else 1 - 1 / least, 1 - 1 / most),
@@ -144,6 +160,19 @@ def _pinning(copies: CopySet) -> Match | None:
         cost_ns=copies.total_ns,
     )
     return replace(match, severity="low").advising("gpu_copy.pinned-for-reuse") if is_once else match
+
+
+def _slow(copies: CopySet) -> CopySet:
+    """Those of the directions that are slower than from pinned memory: a buffer of the system's own may keep up with
+    one of them."""
+    context, direction = copies.context, copies.context.operations.direction[copies.rows]
+    kept = np.zeros(len(copies), bool)
+    for way in (Direction.HTOD, Direction.DTOH):
+        of_way = CopySet(context, copies.rows[direction == way])
+        if len(of_way):
+            expected, rate = _expected(of_way)[0], of_way.bytes_per_ns
+            kept |= (direction == way) & (expected is None or expected >= (1 + NOTABLE) * rate)
+    return CopySet(context, copies.rows[kept])
 
 
 def _rounds(copies: CopySet) -> int:
@@ -186,6 +215,6 @@ RULE = Rule(
     thresholds=(
         Threshold("pinned_least", 1.2, "times", "Fast CPUs stage nearly as fast as the link."),
         Threshold("pinned_most", 3.0, "times", "Where the link is not known: what pinning commonly brings at most."),
-        Threshold("most", 5.0, "times", "Whatever the link's rate: more than that pinning does not bring."),
+        Threshold("most", 10.0, "times", "Whatever the link's rate: more than that pinning hardly brings."),
     ),
 )
