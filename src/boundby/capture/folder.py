@@ -36,7 +36,7 @@ _CYCLE = expression(r"^(?P<worker>.+)\.(?P<time>\d{10,20})\.pt\.trace\.json(?:\.
 _LONGEST_NAME = LABEL
 #: Of run.json: with hundreds of packages it has some 20 kB.
 _ROOM_STEP = "Free some space, or choose a folder on another disk (for temporary files: TMPDIR)."
-_PYTHON = expression(r"(?:python|pypy)[\d.]*\Z")
+PYTHON = expression(r"(?:python|pypy)[\d.]*\Z")
 
 
 class RunFolder(Struct, frozen=True):
@@ -293,7 +293,7 @@ def program_name(program: Sequence[str]) -> str:
     """What people call a command: ``python -u train.py`` is ``train``, ``python -m pkg.train`` is ``pkg.train``."""
     first = PurePath(program[0]).name
     name = first
-    if _PYTHON.match(first) and "-m" in program[1:-1]:
+    if PYTHON.match(first) and "-m" in program[1:-1]:
         name = program[program.index("-m", 1) + 1]
     else:
         scripts = (PurePath(word).stem for word in program if word.endswith((".py", ".sh")))

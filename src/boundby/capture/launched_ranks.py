@@ -33,7 +33,6 @@ JOB_ANALYSIS, JOB_PAGE, JOB_HTML = "job.json", "job.md", "job.html"
 _SCRIPT = "start-rank"
 _TORCH_MODULES = ("torch.distributed.run", "torch.distributed.launch")
 _MPI = ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prun", "srun")
-_PYTHON = re.compile(r"(?:python|pypy)[\d.]*\Z")
 #: Options whose value, a word of its own, can bear the name of a program (--job-name test).
 _VALUES = frozenset(
     (
@@ -109,7 +108,7 @@ def _is_torch(program: Sequence[str]) -> bool:
     name = PurePath(program[0]).name
     if name == "torchrun":
         return True
-    return bool(_PYTHON.match(name)) and any(
+    return bool(folder.PYTHON.match(name)) and any(
         one == "-m" and other in _TORCH_MODULES for one, other in itertools.pairwise(program)
     )
 

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from boundby.__about__ import __version__
 from boundby.capture.flags import Computer, Plan
+from boundby.capture.folder import PYTHON
 from boundby.capture.nsys import Nsys, ask, version_numbers
 from boundby.capture.session import Ran
 from boundby.model import door
@@ -49,7 +50,6 @@ NVTX_TOO_NEW = (0, 2, 12)
 #: ... before this version: it then records no range of the package at all, and says so only in its diagnostics.
 NSYS_TAKES_IT = (2024, 3)
 NVTX_FIX = "Install nvtx==0.2.11 there (pip install nvtx==0.2.11), or record with nsys 2024.4 or later."
-_PYTHON = re.compile(r"(?:python|pypy)[\d.]*\Z")
 _ASK = """\
 import json, platform, sys
 from importlib import metadata
@@ -75,7 +75,7 @@ def find_python(program: Sequence[str]) -> Path | None:
     """The Python interpreter that a command runs on, itself or by the first line of its script (torchrun)."""
     for word in program[:4]:  # also behind a wrapper: "env X=1 python", "numactl -l python"
         path = shutil.which(word)
-        if path is not None and _PYTHON.match(Path(word).name):
+        if path is not None and PYTHON.match(Path(word).name):
             return Path(path)
     first = shutil.which(program[0])
     return None if first is None else _of_first_line(Path(first))
@@ -187,7 +187,7 @@ def _of_first_line(path: Path) -> Path | None:
         return None
     for word in reversed(line[2:].decode(errors="replace").split()):
         found = shutil.which(word)
-        if found is not None and _PYTHON.match(Path(word).name):
+        if found is not None and PYTHON.match(Path(word).name):
             return Path(found)
     return None
 
