@@ -58,4 +58,6 @@ def test_too_few_workers_are_waited_for(nsys: Nsys, tmp_path: Path) -> None:
     region = next(item for item in report.regions if item.path[-1:] == ("next batch",))
     assert region.verdict.bound == "host_blocked"
     (found,) = [item for item in report.findings if item.rule == "host-input"]
-    assert found.advice[0].startswith("1 worker process (pid ")
+    assert found.advice[0].startswith("Try ")
+    assert "num_workers=" in found.advice[0]
+    assert "1 worker process (pid " in found.advice[0]

@@ -162,8 +162,8 @@ def _varies_by(values: Int) -> float:
 
 #: What to advise of a thread that sleeps in a call which only lets time pass.
 ON_PURPOSE = (
-    "Sleeping to poll (sleep, nanosleep) ends each wait up to one sleep too late: wait for an event or a condition "
-    "variable instead"
+    "Wait for an event or a condition variable instead of sleeping: a sleep (sleep, nanosleep) to poll ends each wait "
+    "up to one sleep too late"
 )
 
 # One stretch is a phase of its own from this share of the window, if no more than so many are half as long: many alike

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import random
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +33,19 @@ from boundby.simulate.patterns import EVERY
 from boundby.trace.tables import Trace
 
 Change = Callable[[Trace], Trace]
+
+
+# What stands behind an arrow: an instruction, code, or a command.
+_VERBS = """Add Allocate Annotate Avoid Balance Begin Build Capture Choose Collapse Compare Compile Compute Copy
+Count Create Exchange Export Fill Find Fuse Give Hold If Join Keep Launch Leave Let Look Make
+Measure Move Order Overlap Pin Post Prefetch Put Read Record Remove Replace Run Say See Send Set
+Shorten Start Switch Take Try Use Wait Work Write"""
+_INSTRUCTION = re.compile(rf"(?:{'|'.join(_VERBS.split())})\b|#pragma |(?:ncu|rocprof-compute|with) |\S* = |\S*[(=]")
+
+
+def is_something_to_do(advice: str) -> bool:
+    """Whether an advice begins with what to do, and not with why."""
+    return _INSTRUCTION.match(advice) is not None
 
 
 class Source(Struct, frozen=True):

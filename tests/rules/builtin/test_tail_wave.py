@@ -25,11 +25,11 @@ def test_what_the_last_turn_leaves_idle_is_told_and_no_more_is_promised() -> Non
     low, high = item.saving_ns
     assert low == 0
     assert 0.8 * 20 * 400 * US * 0.4444 <= high <= 20 * 400 * US * 0.4445
-    assert "12 are left for turn 2" in item.advice[0]
+    assert "12 have a block in turn 2" in item.advice[0]
 
 
 def test_a_grid_that_does_not_reach_all_multiprocessors() -> None:
-    assert "launches 70 blocks on 108 multiprocessors: 38 have none" in found(kernels(70)).advice[0]
+    assert "launches 70 blocks on 108 multiprocessors, of which 38 have none" in found(kernels(70)).advice[0]
 
 
 def test_a_librarys_kernel_is_not_the_users_to_rewrite() -> None:

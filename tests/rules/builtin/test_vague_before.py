@@ -42,14 +42,14 @@ def test_a_wait_outside_of_all_ranges_has_a_place_and_a_copy() -> None:
     (item,) = of("sync-call", as_torch(Source(program(Loop(20, body), Sync()))))
     assert item.region == ()
     assert 'each right after a copy on the device, between "step *" and "[DALI] Feed"' in item.title
-    assert item.advice[0].startswith("A copy within the device needs no wait")
+    assert item.advice[0].startswith("Remove the wait: what uses the data comes after the copy")
 
 
 @pytest.mark.parametrize(
     ("receivers", "late", "words"),
     [
         (3, 0, "it serves 3 processes one after the other"),
-        (1, 0, "the messages' own way takes it"),
+        (1, 0, "the messages' own way takes the time"),
         (1, 4 * MS, "it comes late"),
     ],
 )
@@ -64,7 +64,7 @@ def test_who_sends_while_others_receive(receivers: int, late: int, words: str) -
     sender = Process([Thread([Work(300 * US), Loop(10, [*([Work(late)] if late else []), *send, Work(20 * US)])])])
     found = of("host-wait", Source(Program((sender, *(receiver() for _ in range(receivers))))))
     assert found
-    assert all("alone sends" in item.advice[0] and words in item.advice[0] for item in found)
+    assert all("it alone sends" in item.advice[0] and words in item.advice[0] for item in found)
 
 
 def _phase(opens: int) -> Source:
@@ -76,7 +76,7 @@ def _phase(opens: int) -> Source:
 
 def test_code_that_nothing_names_is_told_as_such_with_what_would_tell() -> None:
     (item,) = of("host-phase", _phase(0))
-    assert item.advice[0].startswith("The recording does not name this code: nsys profile --sample=process-tree")
+    assert item.advice[0].startswith("Record with nsys profile --sample=process-tree")
     assert not any("building indexes" in line or "imports" in line for line in item.advice)
 
 
@@ -85,7 +85,7 @@ def test_where_samples_are_on_record_more_of_them_would_tell() -> None:
         return replace(trace, captured=replace(trace.captured, cpu_samples=True))
 
     (item,) = of("host-phase", _phase(0).changed(sampled))
-    assert item.advice[0].startswith("The recording does not name this code: more samples")
+    assert item.advice[0].startswith("Record more samples")
 
 
 def test_work_that_is_small_as_a_whole_is_not_cut_otherwise() -> None:

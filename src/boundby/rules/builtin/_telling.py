@@ -198,31 +198,33 @@ def is_annotated(context: RuleContext, region: int) -> bool:
 def unseen_advice(context: RuleContext, *, is_python: bool = False, of_range: str = "") -> str:
     """What would tell what the host computes, where nothing on record does. ``is_python``: samples say that it is
     Python code, and no more; ``of_range``: a range does, and no more."""
-    nothing = f"Only the range {of_range} names this code" if of_range else "The recording does not name this code"
+    nothing = f"only the range {of_range} names this code" if of_range else "the recording does not name this code"
     if is_python:
-        nothing = "No recorded Python stack names the line"
-    shows = "shows its functions" if context.trace.captured.osrt else "and -t osrt show its functions and files"
+        nothing = "no recorded Python stack names the line"
+    shows = "its functions" if context.trace.captured.osrt else "its functions and files"
     if context.trace.is_told_by_frames:
-        return f"{nothing}: torch.profiler.profile(with_stack=True) shows its lines"
+        return f"Record with torch.profiler.profile(with_stack=True) to see its lines: {nothing}"
     python = " --python-sampling=true" if context.program.is_python else ""
+    osrt = "" if context.trace.captured.osrt else " -t cuda,nvtx,osrt"
     if context.trace.captured.cpu_samples:  # too few of them fall there
-        return f"{nothing}: more samples (a longer run, or a smaller nsys profile --sampling-period) show its functions"
-    return f"{nothing}: nsys profile --sample=process-tree{python} {shows}"
+        more = "a longer run, or a smaller nsys profile --sampling-period"
+        return f"Record more samples ({more}) to see its functions: {nothing}"
+    return f"Record with nsys profile --sample=process-tree{python}{osrt} to see {shows}: {nothing}"
 
 
 def early_advice(context: RuleContext, place: Place, files: int, *, is_known: bool) -> tuple[str, ...]:
     """What to do about what comes once, at first calls. ``files``: so many are opened; ``is_known``: functions are."""
-    once = "a longer run pays it only once: keep the process alive for the next job"
+    keep, once = "Keep the process alive for the next job", "a longer run pays it only once"
     if files:
         what = context.program.pick("loading code or data does", torch="imports do", python="imports do")
         opened = f"{count(files)} files are opened there, as {what}"
-        first = f"It comes before most of the kernels, and {opened}. Most likely {once}"
+        first = f"{keep}: this comes before most of the kernels, and {opened}, so that most likely {once}"
     elif is_known:
-        first = f"It comes before most of the kernels. Most likely {once}"
+        first = f"{keep}: this comes before most of the kernels, so that most likely {once}"
     else:
         first = f"{unseen_advice(context)}. It comes before most of the kernels: if first calls cause it, {once}"
     rest = rest_after(context, place)
-    return (first, f"The rest without it: boundby analyze {rest}") if rest else (first,)
+    return (first, f"Look at the rest without it: boundby analyze {rest}") if rest else (first,)
 
 
 def rest_options(context: RuleContext, end_ns: Int64Array, length_ns: Int64Array) -> str:

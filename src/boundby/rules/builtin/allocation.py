@@ -38,16 +38,16 @@ def _advice(program: KnownProgram, call: str) -> tuple[str, ...]:
     if "Host" in call:
         loader = ("DataLoader(..., pin_memory=True) keeps pinned buffers by itself",)
         return (
-            f"{call} pins or unpins host memory, which takes far longer than allocating it: pin buffers once, before "
-            "the loop, and use them again",
+            f"Pin buffers once, before the loop, and use them again: {call} pins or unpins host memory, which takes "
+            "far longer than allocating it",
             *program.pick((), torch=loader),
         )
     again = "Allocate before the loop and use the memory again"
     return program.pick(
         (f"{again}, or take it from a pool: cudaMallocAsync and cudaFreeAsync instead of {call}",),
         torch=(
-            "PyTorch's allocator calls cudaMalloc only for memory it does not hold: no torch.cuda.empty_cache() in the "
-            "loop; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True where shapes vary",
+            "Take torch.cuda.empty_cache() out of the loop, and set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True "
+            "where shapes vary: PyTorch's allocator calls cudaMalloc only for memory that it does not hold",
             "Run the largest batch first, so that later ones find their memory there",
         ),
         cudf=("rmm.reinitialize(pool_allocator=True) before the first data frame: allocations then come from a pool",),

@@ -33,8 +33,8 @@ _WAITING = (
 )
 
 _EXCHANGE = (
-    "A rank that receives also waits for the one that sends: boundby job FOLDER, with the traces of all ranks, shows "
-    "which rank comes late, and why",
+    "Find the rank that comes late: boundby job FOLDER, with the traces of all ranks, shows which one it is, and why, "
+    "since a rank that receives also waits for the one that sends",
     "Between stages of a pipeline: stages of equal length, more and smaller micro-batches, an interleaved schedule. "
     "Between experts: compute another micro-batch, or the shared experts, meanwhile",
 )

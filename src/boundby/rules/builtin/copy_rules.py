@@ -251,7 +251,7 @@ def _advice(context: RuleContext, parts: list[tuple[str, CopySet]]) -> tuple[str
     mean = most.byte_count / len(most)
     if way == FILLS:
         return (
-            "Memory that is written before it is read needs no fill: leave it out, or fill only the part that is read, "
+            "Leave out the fill of memory that is written before it is read, or fill only the part that is read, "
             "once, or in the kernel that writes it anyway",
         )
     if way == "on the device":
@@ -263,7 +263,9 @@ def _advice(context: RuleContext, parts: list[tuple[str, CopySet]]) -> tuple[str
             ),
         )
     if mean < LEAST_BYTES:
-        return (f"They are small ({size(mean)} on average): join them into one copy, or leave the data where they are",)
+        return (
+            f"Join the copies into one, or leave the data where they are: they are small ({size(mean)} on average)",
+        )
     return (
         "Copy on a stream of its own, from pinned memory, while kernels that do not need the data run; "
         f"{_BYTES[0].lower()}{_BYTES[1:]}",

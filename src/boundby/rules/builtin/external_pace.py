@@ -33,8 +33,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
         },
         saving_ns=None,
         advice=(
-            "For more throughput: a faster source (frames a second of a camera, a timer, a sender), or more of them. "
-            "For lower latency: look at one period alone, from the arrival to the end of its GPU work",
+            "Use a faster source (a camera with more frames a second, a timer, a sender), or several, for more "
+            "throughput. For lower latency, look at one period alone, from the arrival to the end of its GPU work",
         ),
         examples=(Example(pace.low_ns, pace.high_ns - pace.low_ns, "from the first arrival to the last"),),
         severity="low",

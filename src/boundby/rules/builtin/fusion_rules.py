@@ -56,8 +56,8 @@ def _attention(context: RuleContext) -> Iterator[Match]:
         (
             *context.program.pick(
                 (
-                    "A fused attention kernel instead of products, scale, mask and softmax: FlashAttention, cuDNN's, "
-                    "CUTLASS'",
+                    "Use a fused attention kernel instead of products, scale, mask and softmax: FlashAttention, "
+                    "cuDNN's, CUTLASS'",
                 ),
                 torch=_ATTENTION_CALL[written_out.is_masked],
                 jax=(
@@ -105,7 +105,7 @@ def _elementwise(context: RuleContext) -> Iterator[Match]:
         (
             *context.program.pick(
                 (
-                    "One kernel that does the whole chain, so that data passes through memory once, not once per "
+                    "Write one kernel that does the whole chain, so that data passes through memory once, not once per "
                     "operation",
                 ),
                 torch=(
@@ -160,7 +160,10 @@ def _optimizer(context: RuleContext) -> Iterator[Match]:
         saving_ns,
         (
             *context.program.pick(
-                ("One kernel that updates all parameters, given a list of their addresses, instead of one for each",),
+                (
+                    "Write one kernel that updates all parameters, given a list of their addresses, instead of one "
+                    "for each",
+                ),
                 torch=(_DROP,)
                 if _fills(path)
                 else (_WRITTEN_OUT,)
@@ -174,13 +177,13 @@ def _optimizer(context: RuleContext) -> Iterator[Match]:
 # An update that takes roots and none of the operations with which torch.optim's optimizers end is the program's own.
 _ROOT, _OF_TORCH = expression(r"\br?sqrt_kernel"), expression(r"addcmul|addcdiv|lerp")
 _WRITTEN_OUT = (
-    "Its kernels are those of an update written out by hand (roots and divisions, no addcdiv): take lists of all "
-    "tensors at once with torch._foreach_mul_, torch._foreach_add_, torch._foreach_addcdiv_, or, for the same update, "
-    "an optimizer of torch.optim with fused=True"
+    "Take lists of all tensors at once with torch._foreach_mul_, torch._foreach_add_, torch._foreach_addcdiv_, or, for "
+    "the same update, an optimizer of torch.optim with fused=True: the kernels are those of an update written out by "
+    "hand (roots and divisions, no addcdiv)"
 )
 _OWN_LOOP = (
-    "A loop of your own over parameters: torch._foreach_mul_, torch._foreach_add_, torch._foreach_addcdiv_ take lists "
-    "of tensors"
+    "Take lists of tensors instead of a loop over parameters: torch._foreach_mul_, torch._foreach_add_, "
+    "torch._foreach_addcdiv_"
 )
 _LISTS = "torch._foreach_mul_(averages, beta)  # lists of all tensors, in place of a loop over parameters"
 

@@ -75,8 +75,8 @@ def _unused(context: RuleContext) -> Iterator[Match]:
             f"{'runs' if len(idle) == 1 else 'run'} nothing of this program, while {others} busy with its kernels "
             f"{percent(int(busy.sum()) / max(context.window_ns, 1))} of the time",
             {"gpus_listed": len(gpus), "gpus_used": len(used), "unused": [gpu.name for gpu in idle]},
-            "If the other GPUs are free, independent work (batches, requests, parameters) can run there; they may "
-            "also belong to other users",
+            "Run independent work (batches, requests, parameters) on the other GPUs, if they are free: they may belong "
+            "to other users",
             region=ROOT,
         )
 

@@ -149,7 +149,7 @@ def _starting_advice(context: RuleContext, started: Sequence[int]) -> str:
             "DataLoader(..., persistent_workers=True) keeps workers from epoch to epoch; iter(loader), called early, "
             f"starts the first ones beside the GPU. {what}"
         )
-    return f"{what}: start it once, before the steps"
+    return f"Start {'them' if len(started) > 1 else 'it'} once, before the steps. {what}"
 
 
 def _advice(context: RuleContext, place: Place, phase: _Phase) -> tuple[str, ...]:

@@ -44,20 +44,20 @@ LEAST_MESSAGES = ENOUGH
 _BARRIER, _SEND = expression(r"[Bb]arrier"), expression(r"^MPI_I?[bsr]?[sS]end$")
 LAUNCHING = "launching thread"
 ADVICE = {
-    "GIL": "Another Python thread holds the interpreter's lock: move its work to a process (multiprocessing), or to "
+    "GIL": "Move the work of the Python thread that holds the interpreter's lock to a process (multiprocessing), or to "
     "code that releases the lock (NumPy, Numba nogil)",
-    "lock": "A lock is held by another thread: hold it for less, or split what it guards; a logging handler, an "
-    "allocator and a queue are the usual ones",
-    "condition": "The launching thread waits for another thread or a queue to hand it something: let that run ahead "
-    "(a deeper queue, more producers)",
-    "file": "File input or output on the launching thread: do it in another thread, buffer it, write less often",
-    "network": "The launching thread waits for the network: prefetch, batch requests, do it in another thread",
+    "lock": "Hold the lock for less, or split what it guards: another thread holds it; a logging handler, an allocator "
+    "and a queue are the usual ones",
+    "condition": "Let the other thread or the queue run ahead (a deeper queue, more producers): the launching thread "
+    "waits for it to hand something over",
+    "file": "Read and write files in another thread, buffer them, or write less often: the launching thread does it",
+    "network": "Prefetch, batch requests, or do them in another thread: the launching thread waits for the network",
     "sleep": ON_PURPOSE,
-    "poll": "The launching thread polls file descriptors (a pipe or queue of another process, a socket): what it waits "
-    "for comes too late; let the other side run ahead",
-    "thread or process": "The launching thread waits for a thread or process to end: keep it alive and hand it work, "
-    "or join it later",
-    "queue": "The launching thread waits for a message queue: let the producer run ahead",
+    "poll": "Let the other side run ahead: the launching thread polls file descriptors (a pipe or queue of another "
+    "process, a socket), and what it waits for comes too late",
+    "thread or process": "Keep the thread or process alive and hand it work, or join it later: the launching thread "
+    "waits for it to end",
+    "queue": "Let the producer run ahead: the launching thread waits for a message queue",
 }
 #: What the host does, by what it waits for.
 _SPELT_OUT = {
@@ -72,7 +72,7 @@ _SPELT_OUT = {
     "sleep": "is in sleep()",
     "poll": "waits in poll",
 }
-_NOT_TRACED = "capture with --trace=osrt to see the call"
+_TRACED = "Capture with --trace=osrt to see on what the thread sleeps"
 
 
 class _Wait(Struct, frozen=True):
@@ -226,8 +226,8 @@ def _advice(context: RuleContext, place: Place, wait: _Wait, doing: _Doing | Non
         return _message_advice(of, doing)
     if wait.is_barrier:
         return (
-            "Nothing is sent in a barrier: another rank comes late. Record all ranks to see which and why, balance the "
-            "work, or do without the barrier"
+            "Record all ranks to see which one comes late, and why: nothing is sent in a barrier. Balance the work, or "
+            "do without the barrier"
         )
     return _sender_advice(context, wait.sends) if wait.sends else _overlap_advice(context, place, of)
 
@@ -260,12 +260,13 @@ def _overlap_advice(context: RuleContext, place: Place, of: Messages | None) -> 
     elif of is None and place.times < LEAST_MESSAGES:
         why, join = "messages take their time on the way", ""
     if call := _waited_in(context, place):
-        begun = f"These messages were begun before {call} and are not there yet: another rank comes late, or {why}"
-        return f"{begun}. Begin them earlier, or do {_work(context)} that does not need them before {call}{join}{hand}"
+        begun = f"they were begun before {call} and are not there yet, since another rank comes late, or {why}"
+        does = f"do {_work(context)} that does not need them before {call}"
+        return f"Begin these messages earlier, or {does}{join}{hand}: {begun}"
     ahead = "MPI_Isend" if _are_sends(context, place) else "MPI_Irecv"
     return (
-        f"Another rank comes late, or {why}: overlap them with {_work(context)} ({ahead} before it, MPI_Wait after it)"
-        f"{join}{hand}"
+        f"Overlap the messages with {_work(context)} ({ahead} before it, MPI_Wait after it){join}{hand}: another rank "
+        f"comes late, or {why}"
     )
 
 
@@ -327,52 +328,48 @@ def _are_small(told: Messages) -> bool:
 def _message_advice(told: Messages, doing: _Doing | None) -> str:
     if told.late:
         does, call = ("receives", "MPI_Irecv") if told.sends else ("sends", "MPI_Isend")
-        before = "See what it does before" if doing is None else f"Meanwhile {doing.words}"
+        meanwhile = "" if doing is None else f"; meanwhile {doing.words}"
         return (
-            f"{_capital(told.late)} {does} late: {duration(told.late_ns)} of {duration(told.total_ns)} in these "
-            f"{told.count:,} calls pass before it begins. {before}; {call} before that work, and "
+            f"See what {told.late} does before it {does}: {duration(told.late_ns)} of {duration(told.total_ns)} in "
+            f"these {told.count:,} calls pass before it begins{meanwhile}. {call} before that work, and "
             f"{'MPI_Isend' if told.sends else 'MPI_Irecv'} here with MPI_Wait after other work, hide the wait"
         )
     if told.copies:
         return (
-            f"The library copies device memory by way of the host ({told.copies:,} copies inside these calls): build "
-            "MPI with CUDA support (UCX with cuda and gdrcopy), or exchange one large host buffer"
+            "Build MPI with CUDA support (UCX with cuda and gdrcopy), or exchange one large host buffer: the library "
+            f"copies device memory by way of the host ({told.copies:,} copies inside these calls)"
         )
-    return f"{told.count:,} messages of {size(told.median_bytes)} (median): join them into a few large ones"
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    return f"Join the messages into a few large ones: there are {told.count:,} of {size(told.median_bytes)} (median)"
 
 
 def _late_advice(late: Late, doing: _Doing | None, *, is_barrier: bool) -> str:
     last = (
-        f"{_capital(late.who)} comes last to {late.name} ({duration(late.inside_ns)} inside where the others wait "
+        f"it comes last ({duration(late.inside_ns)} inside where the others wait "
         f"{duration_range(late.least_ns, late.most_ns)})"
     )
-    without = ", or do without the barrier" if is_barrier else ""
+    does, without = f"what {late.who} does before {late.name}", ", or do without the barrier" if is_barrier else ""
     if doing is not None:
-        return f"{last}: {doing.words} meanwhile. Shorten that, or share it among the ranks{without}"
-    return f"{last}: see what it does before, {'' if is_barrier else 'and '}balance the work{without}"
+        return f"Shorten {does}, or share it among the ranks{without}: {last}, and meanwhile {doing.words}"
+    return f"See {does}, {'' if is_barrier else 'and '}balance the work{without}: {last}"
 
 
 def _sender_advice(context: RuleContext, sends: Sender) -> str:
-    who, inside = f"{_capital(sends.who)} alone sends", percent(sends.inside)
     if sends.inside < HALF:
         return (
-            f"{who}, and is outside of any send for {percent(1 - sends.inside)} of this wait: it comes late. See what "
-            f"it does before, or post the receive earlier (MPI_Irecv before {_work(context)}, MPI_Wait after it)"
+            f"See what {sends.who} does before it sends, or post the receive earlier (MPI_Irecv before "
+            f"{_work(context)}, MPI_Wait after it): it comes late, since it alone sends, and is outside of any send "
+            f"for {percent(1 - sends.inside)} of this wait"
         )
+    alone = f"it alone sends, and is inside a send for {percent(sends.inside)} of this wait"
     if sends.receivers > 1:
         return (
-            f"{who}, and is inside a send for {inside} of this wait: it serves {sends.receivers} processes one after "
-            "the other. MPI_Isend to all of them and MPI_Waitall, or one collective (MPI_Scatter, MPI_Bcast), lets "
-            "them receive side by side"
+            f"Let {sends.who} send to all at once, by MPI_Isend and MPI_Waitall, or one collective (MPI_Scatter, "
+            f"MPI_Bcast): {alone}, since it serves {sends.receivers} processes one after the other"
         )
     hand = ", hand device pointers to a CUDA-aware MPI" if context.timeline.devices else ""
     return (
-        f"{who}, and is inside a send for {inside} of this wait: the messages' own way takes it. Post the receive "
-        f"before {_work(context)} (MPI_Irecv, MPI_Wait after it), join small messages{hand}"
+        f"Post the receive before {_work(context)} (MPI_Irecv, MPI_Wait after it), join small messages{hand}: the "
+        f"messages' own way takes the time. They come from {sends.who}: {alone}"
     )
 
 
@@ -404,7 +401,7 @@ def _unnamed(context: RuleContext, place: Place) -> str:
     """What to say of a sleep that no OS call explains: whether there were cores enough is in the schedule."""
     cores = context.trace.machine.cores
     if cores is None or not len(context.trace.schedule):
-        return f"No OS call on record says on what the thread sleeps: {_NOT_TRACED}"
+        return f"{_TRACED}: no OS call on record tells"
     inside, running_ns = host_pieces(context).intervals(place.rows), 0
     for thread in unique(context.trace.schedule.thread).tolist():
         on_cpu = context.timeline.host_state.evidence(thread).on_cpu
@@ -413,12 +410,12 @@ def _unnamed(context: RuleContext, place: Place) -> str:
     running = running_ns / max(inside.total, 1)
     if running > cores - 1:
         return (
-            f"{running:.1f} threads of the program run at once meanwhile on {cores} cores, and no OS call says on what "
-            "this one sleeps: it may wait for a core. Fewer threads or workers (OMP_NUM_THREADS) would show it"
+            f"Try fewer threads or workers (OMP_NUM_THREADS): this one may wait for a core, since {running:.1f} "
+            f"threads of the program run at once meanwhile on {cores} cores, and no OS call says on what it sleeps"
         )
     return (
-        f"The thread sleeps on something that is not on record, and not for a core: {running:.1f} of {cores} cores run "
-        f"the program meanwhile. A device, the network, a clock, another process or page faults: {_NOT_TRACED}"
+        f"{_TRACED}: it is not on record, and not for a core, since {running:.1f} of {cores} cores run the program "
+        "meanwhile. It may be for a device, the network, a clock, another process or page faults"
     )
 
 

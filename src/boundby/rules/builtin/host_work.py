@@ -49,22 +49,21 @@ MOSTLY = HALF
 MOST_NAMED = A_FEW_LINES
 _ENGINE = "autograd::engine::evaluate_function: "
 DISPATCH = (
-    "The framework takes this time between operator and launch (Python, autograd, dispatch). Use fewer operators "
-    "(torch.compile, a larger batch), or one CUDA graph for what repeats"
+    "Use fewer operators (torch.compile, a larger batch), or one CUDA graph for what repeats: the framework takes this "
+    "time between operator and launch (Python, autograd, dispatch)"
 )
 OF_TORCH = (
-    "The time is PyTorch's own for each operator, not a loop of the program: use fewer, larger operators "
-    "(torch.compile, a larger batch, foreach=True or fused=True in the optimizer), and run on the GPU what runs on the "
-    "CPU"
+    "Use fewer, larger operators (torch.compile, a larger batch, foreach=True or fused=True in the optimizer), and run "
+    "on the GPU what runs on the CPU: the time is PyTorch's own for each operator, not a loop of the program"
 )
 OF_SERVER = (
-    "It is the server's own code, between one launch and the next: CUDA graphs leave out most of it, and a step of "
-    "more requests pays for it once for all of them"
+    "Use CUDA graphs, which leave out most of it, or steps of more requests, which pay for it once for all of them: it "
+    "is the server's own code, between one launch and the next"
 )
 
 SLOWED = (
-    "The recording is part of this time: record_shapes, profile_memory and with_stack slow every operator. Time a step "
-    "without the profiler before changing anything"
+    "Time a step without the profiler before you change anything: the recording is part of this time, since "
+    "record_shapes, profile_memory and with_stack slow every operator"
 )
 
 
@@ -186,8 +185,11 @@ def _operators(context: RuleContext, place: Place) -> str:
 
 def _warm_advice(context: RuleContext, place: Place) -> tuple[str, ...]:
     rest = rest_window(context) or rest_after(context, place)
-    once = "It happens once, before the measured part, and later steps do not pay for it"
-    return (f"{once}. Look at the rest: boundby analyze {rest}" if rest else once,)
+    once = "this happens once, before the measured part, and later steps do not pay for it"
+    return (
+        f"Look at the rest: boundby analyze {rest}" if rest else "Record a longer run",
+        f"{once[:1].upper()}{once[1:]}",
+    )
 
 
 def _advice_on(context: RuleContext, place: Place, work: _Work, hot: str) -> tuple[str, ...]:
@@ -210,7 +212,7 @@ def _advice_on(context: RuleContext, place: Place, work: _Work, hot: str) -> tup
 def _callers(context: RuleContext) -> str:
     """What shows who calls the many functions that samples fall into."""
     profile = context.program.pick("perf record -g", torch="py-spy record --native", python="py-spy record --native")
-    return f"No function holds half of the samples: {profile} shows what calls them"
+    return f"Find out with {profile} what calls these functions: none of them holds half of the samples"
 
 
 def _advice(context: RuleContext, hot: str) -> str:

@@ -150,7 +150,8 @@ def _library_advice(ready: StandardWork | None) -> tuple[str, ...]:
     if ready is None:
         return ()
     return (
-        f"By its name it is {ready.what}: {ready.library} has that ready, tuned for each GPU. Measure against it first",
+        f"Measure it against {ready.library} first: by its name it is {ready.what}, and the library has that ready, "
+        "tuned for each GPU",
     )
 
 

@@ -86,40 +86,42 @@ def _busy_advice(context: RuleContext, others: list[FeedingWorker], *, is_asleep
     processes, threads = ([one for one in busiest if one.is_process == is_process] for is_process in (True, False))
     helpers = [one for one in threads if one.busy >= SATURATED] if is_asleep else []
     if helpers and processes:
-        beside = f"while it waits; {named_workers(processes)}"
-        return f"The program's thread {helpers[0].number} runs at {percent(helpers[0].busy)} {beside}: " + program.pick(
-            "one thread sets the pace: give it less to do, or let several share it",
-            torch="pin_memory=True has one thread copy each batch once more, which no worker can speed up. "
-            "Smaller types (uint8, half), fewer bytes, or batches that lie in one piece help",
+        pace = f"it runs at {percent(helpers[0].busy)} while the program waits, and {named_workers(processes)}"
+        return program.pick(
+            f"Give the program's thread {helpers[0].number} less to do, or let several share it: {pace}",
+            torch="Hand over smaller types (uint8, half), fewer bytes, or batches that lie in one piece: "
+            f"pin_memory=True has one thread ({helpers[0].number}) copy each batch once more, which no worker can "
+            f"speed up; {pace}",
         )
     if processes and waiting_share(processes) >= CORES_TAKEN:
         fewer = program.pick("fewer of them", torch="num_workers below the number of cores")
         return (
-            f"{named_workers(processes)} meanwhile: the cores are taken, and more workers would only take turns. Give "
-            f"them cores (a quiet machine, more CPUs for the job, {fewer}), or make their work cheaper"
+            f"Give the workers cores (a quiet machine, more CPUs for the job, {fewer}), or make their work cheaper: "
+            f"{named_workers(processes)} meanwhile, so that the cores are taken, and more workers would only take turns"
         )
     return _workers_advice(context, busiest, processes) if processes or helpers else None
 
 
 def _workers_advice(context: RuleContext, busiest: list[FeedingWorker], processes: list[FeedingWorker]) -> str:
     """More workers, or cheaper work in them."""
-    torch = "hand work to processes (num_workers), or make it cheaper"
+    torch = "Hand work to processes (num_workers), or make it cheaper"
     if processes:
         torch = (
-            f"DataLoader(num_workers={_more_workers(context, processes)}, or cheaper decoding and augmentation (a "
+            f"Try DataLoader(num_workers={_more_workers(context, processes)}, or cheaper decoding and augmentation (a "
             "compiled decoder, transforms on whole batches or on the GPU)"
         )
-    more = context.program.pick("more of them, or cheaper work in them", torch=torch)
-    return f"{named_workers(busiest)} meanwhile: {more}"
+    more = context.program.pick("Use more of the workers, or give them cheaper work", torch=torch)
+    return f"{more}: {named_workers(busiest)} meanwhile"
 
 
 def _beside_advice(context: RuleContext, place: Place) -> str:
     spots = hot_functions(context, place.rows)
     hot = f"; most of it is {spots[0].short_symbol}" if spots else ""
-    return f"The launching thread prepares the batch itself{hot}: " + context.program.pick(
-        "let another thread fill the next pinned buffer while this one is computed with",
-        torch="DataLoader(num_workers=4, pin_memory=True, persistent_workers=True) moves that to other processes",
+    other = context.program.pick(
+        "Let another thread fill the next pinned buffer while this one is computed with",
+        torch="Let other processes do it, by DataLoader(num_workers=4, pin_memory=True, persistent_workers=True)",
     )
+    return f"{other}: the launching thread prepares the batch itself{hot}"
 
 
 def _waiting_advice(context: RuleContext, place: Place, others: list[FeedingWorker]) -> str:
@@ -134,23 +136,25 @@ def _waiting_advice(context: RuleContext, place: Place, others: list[FeedingWork
         )
     runs = [one for one in others if one.is_process]
     if runs and _are_cores_taken(context, runs):
-        fewer = program.pick("Fewer of them", torch="num_workers below the number of cores")
+        fewer = program.pick("fewer workers", torch="num_workers below the number of cores")
         return (
-            f"{named_workers(runs)} meanwhile, and the program's own thread often waits for a core: the cores are "
-            f"taken, and more workers would only take turns. {fewer}, cheaper work in each, or more cores for the job"
+            f"Try {fewer}, cheaper work in each, or more cores for the job: {named_workers(runs)} meanwhile, and the "
+            "program's own thread often waits for a core. The cores are taken, and more workers would only take turns"
         )
     if runs:
-        more = program.pick("more of them", torch=f"num_workers={_wanted(context, runs)}")
+        more = program.pick("more workers", torch=f"num_workers={_wanted(context, runs)}")
         they = "it waits" if len(runs) == 1 else "they wait"
         return (
+            f"Try {more} where cores are free, fewer than cores where they are not, or cheaper work in each: "
             f"{named_workers(runs)} meanwhile, and what {they} for besides is not on record (a core, storage, the "
-            f"network): {more} where cores are free, fewer than cores where they are not, or cheaper work in each"
+            "network)"
         )
     if next(iter(slept_on(context, place.rows)), None) == "sleep":
         return ON_PURPOSE
     return (
-        "Nothing else of the trace runs meanwhile: the input comes from storage, the network or an unprofiled process. "
-        f"Prefetch more{program.pick('', torch=' (prefetch_factor)')}, cache, pack small files into large ones"
+        f"Prefetch more{program.pick('', torch=' (prefetch_factor)')}, cache, pack small files into large ones: "
+        "nothing else of the trace runs meanwhile, so that the input comes from storage, the network or an unprofiled "
+        "process"
     )
 
 

@@ -100,23 +100,23 @@ def _advice(context: RuleContext, compiled: Compilations, rest: str) -> tuple[st
     once = program.pick(
         "Compile ahead of time for this GPU (nvcc -gencode arch=compute_90,code=sm_90), or keep the cubin that NVRTC "
         "makes and load it in the next run; CUDA_CACHE_PATH keeps only what the driver compiles of PTX",
-        jax="JAX_COMPILATION_CACHE_DIR=/path keeps what was compiled for the next run; with "
+        jax="Set JAX_COMPILATION_CACHE_DIR=/path, which keeps what was compiled for the next run; with "
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 also what compiles in less than a second",
-        cupy="CUPY_CACHE_DIR on a disk that stays keeps what was compiled for the next run",
-        numba="@cuda.jit(cache=True) keeps what was compiled for the next run",
+        cupy="Set CUPY_CACHE_DIR to a disk that stays: it keeps what was compiled for the next run",
+        numba="Use @cuda.jit(cache=True), which keeps what was compiled for the next run",
         python="Keep what was compiled for the next run: a cache folder on a disk that stays",
         torch="Keep what was compiled for the next run: TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR on a disk that "
         "stays"
         if by_torch
-        else f"{who[0] if who else 'The compiler'} compiles again in each process: keep the process for several jobs, "
-        "or compile ahead of time what its kernels do",
+        else "Keep the process for several jobs, or compile ahead of time what its kernels do: "
+        f"{who[0] if who else 'the compiler'} compiles again in each process",
         julia="Compile once, before the measured part (a first call of each function and type)",
         directives="Compile for this GPU (-gpu=cc90 with nvc and nvfortran), so that the driver has no PTX to compile",
     )
     again = program.pick(
         "Run each shape once before the measured part; a new shape or type is compiled again",
-        jax="Each operation outside jax.jit is compiled by itself, and again for each shape, those that make weights, "
-        "too: one jitted function around them compiles once",
+        jax="Make one jitted function of them, which compiles once: each operation outside jax.jit is compiled by "
+        "itself, and again for each shape, those that make weights, too",
         torch="Run each shape once before the measured part. New shapes are compiled again: "
         + ("TORCH_LOGS=recompiles says why, torch.compile(dynamic=True) or padding" if by_torch else "padding")
         + " to a few lengths avoids it",

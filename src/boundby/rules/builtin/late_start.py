@@ -161,33 +161,33 @@ def _ranges(context: RuleContext, low: int, high: int) -> list[_Covering]:
 def _advice(context: RuleContext, in_cuda: int, startup: int, named: _Covering | None) -> tuple[str, ...]:
     if in_cuda >= _MOST * startup and context.trace.is_of_amd:
         return (
-            "Most of it is HIP itself, which makes a context and loads code: keep the process alive from job to job, "
-            "and show one GPU only (HIP_VISIBLE_DEVICES=0)",
+            "Keep the process alive from job to job, and show one GPU only (HIP_VISIBLE_DEVICES=0): most of it is HIP "
+            "itself, which makes a context and loads code",
         )
     if in_cuda >= _MOST * startup:
         return (
-            "Most of it is CUDA itself, which makes a context and loads code: keep the process alive from job to job, "
-            "show one GPU only (CUDA_VISIBLE_DEVICES=0), and build for this GPU; from CUDA 11.7, "
+            "Keep the process alive from job to job, show one GPU only (CUDA_VISIBLE_DEVICES=0), and build for this "
+            "GPU: most of it is CUDA itself, which makes a context and loads code. From CUDA 11.7, "
             "CUDA_MODULE_LOADING=LAZY loads code when it is needed (the default since 12.2)",
         )
     if not context.program.is_python:
         return (
-            "It is host code before the first launch, or the driver that makes the context, which no call in the trace "
-            "shows: nsys profile --sample=process-tree, or perf record -g, shows which functions",
+            "Find out with nsys profile --sample=process-tree, or perf record -g, which functions run: it is host code "
+            "before the first launch, or the driver that makes the context, which no call in the trace shows",
         )
     command = f"py-spy record -o start.svg -- {context.trace.how_it_runs}"
-    profile = f"{command} shows what the program does before the first GPU work"
+    profile = f"Find out with {command} what the program does before the first GPU work"
     if named is None:
         return (f"{profile}; the same command with python -X importtime shows which imports are slow",)
     if _makes_model(context, named):
         return (
+            'Build the model on the GPU, with torch.device("cuda"): model = Model(...), instead of '
+            "Model(...).to('cuda'); with a checkpoint, build on device \"meta\" and load it to the GPU: "
             f"{named.name} runs on the CPU for {duration(named.covered_ns)}, then uploads "
-            f"{size(int(_uploaded(context, named).sum()))} from "
-            'pageable memory: build the model on the GPU, with torch.device("cuda"): model = Model(...), instead of '
-            "Model(...).to('cuda'); with a checkpoint, build on device \"meta\" and load it to the GPU",
+            f"{size(int(_uploaded(context, named).sum()))} from pageable memory",
             profile,
         )
-    return (f"{named.name} is what takes it: {profile}",)
+    return (f"{profile}: {named.name} is what takes the time",)
 
 
 def _makes_model(context: RuleContext, named: _Covering) -> bool:

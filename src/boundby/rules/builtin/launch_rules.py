@@ -60,11 +60,14 @@ def _short_kernels(context: RuleContext) -> Iterator[Match]:
         (
             *context.program.pick(
                 (
-                    "Fewer and larger kernels: join neighbours that work on the same data, and do several items in "
-                    "one launch",
+                    "Launch fewer and larger kernels: join neighbours that work on the same data, and do several items "
+                    "in one launch",
                 ),
-                vllm=("vLLM compiles the model, and so launches less, unless it is started with --enforce-eager",),
-                sglang=("SGLang compiles the model, and so launches less, with --enable-torch-compile",),
+                vllm=(
+                    "Start vLLM without --enforce-eager, if it has that option: it then compiles the model, and "
+                    "launches less",
+                ),
+                sglang=("Start SGLang with --enable-torch-compile: it then compiles the model, and launches less",),
                 torch=(
                     *(() if is_one else (_FUSES,)),
                     "Work on whole tensors instead of Python loops over rows, samples or parameters",
@@ -111,11 +114,11 @@ def _small_kernels(context: RuleContext) -> Iterator[Match]:
         (
             *context.program.pick(
                 (
-                    "More items in each launch: larger chunks, or one launch over several of them; kernels this small "
-                    "take hardly longer for it",
+                    "Put more items into each launch: larger chunks, or one launch over several of them; kernels "
+                    "this small take hardly longer for it",
                 ),
                 torch=(
-                    "A larger batch, and so fewer steps: kernels this small take hardly longer for it",
+                    "Use a larger batch, and so fewer steps: kernels this small take hardly longer for it",
                     "Inference: collect requests for a few milliseconds and run them as one batch",
                 ),
                 directives=("Collapse nested loops, and join neighbouring ones, so that each launch has more to do",),
@@ -206,20 +209,21 @@ def _capture_advice(context: RuleContext, pace: str) -> tuple[str, ...]:
             "Nothing inside may wait for the GPU, and addresses must stay the same",
         ),
         vllm=(
-            f"vLLM captures its steps in CUDA graphs unless it is started with --enforce-eager (now {pace})",
+            f"Start vLLM without --enforce-eager, if it has that option: it then captures its steps in CUDA graphs "
+            f"(now {pace})",
             "Steps of more tokens than its largest captured size run without one: cudagraph_capture_sizes in "
             "--compilation-config",
         ),
         sglang=(
-            f"SGLang captures decoding steps in CUDA graphs unless started with --disable-cuda-graph (now "
-            f"{pace}); batches beyond --cuda-graph-max-bs run without",
+            "Start SGLang without --disable-cuda-graph, if it has that option: it then captures decoding steps in CUDA "
+            f"graphs (now {pace}); batches beyond --cuda-graph-max-bs run without",
         ),
         torch=(
             f'model = torch.compile(model, mode="reduce-overhead"): captures what repeats in CUDA graphs (now {pace})',
             "torch.cuda.make_graphed_callables(model, (sample,)) for a model without data-dependent control "
             "flow; shapes must stay the same, nothing inside may wait for the GPU",
         ),
-        jax=(f"jax.jit around the whole step compiles what repeats into few kernels and graphs (now {pace})",),
+        jax=(f"Put jax.jit around the whole step: it compiles what repeats into few kernels and graphs (now {pace})",),
         directives=(
             f"Join parallel loops into one region, and queue what is left without waits (OpenACC async, OpenMP "
             f"nowait): each region is a launch (now {pace})",

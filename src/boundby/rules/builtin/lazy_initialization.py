@@ -131,9 +131,14 @@ def _others(context: RuleContext, part: _FirstCalls, match: Match) -> Match:
 
 
 _RUNTIME = (
-    "The OpenMP or OpenACC runtime makes these calls itself, at its first use of the device and once per process: the "
-    "program can hardly change it, and a longer run pays it only once",
+    "Leave this as it is: the OpenMP or OpenACC runtime makes these calls itself, at its first use of the device and "
+    "once per process, and a longer run pays it only once",
 )
+
+
+def _look_at(rest: str, what: str = "") -> str:
+    """What comes after the warm-up, and what is said of it."""
+    return f"Look at the rest{what}: boundby analyze {rest}" if rest else "Record more steps: nothing comes after these"
 
 
 def _by_option(context: RuleContext, match: Match, option: WarmOption) -> Match:
@@ -143,8 +148,9 @@ def _by_option(context: RuleContext, match: Match, option: WarmOption) -> Match:
         match,
         evidence={**match.evidence, "warm_up_option": option.text},
         advice=(
-            f"The program warms up already ({option.text}), and the recording holds that"
-            + (f". Look at the rest: boundby analyze {rest}" if rest else ""),
+            *((_look_at(rest),) if rest else ()),
+            f"{'The' if rest else 'Leave this as it is: the'} program warms up already ({option.text}), and the "
+            "recording holds that",
         ),
         severity="note",
     ).advising("init.after-warm-up", **known(rest=rest))
@@ -166,10 +172,8 @@ def _in_warm_up(context: RuleContext, part: _FirstCalls, match: Match) -> Match:
             "initialization_in_the_rest_fraction": round(again, 4),
         },
         advice=(
-            "The program warms up already"
-            + (". Look at the rest" if rest else ", and nothing comes after")
-            + (", which pays for such calls, too" if again >= PAYS_AGAIN else "")
-            + (f": boundby analyze {rest}" if rest else ""),
+            _look_at(rest, ", which pays for such calls, too" if again >= PAYS_AGAIN else ""),
+            "The program warms up already",
         ),
         severity="note",
     ).advising("init.after-warm-up", **known(rest=rest))
@@ -200,8 +204,8 @@ def _by_messages(context: RuleContext, part: _FirstCalls, match: Match) -> Match
         evidence={**match.evidence, "longest_of_each_process_ns": longest[:16]},
         saving_ns=_saving(context, part),
         advice=(
-            "The library pins its own buffers and sets itself up at its first messages: exchange one message of each "
-            "size before the measured part, or leave the start out of the analysis. The run is no shorter for either",
+            "Exchange one message of each size before the measured part, or leave the start out of the analysis: the "
+            "library pins its own buffers and sets itself up at its first messages. The run is no shorter for either",
         ),
         severity="low",  # the program cannot change it, and a longer run pays it once
         remedy="init.runtime-start",
@@ -270,11 +274,11 @@ def _advice(context: RuleContext, part: _FirstCalls) -> tuple[str, ...]:
     if rest:
         later += f": measure without it (boundby analyze {rest})"
     if len(part.pieces):
-        who = " and ".join(part.libraries) or "The library"
+        who = " and ".join(part.libraries) or "the library"
         sets = "sets itself" if len(part.libraries) < 2 else "set themselves"
         return (
-            f"{who} {sets} up at the first call: create the handles and make one call of each kind before the "
-            "measured part, and keep the process alive for the next job",
+            "Create the handles and make one call of each kind before the measured part, and keep the process alive "
+            f"for the next job: {who} {sets} up at the first call",
             f"{_eager(context)} loads the code of all kernels at the start, not at their first launch: the run is no "
             "shorter",
             *_compiling(context, part.rows),

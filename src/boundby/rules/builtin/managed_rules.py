@@ -91,9 +91,9 @@ def _saving(migrations: CopySet, kernels: KernelSet, pages: Paged) -> SavingNs:
 def _migration_advice(context: RuleContext, pages: Paged) -> tuple[str, ...]:
     if pages.evictions:
         return (
-            f"{count(pages.evictions)} migrations make room for others: more is in use than the device holds. Work in "
-            "pieces that fit, with explicit copies of the next piece beside the kernels of this one: prefetching alone "
-            "evicts what is needed next",
+            "Work in pieces that fit, with explicit copies of the next piece beside the kernels of this one: more is "
+            f"in use than the device holds, and {count(pages.evictions)} migrations make room for others. Prefetching "
+            "alone evicts what is needed next",
         )
     return context.program.pick(
         (

@@ -21,11 +21,11 @@ LEAST_CORES = NOTABLE
 # Who takes the cores, and what to do about it.
 _OWN, _CHILDREN, _OTHERS = "threads of its own process", "processes that it started", "other programs"
 _ADVICE = {
-    _OWN: "Fewer threads than cores: OMP_NUM_THREADS, OPENBLAS_NUM_THREADS, or the pool's own size; those "
+    _OWN: "Run fewer threads than cores: OMP_NUM_THREADS, OPENBLAS_NUM_THREADS, or the pool's own size; those "
     "beyond the cores only take turns",
-    _CHILDREN: "Fewer processes than cores: workers and ranks on one machine, or each with one thread "
+    _CHILDREN: "Run fewer processes than cores: workers and ranks on one machine, or each with one thread "
     "(OMP_NUM_THREADS=1)",
-    _OTHERS: "Another program takes the cores: see who with top, measure on a quiet machine, or bind the program to "
+    _OTHERS: "See with top which other program takes the cores, measure on a quiet machine, or bind the program to "
     "cores of its own (taskset, numactl)",
 }
 

@@ -61,8 +61,8 @@ def _small_blocks(context: RuleContext) -> Iterator[Match]:
         ),
         kernels.saving_by_speed(least, min(1 / lanes, most)),
         (
-            f"{name} launches {count(blocks)} blocks of {threads} threads: launch as many threads in blocks of {WARP} "
-            f"or more, {count(fewer)} blocks of {wide} here",
+            f"Launch as many threads in blocks of {WARP} or more, {count(fewer)} blocks of {wide} here: {name} "
+            f"launches {count(blocks)} blocks of {threads} threads",
             *context.program.pick((), python=("CuPy, Numba and Triton: block sizes that are multiples of 32",)),
         ),
     ).advising(
@@ -168,21 +168,22 @@ def _grid_advice(kernels: KernelSet) -> tuple[str, ...]:
     if not is_library_kernel(name):
         work = device_work(context)
         if int(work.blocks[row]) * int(work.threads[row]) < WARP:
-            return (f"{launches}: let each thread take one element, and launch a thread for each",)
-        return (f"{launches}: launch more blocks, each with less of the work, at least two for each multiprocessor",)
+            return (f"Let each thread take one element, and launch a thread for each: {launches}",)
+        return (f"Launch more blocks, each with less of the work, at least two for each multiprocessor: {launches}",)
     if sums_over_batch(name):
-        compiled = ". torch.compile makes a kernel of its own for it, which can split the sum over more blocks"
-        return (
-            f"{launches}: it is a library's, and sums over the batch for each feature, so that a larger batch brings "
-            f"no more blocks{context.program.pick('', torch=compiled)}",
+        other = context.program.pick(
+            "Use another kernel for it",
+            torch="Try torch.compile, which makes a kernel of its own for it that can split the sum over more blocks",
         )
-    return (
-        context.program.pick(
-            f"{launches}. It is a library's kernel: give it more work in one call (a larger batch, batched calls)",
-            torch=f"{launches}. It is a library's kernel: give it more work in one call: a larger batch, or batched "
-            "calls (torch.bmm, torch.stack, vmap) instead of a loop over samples",
-        ),
+        return (
+            f"{other}: {launches}. It is a library's, and sums over the batch for each feature, so that a larger batch "
+            "brings no more blocks",
+        )
+    more = context.program.pick(
+        "a larger batch, or batched calls",
+        torch="a larger batch, or batched calls (torch.bmm, torch.stack, vmap) instead of a loop over samples",
     )
+    return (f"Give it more work in one call, by {more}: {launches}. It is a library's kernel",)
 
 
 def _code(kernels: KernelSet) -> str:
@@ -345,20 +346,21 @@ def _tail_advice(kernels: KernelSet) -> tuple[str, ...]:
     context, row, work = kernels.context, kernels.longest, device_work(kernels.context)
     blocks, places = int(work.blocks[row]), int(work.multiprocessors[row])
     turns, rest = -(-blocks // places), blocks % places
-    what = f"{kernel_name(context, row)} launches {blocks:,} blocks on {places} multiprocessors: " + (
-        f"{places - blocks} have none" if turns == 1 else f"{rest} are left for turn {turns}"
+    what = f"{kernel_name(context, row)} launches {blocks:,} blocks on {places} multiprocessors, of which " + (
+        f"{places - blocks} have none" if turns == 1 else f"{rest} have a block in turn {turns}"
     )
     if is_library_kernel(context.trace.names[context.operations.name[row]]):
         sizes = (
             f"sizes (batch, sequence, width) that make {(turns - 1) * places or places:,} or {turns * places:,} blocks"
         )
         return (
-            f"{what}. It is a library's, whose tiles follow from the shapes: {sizes} waste nothing",
+            f"Choose {sizes}, which waste nothing: {what}. The kernel is a library's, whose tiles follow from "
+            "the shapes",
             *context.program.pick((), torch=('torch.compile(mode="max-autotune") tries other tiles for each shape',)),
         )
     return (
-        f"{what}. Launch as many blocks as fit at once (cudaOccupancyMaxActiveBlocksPerMultiprocessor times {places}) "
-        "and let each take several pieces in a loop, or cut the work into several times as many, smaller blocks",
+        f"Launch as many blocks as fit at once (cudaOccupancyMaxActiveBlocksPerMultiprocessor times {places}) and let "
+        f"each take several pieces in a loop, or cut the work into several times as many, smaller blocks: {what}",
     )
 
 

@@ -40,8 +40,8 @@ def _check(context: RuleContext) -> Iterator[Match]:
             },
             saving_ns=(0, item.total_ns),
             advice=(
-                "Another process, or another context, shares this GPU in turns; nvidia-smi "
-                "--query-compute-apps=pid,name --format=csv shows which while it runs. Measure on a GPU of your own",
+                "Measure on a GPU of your own, or see which program takes this one: nvidia-smi "
+                "--query-compute-apps=pid,name --format=csv shows it while it runs",
                 "Until then kernels take longer here than they need: savings of other findings are too high or too low",
             ),
             examples=tuple(
@@ -72,9 +72,9 @@ def _check(context: RuleContext) -> Iterator[Match]:
             },
             saving_ns=(0, slow.excess_ns),
             advice=(
-                "nvidia-smi --query-gpu=clocks.sm,temperature.gpu,power.draw,clocks_event_reasons.active --format=csv "
-                "-l 1, "
-                "while it runs, shows whether heat or power lowers the clock; another process on the GPU does the same",
+                "See whether heat or power lowers the clock: nvidia-smi "
+                "--query-gpu=clocks.sm,temperature.gpu,power.draw,clocks_event_reasons.active --format=csv -l 1, while "
+                "it runs; another process on the GPU slows kernels the same way",
             ),
             cost_ns=slow.excess_ns,
             is_unsure=True,

@@ -33,8 +33,8 @@ def _clock_skew(context: RuleContext) -> Iterator[Match]:
         yield note(
             f"GPU {gpu}'s clock was off by {duration(abs(shift))}, so latencies are not known",
             {"shift_ns": shift, "started_before_launch_fraction": device.shift.early_fraction},
-            "Busy time and kernels are right; gaps right after launches may be longer than shown "
-            f"({device.shift.because}). Capture again, with another nsys, if it matters",
+            "Capture again, with another nsys, if gaps right after launches matter: they may be longer than shown "
+            f"({device.shift.because}); busy time and kernels are right",
         )
 
 
@@ -169,8 +169,8 @@ GRAPH_LEVEL = Rule(
 
 # What was not captured, and so leaves a large part of the time unexplained.
 _OF_PYTORCH = (
-    "Outside operators only Python functions show what the host does: torch.profiler.profile(with_stack=True) records "
-    "them. Whether the host sleeps, and on what, nsys records (boundby profile)"
+    "Record with torch.profiler.profile(with_stack=True): outside operators only Python functions show what the host "
+    "does. Whether the host sleeps, and on what, nsys records (boundby profile)"
 )
 
 

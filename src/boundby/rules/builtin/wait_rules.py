@@ -238,8 +238,8 @@ def _of_operator(context: RuleContext, group: WaitGroup) -> Words:
 
 
 _CREATE = (
-    "Such small tensors are no batch but values that the host knows: create them on the device (torch.full, "
-    "torch.zeros, torch.arange with device=), once, outside the loop, or hand them over as Python numbers"
+    "Create such small tensors on the device (torch.full, torch.zeros, torch.arange with device=), once, outside the "
+    "loop, or hand them over as Python numbers: they are no batch but values that the host knows"
 )
 _CONSTANT = (
     'scale = torch.full((), value, device="cuda")  # once, in place of torch.tensor(value, device="cuda") in a loop'
@@ -282,20 +282,21 @@ UNEVEN = 1 + QUARTER
 # These shares of the waits come right after copies within the device: they are what is waited for.
 MOSTLY_AFTER, ALL_AFTER = HALF, NEARLY_ALL
 _ON_DEVICE = (
-    "A copy within the device needs no wait: what uses the data comes after it on the same stream anyway. A library "
-    "that hands over batches this way (a loader, an adapter between frameworks) can order streams with an event "
-    "instead, or write straight to where the data are used"
+    "Remove the wait: what uses the data comes after the copy on the same stream anyway. Where a library hands over "
+    "batches this way (a loader, an adapter between frameworks), order streams with an event instead, or have it write "
+    "straight to where the data are used"
 )
 
 
 # What to do about a wait for an upload, and its code.
 _AFTER_UPLOAD = (
-    "What uses the data comes after the copy on the same stream anyway: no wait is needed before the host writes to "
-    "that memory again, and an event tells when it may",
+    "Wait only before the host writes to that memory again, for an event: what uses the data comes after the copy on "
+    "the same stream anyway",
     "cudaEventRecord(copied, stream);  // to wait for only before the host writes to that memory again",
 )
 _AFTER_UPLOAD_TORCH = (
-    'x.to("cuda", non_blocking=True) of pinned memory does not wait: what uses the data comes after the copy anyway',
+    'Use x.to("cuda", non_blocking=True) of pinned memory, without a wait: what uses the data comes after the copy '
+    "anyway",
     'x = x.to("cuda", non_blocking=True)  # from pinned memory',
 )
 
@@ -303,9 +304,9 @@ _AFTER_UPLOAD_TORCH = (
 # Waits that a library makes as it tries its kernels out, and what keeps it from doing so.
 _SEARCHES = expression(r"convolution|cudnn|miopen", re.IGNORECASE)
 _SEARCH = (
-    "The library waits, not the program: it tries its kernels for this shape and keeps the fastest. Use few shapes, "
-    "each of which it tries once, or leave the search out (torch.backends.cudnn.benchmark = False, "
-    "cudnnGetConvolutionForwardAlgorithm_v7 in place of cudnnFind...)"
+    "Use few shapes, or leave the search out (torch.backends.cudnn.benchmark = False, "
+    "cudnnGetConvolutionForwardAlgorithm_v7 in place of cudnnFind...): the library waits, not the program, while it "
+    "tries its kernels once for each shape, and keeps the fastest"
 )
 
 
@@ -319,8 +320,8 @@ def _is_search(context: RuleContext, group: WaitGroup) -> bool:
 
 # What a runtime of directives waits for.
 _DIRECTIVES = (
-    "The runtime waits at the end of each region, unless it is told not to: OpenMP nowait, OpenACC async, and one wait "
-    "where the result is needed"
+    "Use nowait (OpenMP) or async (OpenACC), and one wait where the result is needed: the runtime waits at the end of "
+    "each region unless it is told not to"
 )
 
 
@@ -332,13 +333,13 @@ def _explicit(context: RuleContext, group: WaitGroup) -> Words:
     busy_ns = busy_of_devices(context)
     if len(busy_ns) > 1 and max(busy_ns) >= UNEVEN * (sum(busy_ns) / len(busy_ns)):
         advice = (
-            "The GPUs have unequal work, and the host waits for the slower one: see gpu-balance. Without the wait the "
-            "next one takes its place"
+            "Balance the work of the GPUs (see gpu-balance): it is unequal, and the host waits for the slower one. "
+            "Without this wait the next one takes its place"
         )
     if "Synchronize" in group.key and (words := _after_copies(context, group)) is not None:
         return words
     if group.incidents == 1 and advice == _INSTEAD[-1][1]:
-        advice = "A single wait drains the launch queue once: remove it, unless the host needs the result there"
+        advice = "Remove the wait, unless the host needs the result there: it drains the launch queue once"
     return Words(f"{group.key} makes the host wait {group.costs}", (advice,), code=_instead(context, group.key))
 
 
