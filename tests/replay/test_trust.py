@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from msgspec.structs import replace
 
 from boundby.attribution.timeline import build_timeline
 from boundby.attribution.windows import parse_window
@@ -11,9 +12,57 @@ from boundby.replay.predictor import Predictor, ReplayStep
 from boundby.replay.questions import answer
 from boundby.replay.removals import Without
 from boundby.replay.trust import OpenRange
-from boundby.trace.tables import Direction, MemoryKind
+from boundby.trace.tables import Direction, MemoryKind, MessageTable
 from tests.replay.test_replay import US, launch, predictor_of, steps_with_sync
 from tests.support.program import Program
+
+
+def with_ranks(ranks: int = 1) -> Predictor:
+    """Ten rounds of 3 ms of each rank: its kernel takes 900 us, the host waits for it, then for a message of another
+    rank, which comes 2.9 ms after the round began."""
+    program = Program(processes=ranks, threads=ranks)
+    waits = []
+    for rank in range(ranks):
+        for step in range(10):
+            base = step * 3_000
+            launch(program, base, base + 10, base + 910, thread=rank)
+            program.api((base + 6) * US, (base + 920) * US, "cudaStreamSynchronize", rank)
+            waits.append(((base + 930) * US, (base + 2_900) * US, rank, program.name("MPI_Waitall")))
+    start, end, thread, name = np.array(waits, np.int64).T
+    untold = np.full(len(waits), -1)
+    calls = MessageTable(
+        start_ns=start,
+        end_ns=end,
+        thread=thread.astype(np.int32),
+        name=name.astype(np.int32),
+        communicator=untold,
+        peer=untold,
+        tag=untold,
+        sent_bytes=untold,
+        received_bytes=untold,
+        is_open=np.zeros(len(waits), bool),
+    )
+    return Predictor(build_timeline(replace(program.trace(), messages=calls), parse_window("gpu")))
+
+
+def test_who_comes_sooner_to_wait_for_a_message_waits_for_longer() -> None:
+    predictor = with_ranks()
+    [measured] = predictor.measured_ns
+    for what in ("no_sync", "infinite_gpu", "kernels=2"):
+        [found] = answer(predictor, what)
+        assert found.predicted_ns > measured - 1_000 * US, what  # the last round alone has no message after it
+        assert "ranks" in [one.kind for one in found.uncertainties], what
+    [without_waits] = answer(predictor, "no_sync")
+    assert without_waits.ends_ns[0] < measured - 7_000 * US  # as soon as the others come sooner, too
+    [without_messages] = answer(predictor, "input_free")
+    assert without_messages.predicted_ns < measured - 9 * 1_900 * US
+
+
+def test_what_changes_all_ranks_on_record_changes_when_their_messages_come() -> None:
+    predictor = with_ranks(2)
+    assert not predictor.awaits_ranks
+    [found, *_] = answer(predictor, "no_sync")
+    assert found.predicted_ns < predictor.measured_ns[0] - 7_000 * US
 
 
 def test_a_narrow_range_is_of_high_confidence() -> None:

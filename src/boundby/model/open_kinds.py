@@ -34,6 +34,9 @@ KINDS = {
         "what the GPU waits for outside of this trace may take as long as before",
         "capture the worker processes and the other ranks, too: boundby job",
     ),
+    "ranks": OpenKind(
+        "other ranks may gain as much, so that their messages come sooner", "capture the other ranks, too: boundby job"
+    ),
     "shared": OpenKind("another process seems to share the GPU, and may take more or less of it then", _ALONE),
     "contradictions": OpenKind("the times deny some dependencies: as many others may be unknown", _EVENTS),
     "lost-work": OpenKind("launches are on record whose work is not", _AGAIN),

@@ -114,17 +114,18 @@ def _device_savings(
     that there is anything of; ``last``: changes that are made to all that is compared."""
     no_waits = ReplayStep(Without(("sync",)), predictor.everywhere)
     gone = {cause: ReplayStep(Without((cause.key,)), predictor.everywhere) for cause in held}
-    waitless_steps = [(no_waits, step, *last) for cause, step in gone.items() if cause != Cause.SYNC]
+    first = {cause: _gone_before(predictor, cause, no_waits) for cause in REMOVABLE}
+    waitless_steps = [(*first[cause], step, *last) for cause, step in gone.items() if cause != Cause.SYNC]
     predictor.ask((no_waits, *last), *waitless_steps, *((step, *last) for step in gone.values()))
     without_sync = predictor.windows(no_waits, *last)
     measured = predictor.windows(*last) if last else predictor.measured_ns
     waitless: dict[int, dict[str, int]] = {item.index: {} for item in predictor.devices}
     alone: dict[int, dict[str, int]] = {item.index: {} for item in predictor.devices}
     for cause in REMOVABLE:
-        before = measured if cause == Cause.SYNC else without_sync
+        before = without_sync if first[cause] else measured
         after, after_alone = before, measured
         if cause in held:
-            after = without_sync if cause == Cause.SYNC else predictor.windows(no_waits, gone[cause], *last)
+            after = without_sync if cause == Cause.SYNC else predictor.windows(*first[cause], gone[cause], *last)
             after_alone = predictor.windows(gone[cause], *last)
         for number, item in enumerate(predictor.devices):
             waitless[item.index][cause.key] = max(before[number] - after[number], 0)
@@ -133,6 +134,13 @@ def _device_savings(
         item.index for item in predictor.devices if _is_as_it_ran(item, waitless[item.index], alone[item.index])
     ]
     return waitless | {index: alone[index] for index in as_it_ran}, len(as_it_ran) == len(waitless)
+
+
+def _gone_before(predictor: Predictor, cause: Cause, no_waits: ReplayStep) -> tuple[ReplayStep, ...]:
+    """What is gone before this cause is: waits for the device, unless it is those themselves, or waits for other ranks,
+    which last for longer then: the messages come when they come."""
+    is_apart = cause == Cause.SYNC or (cause == Cause.HOST_BLOCKED and predictor.awaits_ranks)
+    return () if is_apart else (no_waits,)
 
 
 def _is_as_it_ran(device: DeviceTimeline, waitless: Mapping[str, int], alone: Mapping[str, int]) -> bool:
@@ -273,8 +281,12 @@ def _most_everywhere(
     gone = {cause: ReplayStep(Without((cause.key,)), predictor.everywhere) for cause in held}
     predictor.ask(*((*steps, *last) for step in gone.values() for steps in ((step,), (no_waits, step))))
     alone = {cause: most_saved(measured, predictor.windows(gone[cause], *last)) for cause in held}
-    then = {cause: most_saved(waitless, predictor.windows(no_waits, gone[cause], *last)) for cause in held}
-    return {cause: max(alone[cause], then[cause]) for cause in held}, alone
+    then = {
+        cause: most_saved(waitless, predictor.windows(no_waits, gone[cause], *last))
+        for cause in held
+        if _gone_before(predictor, cause, no_waits)
+    }
+    return {cause: max(alone[cause], then.get(cause, 0)) for cause in held}, alone
 
 
 class _Asked(NamedTuple):
@@ -303,13 +315,16 @@ def _region_savings(
         gone: dict[Cause, ReplayStep] = {cause: ReplayStep(Without((cause.key,)), scope) for cause in causes}
         if Cause.SYNC in worth:
             questions[number, Cause.SYNC, False] = (no_waits, *last)
-        questions |= {(number, cause, False): (no_waits, step, *last) for cause, step in gone.items()}
+        questions |= {
+            (number, cause, False): (*_gone_before(predictor, cause, no_waits), step, *last)
+            for cause, step in gone.items()
+        }
         questions |= {(number, cause, True): (gone[cause], *last) for cause in sorted(alone)}
     windows = dict(zip(questions, predictor.ask(*questions.values()), strict=True))
     saved = [(dict.fromkeys((cause.key for cause in REMOVABLE), 0), dict[str, int]()) for _ in asked]
     for (number, cause, is_alone), left in windows.items():
         before = measured
-        if not is_alone and cause != Cause.SYNC:
+        if not is_alone and _gone_before(predictor, cause, questions[number, cause, is_alone][0]):
             before = windows.get((number, Cause.SYNC, False), measured)
         saved[number][is_alone][cause.key] = most_saved(before, left)
     return saved

@@ -93,6 +93,11 @@ def replay(graph: Graph, costs: Costs) -> tuple[Int64Array, Int64Array]:
     return outcome.start, outcome.end
 
 
+def call_starts(graph: Graph, costs: Costs) -> Int64Array:
+    """When each node begins with these costs, shape (nodes,), in nanoseconds."""
+    return _outcome(graph, costs).call_start
+
+
 def _outcome(graph: Graph, costs: Costs) -> Pass:
     is_turned = graph.takes_turns and not costs.is_same(graph.costs)
     if is_turned:

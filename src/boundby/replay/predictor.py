@@ -39,6 +39,7 @@ from boundby.replay.removals import (
     Change,
     Faster,
     Keeping,
+    OnOtherRanks,
     Scope,
     Without,
     WithoutOpen,
@@ -49,7 +50,18 @@ from boundby.replay.removals import (
     is_removal,
     window_scope,
 )
-from boundby.replay.trust import OUTSIDE, Open, OpenRange, find_doubts, find_open, gap_before
+from boundby.replay.trust import (
+    NO_ARRIVALS,
+    OUTSIDE,
+    Arrivals,
+    Open,
+    OpenRange,
+    find_arrivals,
+    find_doubts,
+    find_open,
+    gap_before,
+    until_arrival,
+)
 from boundby.results.report import OpenDoubt
 from boundby.trace.tables import OpKind
 
@@ -149,6 +161,7 @@ class _RangeQuestion(Struct, frozen=True):
     open_ns: Sequence[int]  # without what is open
     explained_ns: Sequence[int]  # the same of the trace as it was
     fed_ns: Sequence[int]  # with the work of those that feed the host
+    with_ranks_ns: Sequence[int]  # where the other ranks gain as much
     allocated_ns: Sequence[int]
     otherwise_ns: Sequence[int]  # with streams that take their turns
     ahead_ns: int
@@ -258,7 +271,8 @@ class Predictor:
     def _name(self, steps: Sequence[ReplayStep]) -> Name | None:
         """By what the answer is known once it was asked for: changes made everywhere."""
         is_named = all(
-            step.scope is self.everywhere and isinstance(step.change, Without | WithoutOpen) for step in steps
+            step.scope is self.everywhere and isinstance(step.change, Without | WithoutOpen | OnOtherRanks)
+            for step in steps
         )
         return self._removed(steps) if is_named else None
 
@@ -364,7 +378,29 @@ class Predictor:
                 duration_ns = costs.duration_ns.copy()
                 duration_ns[row] = before_ns + after_ns + (duration_ns[row] * (1 - part)).astype(np.int64)
                 costs = costs.changed(duration_ns=duration_ns)
-        return costs
+        if any(isinstance(step.change, WithoutOpen | OnOtherRanks) for step in steps):
+            return costs
+        return until_arrival(self.graph, costs, self._arrivals_left(steps), round(LAW_SLACK * min(self.measured_ns)))
+
+    @cached_property
+    def _arrivals(self) -> Arrivals:
+        """Of messages of other ranks that the host waits for."""
+        return find_arrivals(self.timeline, self.graph)
+
+    @property
+    def awaits_ranks(self) -> bool:
+        """Whether the host waits for messages of other ranks."""
+        return len(self._arrivals.node) > 0
+
+    def _arrivals_left(self, steps: Sequence[ReplayStep]) -> Arrivals:
+        """All of them, or none where these steps remove waits for other ranks: then those come sooner."""
+        found, piece_at = self._arrivals, self.graph.piece_at
+        for change, scope in steps if len(found.node) else ():
+            if isinstance(change, Without) and "host_blocked" in change.causes:
+                gone = np.append(0, np.cumsum(scope.of_pieces(self.graph, Cause.HOST_BLOCKED)))
+                if (gone[piece_at[found.node + 1]] > gone[piece_at[found.node]]).any():
+                    return NO_ARRIVALS
+        return found
 
     def _note(self, law: str, excess_ns: int, window_ns: int) -> None:
         if excess_ns > LAW_SLACK * window_ns:
@@ -455,6 +491,8 @@ class Predictor:
             nothing_open = self._nothing_open(steps)
             open_ns = self.windows(*steps, ReplayStep(nothing_open, steps[-1].scope))
             explained_ns = self.windows(ReplayStep(nothing_open, self.everywhere))
+        apart = ReplayStep(OnOtherRanks(), steps[-1].scope)
+        with_ranks_ns = self.windows(*steps, apart) if len(self._arrivals_left(steps).node) else predicted_ns
         is_fed = not leaves_input and not self._removed(steps)[-1] and bool(self.open.fed_ns.any())
         fed_ns = (
             self.windows(*steps, ReplayStep(Keeping(self.open.fed_ns), steps[-1].scope)) if is_fed else predicted_ns
@@ -472,6 +510,7 @@ class Predictor:
             open_ns=open_ns,
             explained_ns=explained_ns,
             fed_ns=fed_ns,
+            with_ranks_ns=with_ranks_ns,
             allocated_ns=allocated_ns,
             otherwise_ns=self._otherwise_ns(costs),
             ahead_ns=run_ahead_ns(self.graph, costs),
@@ -490,6 +529,7 @@ class Predictor:
         gone_ns = self._gone_ns(asked, position, predicted)
         most_ns = predicted if asked.may_go_with_it else gone_ns
         found.reach("unexplained", gone_ns, most_ns, where=self._open_places(position))
+        found.reach("ranks", asked.with_ranks_ns[position])
         found.reach("makers", predicted, asked.fed_ns[position])
         found.reach("allocations", asked.allocated_ns[position], min(asked.allocated_ns[position], measured))
         self._reach_order(found, asked, position, predicted)

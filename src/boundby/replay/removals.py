@@ -218,6 +218,13 @@ class WithoutOpen(Struct, frozen=True, eq=False, dict=True):
         )
 
 
+class OnOtherRanks(Struct, frozen=True):
+    """The other ranks gain as much: their messages come sooner, as these are waited for sooner."""
+
+    def __call__(self, _graph: Graph, costs: Costs, _scope: Scope) -> Costs:
+        return costs
+
+
 class Keeping(Struct, frozen=True, eq=False):
     """What other changes took of the intervals before nodes stays, up to this: work on the input, say."""
 
@@ -251,7 +258,11 @@ def changed_ns(
 
 def is_removal(change: Change) -> bool:
     """Whether nothing takes longer by it."""
-    return change.factor >= 1 if isinstance(change, Faster | FasterHost) else isinstance(change, Without | WithoutOpen)
+    return (
+        change.factor >= 1
+        if isinstance(change, Faster | FasterHost)
+        else isinstance(change, Without | WithoutOpen | OnOtherRanks)
+    )
 
 
 def _without_sync(graph: Graph, costs: Costs, scope: Scope) -> Costs:

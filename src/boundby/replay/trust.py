@@ -3,6 +3,7 @@
 A replay repeats what it cannot explain as it was measured: a sleep while the device works, a delay of a device that had
 work, the part of a collective that waits for other ranks. After a change these may be gone, or may stay; and whoever
 is waited for outside of the trace, a worker process or another rank, may take as long as before whatever changes here.
+When a message comes the other rank decides: who comes sooner to wait for it waits for longer.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.causes import Cause
-from boundby.model.intervals import CoveredTime, contains, union
+from boundby.model.intervals import CoveredTime, any_of, contains, union
 from boundby.model.open_kinds import KINDS
 from boundby.model.scale import DISPATCH_NS, HABIT, MARGIN, NEXT_TO_NOTHING, QUARTER, TENFOLD
+from boundby.native.passes import Costs
+from boundby.replay.engine import call_starts
 from boundby.replay.graph import Graph
 from boundby.replay.streams import LONG_CALL_NS
 from boundby.results.report import CONFIDENCES, OpenDoubt, Uncertainty, Window
@@ -191,6 +194,62 @@ class Open(Struct, frozen=True):
     held_up: tuple[float, ...]  # per device: in how much of its window it waits for something outside of the trace
 
     device_of_node: Int32Array  # the device on which its chain launches most; -1: it launches nothing
+
+
+class Arrivals(Struct, frozen=True):
+    """Where a wait for other ranks ended, in order of chains and time: the node after it, when it ended, and how much
+    of the interval before the node lies behind it. Shape (arrivals,)."""
+
+    node: npt.NDArray[np.intp]
+    time_ns: Int64Array
+    rest_ns: Int64Array
+
+
+NO_ARRIVALS = Arrivals(np.empty(0, np.intp), np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def find_arrivals(timeline: Timeline, graph: Graph) -> Arrivals:
+    """The last one before each node: what came before that one is there by then. None where all ranks are on record:
+    what changes here changes them all."""
+    links, trace, found = graph.links, timeline.trace, [NO_ARRIVALS]
+    here = len(unique(trace.process_of(trace.messages.thread)))
+    is_outside = 0 < here < max((one.size for one in trace.communicators), default=2)
+    for chain in unique(links.chain).tolist() if is_outside else ():
+        threads = timeline.logical_threads.members(chain).tolist()
+        awaiting = any_of(timeline.host_state.evidence(thread).awaiting for thread in threads)
+        ends = awaiting.end[awaiting.end - awaiting.start >= DISPATCH_NS]
+        nodes = np.flatnonzero(links.chain == chain)
+        place = places(links.node_begin_ns[nodes], ends)
+        is_last = np.append(place[1:] != place[:-1], True)[: len(place)] & (place < len(nodes))
+        node, time = nodes[place[is_last]], ends[is_last]
+        rest = links.node_begin_ns[node] - time
+        waits = rest <= graph.costs.interval_ns[node] - DISPATCH_NS  # else what it called itself took the time
+        found.append(Arrivals(node[waits], time[waits], rest[waits]))
+    return Arrivals(
+        np.concatenate([one.node for one in found]),
+        np.concatenate([one.time_ns for one in found]),
+        np.concatenate([one.rest_ns for one in found]),
+    )
+
+
+def until_arrival(graph: Graph, costs: Costs, arrivals: Arrivals, slack_ns: int) -> Costs:
+    """These costs with waits for other ranks that last until their messages come, give or take ``slack_ns``."""
+    if not len(arrivals.node) or costs.is_same(graph.costs):
+        return costs
+    node, chain = arrivals.node, graph.links.chain[arrivals.node]
+    gone_ns = (graph.costs.interval_ns - costs.interval_ns)[node]
+    earliest_ns = arrivals.time_ns + np.maximum(arrivals.rest_ns - np.maximum(gone_ns, 0), 0)
+    for _ in range(HABIT):
+        early_ns = np.maximum(earliest_ns - call_starts(graph, costs)[node], 0)
+        early_ns[early_ns <= slack_ns] = 0
+        if not early_ns.any():
+            break
+        longer_ns = np.zeros_like(costs.interval_ns)
+        for number in unique(chain).tolist():
+            rows = np.flatnonzero(chain == number)  # what comes later is as much later by what came before
+            longer_ns[node[rows]] = np.diff(np.maximum.accumulate(early_ns[rows]), prepend=0)
+        costs = costs.changed(interval_ns=costs.interval_ns + longer_ns)
+    return costs
 
 
 def find_open(timeline: Timeline, graph: Graph) -> Open:
