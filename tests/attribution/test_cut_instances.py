@@ -7,14 +7,16 @@ from pathlib import Path
 from benchmarks.simulated.full_export import Export
 
 from boundby import analyze
+from boundby.document import sentences
 from boundby.results.report import RegionReport, Report
 
 US, MS = 1_000, 1_000_000
 STEP_MS, STEPS = 10, 8
 
 
-def trained(folder: Path, *, ends_inside: bool = False) -> Path:
-    """Steps of 10 ms: a forward and a backward part of one kernel of 4 ms each. The last one may never end."""
+def trained(folder: Path, *, ends_inside: bool = False, lost: int = 0) -> Path:
+    """Steps of 10 ms: a forward and a backward part of one kernel of 4 ms each. The last one may never end; of the
+    first ``lost`` ones no kernel is on record."""
     export = Export()
     main = export.thread(pid=1, tid=1)
     for number in range(STEPS):
@@ -26,7 +28,8 @@ def trained(folder: Path, *, ends_inside: bool = False) -> Path:
             at = begin + place * 5 * MS + 20 * US
             export.nvtx(main, at, at + 4_800 * US, part)
             call = export.api(main, at + 10 * US, at + 20 * US, "cudaLaunchKernel")
-            export.kernel(call, at + 30 * US, at + 4_030 * US)
+            if number >= lost:
+                export.kernel(call, at + 30 * US, at + 4_030 * US)
             export.api(main, at + 30 * US, at + 4_100 * US, "cudaDeviceSynchronize")
     return export.write(folder / "steps.sqlite")
 
@@ -88,3 +91,10 @@ def test_ranges_that_a_program_forgets_to_end_are_not_cut(tmp_path: Path) -> Non
         export.kernel(call, at + 30 * US, at + 3 * MS)
     report = analyze(export.write(tmp_path / "leaks.sqlite"))
     assert region(report, "request").instances == 6
+
+
+def test_instances_before_the_window_whose_work_is_not_on_record_are_told_and_not_counted(tmp_path: Path) -> None:
+    report = analyze(trained(tmp_path, lost=2))
+    assert region(report, "step *").instances == STEPS - 2
+    assert region(report, "step *", "forward").instances == STEPS - 2
+    assert "before (20.0 ms of it with work that is not on record)" in sentences.window(report)

@@ -196,6 +196,7 @@ def build_timeline(trace: Trace, window: DeviceWindow, *, fold: bool = True, fin
     start, end = context.projected
     calls.forget()
     counted = _counted(trace, window, start, end, _spans(trace, devices, threads))
+    counted &= ~_gone_before(trace, calls, losses, devices, end < start)
     return Timeline(
         **{part: getattr(context, part) for part in context.__struct_fields__},
         devices=devices,
@@ -519,6 +520,26 @@ def _spans(trace: Trace, devices: Sequence[DeviceTimeline], threads: Sequence[Th
         TimeSpan(device.low_ns, device.high_ns, np.isin(process, own) | ~anywhere)
         for device, own in zip(devices, working, strict=True)
     ]
+
+
+def _gone_before(
+    trace: Trace,
+    calls: Calls,
+    losses: Losses,
+    devices: Sequence[DeviceTimeline],
+    without_work: npt.NDArray[np.bool_],
+) -> npt.NDArray[np.bool_]:
+    """Instances that end before the windows begin, and that launched what is not on record: no window holds anything of
+    them. ``without_work``: instances that have none on record."""
+    ranges, low_ns = trace.ranges, min((device.low_ns for device in devices), default=0)
+    gone, rows = np.zeros(len(ranges), bool), unique(losses.call)
+    start_ns, process = calls.start_ns[rows], trace.process_of(calls.thread[rows])
+    may_be = without_work & (ranges.end_ns <= low_ns)
+    for number in unique(process).tolist() if may_be.any() else ():
+        lost_ns = np.sort(start_ns[process == number])
+        launches = places(lost_ns, ranges.start_ns) < places(lost_ns, ranges.end_ns)
+        gone |= may_be & launches & (trace.process_of(ranges.thread) == number)
+    return gone
 
 
 def _counted(

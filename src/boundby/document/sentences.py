@@ -648,6 +648,8 @@ def window(report: Report) -> str:
     if chosen not in ("gpu", "all"):
         text += f", window {clean(chosen)},"
     told = [f"{units.duration(ns)} {where}" for where, ns in around.items() if ns >= WORTH_NAMING * run_ns]
+    if told and chosen == "gpu" and (lost_ns := longest.coverage.before_ns) >= WORTH_NAMING * run_ns:
+        told[0] += f" ({units.duration(lost_ns)} of it with work that is not on record)"
     if told:
         text = f"analysed {text} of the {units.duration(run_ns)} on record ({_finely(longest.window_ns / run_ns)})"
     else:
@@ -686,6 +688,7 @@ def _host_time(report: Report) -> str:
         return ""
     judged = max((thread.total_ns for thread in report.threads), default=0)
     part = "in annotated ranges" if report.trace.captured.nvtx else "analysed"
+    part += " of one thread" if report.trace.captured.nvtx and len(report.threads) > 1 else ""
     told = f", {units.duration(judged)} of it {part}" if 0 < judged < IN_RANGES * length else ""
     return f"{units.duration(length)} of host time{told}"
 
