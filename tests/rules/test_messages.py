@@ -41,6 +41,7 @@ def test_late_to_a_collective(tmp_path: Path) -> None:
     programs = [[*EARLY, Collective("MPI_Barrier")] * ROUNDS, [*LATE, Collective("MPI_Barrier")] * ROUNDS]
     finding = waits(ranks(programs), tmp_path)[("MPI_Barrier",)]
     assert "Shorten what rank 1 does before MPI_Barrier" in finding.advice[0]
+    assert f"({ROUNDS} times 8.0" in finding.title  # who comes last waits for nobody
 
 
 def test_a_late_rank_that_sleeps_is_told_to_wait_for_an_event(tmp_path: Path) -> None:

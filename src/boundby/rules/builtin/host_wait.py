@@ -25,7 +25,7 @@ from boundby.model.arrays import unique
 from boundby.model.causes import Cause
 from boundby.model.expressions import expression
 from boundby.model.intervals import CoveredTime
-from boundby.model.scale import HALF
+from boundby.model.scale import HALF, NOTABLE
 from boundby.model.units import duration, duration_range, percent, size
 from boundby.model.units import place as place_of
 from boundby.rules.builtin._launches import ENOUGH
@@ -140,7 +140,7 @@ def _check(context: RuleContext) -> Iterator[Match]:
     for place, wait in fold(context, waits, lambda place: _wait(context, place)):
         if wait.what == MESSAGES:  # what the library does inside of one call cuts the wait into many pieces
             regions = [part.region for part in place.parts or (place,)]
-            calls = int(np.count_nonzero(np.isin(context.timeline.ownership.regions.of_range, regions)))
+            calls = _calls_that_wait(context, place, regions)
             place = replace(place, times=min(place.times, calls) or place.times)  # none: they count with what is above
         evidence = wait.evidence
         if slept := slept_on(context, place.rows):
@@ -165,6 +165,17 @@ def _check(context: RuleContext) -> Iterator[Match]:
             work=_work(context),
             thread=_thread(context),
         )
+
+
+def _calls_that_wait(context: RuleContext, place: Place, regions: list[int]) -> int:
+    """Calls in these regions of the ranks that wait there: who comes last hardly does."""
+    pieces, ranges = host_pieces(context), context.trace.ranges
+    waited_ns = {
+        thread: pieces.total_ns(pieces.of_thread(place.rows, thread)) for thread in pieces.threads_of(place.rows)
+    }
+    who_waits = [thread for thread, ns in waited_ns.items() if ns >= NOTABLE * max(waited_ns.values())]
+    is_there = np.isin(context.timeline.ownership.regions.of_range, regions)
+    return int(np.count_nonzero(is_there & np.isin(ranges.thread, who_waits)))
 
 
 def _wait(context: RuleContext, place: Place) -> _Wait:
