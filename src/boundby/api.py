@@ -681,6 +681,15 @@ def _describe(trace: Trace, timeline: Timeline, skip_first: int, late: Sequence[
         for device in timeline.devices
         if abs(device.shift.shift_ns) >= LAUNCH_LIMIT_NS
     ]
+    warnings += [
+        TraceWarning(
+            "clock-unshown",
+            f"Nothing on GPU {trace.gpus[device.index].id} begins sooner than {duration(device.shift.unshown_ns)} "
+            "after its launch: it did work before that is not on record, or its clock is ahead by as much.",
+        )
+        for device in timeline.devices
+        if device.shift.unshown_ns >= NOTABLE * (device.high_ns - device.low_ns)
+    ]
     if (trace.operations.kind == OpKind.GRAPH).any():
         text = (
             "CUDA graphs were traced as one operation each: kernels, copies and gaps inside them cannot be seen, and "

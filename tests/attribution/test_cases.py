@@ -227,6 +227,15 @@ def test_the_clock_is_only_shifted_on_evidence() -> None:
     assert 147_995_000 <= shift <= 148_000_000
 
 
+def test_work_that_begins_long_after_all_launches_is_told() -> None:
+    program = Program()
+    for step in range(30):
+        launch(program, step * 1_000, step * 1_000 + 200_000, step * 1_000 + 200_900)
+    warnings = Analysis(program.trace()).report.trace.warnings
+    (told,) = [one.message for one in warnings if one.code == "clock-unshown"]
+    assert told.startswith("Nothing on GPU 0 begins sooner than 200 ms after its launch")
+
+
 def test_a_clock_that_may_be_ahead_leaves_nothing_sure() -> None:
     """No wait contradicts it; but nothing starts within 4 ms of its launch, while the device idles most of the time."""
     program = Program()
