@@ -22,7 +22,12 @@ def test_a_full_capture_lacks_nothing() -> None:
 
 def test_what_never_happened_is_not_called_missing() -> None:
     full = {field.name: True for field in fields(Captured)}
-    assert flags({**full, "memcpy": False, "sync": False, "cuda_graphs": False, "cpu_samples": False}) == []
+    assert flags({**full, "memcpy": False, "sync": False, "cuda_graphs": False}) == []
+
+
+def test_samples_are_missed_where_none_came() -> None:
+    full = {field.name: True for field in fields(Captured)}
+    assert flags({**full, "cpu_samples": False}) == ["--sample=process-tree"]
 
 
 def test_graph_level_tracing_is_named() -> None:

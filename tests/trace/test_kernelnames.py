@@ -18,6 +18,8 @@ from boundby.trace.vocabulary.kernel_names import (
 )
 
 AT = "void at::native::"
+XMMA = "void xmma_cudnn::gemm::"
+TF32 = "Kernel_traits<xmma_cudnn::Ampere_hmma_tf32_traits<unsigned int, float>>"
 
 
 @pytest.mark.parametrize(
@@ -68,6 +70,11 @@ AT = "void at::native::"
         (f"{AT}(anonymous namespace)::multi_tensor_apply_kernel<TensorListMetadata<2>>(T1)", KernelKind.MULTI_TENSOR),
         (f"{AT}(anonymous namespace)::vectorized_layer_norm_kernel<float, float>(int)", KernelKind.NORM),
         ("void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true>(cudnn::ops::p)", KernelKind.LAYOUT),
+        (f"{XMMA}kernel<xmma_cudnn::implicit_gemm::fprop_indexed::{TF32}>(T1::Params)", KernelKind.MATMUL_TF32),
+        (f"{XMMA}split_k_kernel<xmma_cudnn::implicit_gemm::wgrad_indexed::{TF32}>(T1::Params)", KernelKind.MATMUL),
+        (f"{XMMA}kernel_helper_stage_3<xmma_cudnn::strided_dgrad_indexed::{TF32}>(T1::Params)", KernelKind.MATMUL),
+        ("void cudnn::detail::dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>(int, int)", KernelKind.MATMUL_FP32),
+        ("void cudnn::detail::wgrad_alg0_engine<float, 128, 6, 7, 3, 3, 5>(int, int)", KernelKind.MATMUL_FP32),
         ("triton_poi_fused_add_mul_relu_0", KernelKind.FUSED),
         ("nvkernel_solve_F1L210_2", KernelKind.OTHER),
         ("probe_hash_table", KernelKind.OTHER),
@@ -85,6 +92,15 @@ def test_the_name_tells_the_kind(name: str, kind: KernelKind) -> None:
             f"{AT}vectorized_elementwise_kernel<4, at::native::BUnaryFunctor<float, float, float, "
             "at::native::binary_internal::MulFunctor<float>>, std::array<char *, 2>>(int, T2, T3)",
             "vectorized_elementwise_kernel (Mul)",
+        ),
+        (
+            f"{AT}vectorized_elementwise_kernel<4, at::native::GeluBackwardCUDAKernelImpl(at::TensorIteratorBase &)"
+            "::[lambda() (instance 2)]>(int)",
+            "vectorized_elementwise_kernel (GeluBackward)",
+        ),
+        (
+            f"{AT}vectorized_elementwise_kernel<4, at::native::launch_clamp_scalar(at::TensorIteratorBase &)>(int)",
+            "vectorized_elementwise_kernel (clamp_scalar)",
         ),
         (
             "void cutlass::Kernel<cutlass_80_tensorop_s1688f16gemm_64x64>(T1::Params)",

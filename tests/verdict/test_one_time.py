@@ -8,6 +8,7 @@ import pytest
 
 import boundby
 from boundby.document import sentences, view
+from boundby.model import units
 from boundby.render import screen
 from boundby.results.report import DeviceReport, Report
 from boundby.simulate.instructions import MS, US, Copy, Init, Instruction, Launch, Loop, Range, Sync, Work, program
@@ -108,7 +109,15 @@ def test_a_mean_that_holds_a_first_instance_says_so(tmp_path: Path) -> None:
     slow, even = Loop(1, [first]), Loop(29, [STEP])
     (told,) = [note for note in view.select(analyzed(tmp_path, slow, even)).notes if "the first time" in note]
     assert told.startswith("step * took 9")
+    usual = told.removesuffix(" usually.").rpartition(", ")[2]
+    assert usual in {units.duration(ns) for ns in others_ns(analyzed(tmp_path, slow, even))}
     assert not [note for note in view.select(analyzed(tmp_path, even)).notes if "the first time" in note]
+
+
+def others_ns(report: Report) -> tuple[int, ...]:
+    """How long each instance but the first takes."""
+    (step,) = [region for region in report.regions if region.path == ("step *",)]
+    return step.instance_ns.host_ns[1:]
 
 
 WARM_UP = Range("warm up", [Init(60 * MS), Launch("gemm", 2 * MS), Sync(), Launch("gemm", 2 * MS), Sync()])

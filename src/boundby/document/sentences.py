@@ -938,6 +938,9 @@ def _not_in_nsys_report(report: Report) -> Iterator[NotCaptured]:
     if not captured.cpu_scheduling:
         cost = "whether the host computes or sleeps (cpu against blocked)"
         yield NotCaptured("CPU scheduling", cost, "--cpuctxsw=process-tree", why.get("cpu_scheduling", ""))
+    if not captured.cpu_samples:
+        cost = "which functions the host computes in"
+        yield NotCaptured("CPU samples", cost, "--sample=process-tree", why.get("cpu_samples", ""))
     if report.devices and not captured.gpu_metrics:
         cost, flag = (
             "how well running kernels fill the GPU",

@@ -6,6 +6,7 @@ Files for programs hold all regions; tables for people those worth a row.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import median_low
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,7 +25,8 @@ MOST_TOPS = RANKING  # names, over all devices
 MAX_ROWS = TABLE  # one screen: beyond it, only an explicit --min-share shows more
 NO_RANGE = "(no range)"
 NOTABLE_EXPOSED = SLIGHT  # of the window, that waits cost beyond what the bar calls sync
-# Where the first instance takes so many times the median, and the mean so many times: that is no usual time.
+# Where the first instance takes so many times what one of the others does (the median one, no mean of two), and the
+# mean so many times: that is no usual time.
 FIRST, UNEVEN = TENFOLD, HALF_MORE
 _CONFIDENCE = ("low", "medium", "high")
 
@@ -366,10 +368,11 @@ def uneven(rows: Sequence[Row]) -> str:
     """That ``MEAN TIME`` is a mean, of the largest region whose first instance makes it much more than others take;
     empty where none is such."""
     for row in sorted(rows, key=lambda row: -row.share):
-        host, first_ns = row.region.host, max(row.region.instance_ns.host_ns[:1], default=0)
-        is_told = row.is_judged and row.region.total_ns and first_ns >= FIRST * host.median_ns > 0
-        if is_told and min(host.mean_ns, sentences.each_ns(row.region)) > UNEVEN * host.median_ns:
-            usual, first = units.duration(host.median_ns), units.duration(first_ns)
+        first_ns, *others_ns = row.region.instance_ns.host_ns or (0,)
+        usual_ns = median_low(others_ns) if others_ns else 0
+        is_told = row.is_judged and row.region.total_ns and first_ns >= FIRST * usual_ns > 0
+        if is_told and min(row.region.host.mean_ns, sentences.each_ns(row.region)) > UNEVEN * usual_ns:
+            usual, first = units.duration(usual_ns), units.duration(first_ns)
             return f"{row.label} took {first} the first time, {usual} usually."
     return ""
 

@@ -30,7 +30,7 @@ from boundby.model.arrays import (
     unique,
 )
 from boundby.model.causes import Cause
-from boundby.model.scale import HABIT, HALF, MANY, MOST, NO_LAUNCH_NS, PLENTY, SEVERAL, SMALL
+from boundby.model.scale import CROWD, HABIT, HALF, MANY, MOST, NO_LAUNCH_NS, PLENTY, SEVERAL, SMALL
 from boundby.model.units import count
 from boundby.trace.tables import Direction, OpKind
 from boundby.trace.vocabulary.cuda import CallClass
@@ -42,8 +42,10 @@ GRAM = SEVERAL  # a power of two
 LEAST_TIMES = HABIT
 # ... and holds so many launches.
 LEAST_LAUNCHES = 10
-# Graphs of more launches than this are cut: a loop of one kernel has no natural length.
+# Graphs of more launches than this are cut where nothing begins again: a loop of one kernel has no natural length.
 MOST_LAUNCHES = PLENTY
+# A turn of more launches is not looked for.
+LONGEST_TURN = CROWD
 # A stretch begins again if so many of its launches are those of the turn before.
 ALIKE = 1 - SMALL
 # Host time between two launches counts as the cost of launching up to this; beyond, the host did something else.
@@ -269,6 +271,11 @@ def _turns(launched: Int, unit: Int) -> int:
     return times
 
 
+def _is_alike(token: Int, place: int) -> bool:
+    """Whether a sequence goes on from a place as it begins."""
+    return float((token[place:] == token[:-place]).mean()) >= ALIKE
+
+
 def _period(token: Int) -> int:
     """After how many launches all of a stretch begins again (a pass of equal layers and what is around them begins
     again after the pass, not after a layer): its own length if it never does."""
@@ -276,12 +283,11 @@ def _period(token: Int) -> int:
         return min(len(token), MOST_LAUNCHES)
     gram = token[:GRAM]
     places = np.flatnonzero(token == gram[0])
-    places = places[(places >= LEAST_LAUNCHES) & (places <= min(len(token) - GRAM, MOST_LAUNCHES))]
+    places = places[(places >= LEAST_LAUNCHES) & (places <= min(len(token) - GRAM, LONGEST_TURN))]
     for place in places.tolist():
-        if np.array_equal(token[place : place + GRAM], gram):
-            alike = token[place:] == token[:-place]
-            if float(alike.mean()) >= ALIKE:
-                return int(place)
+        begins_alike = np.array_equal(token[place : place + GRAM], gram)
+        if begins_alike and _is_alike(token[: place + MOST_LAUNCHES], place) and _is_alike(token, place):
+            return int(place)
     return min(len(token), MOST_LAUNCHES)
 
 

@@ -831,7 +831,10 @@ class Predictor:
         for device, length_ns in zip(self.devices, self.measured_ns, strict=True):
             if (faulted := self._faulted_ns(device, moved) / max(length_ns, 1)) > NOTABLE:
                 part = percent(min(faulted, 1.0))
-                return f"page migrations touch {part} of the time, and what waits for each of them is not recorded"
+                return (
+                    f"for {part} of the time pages migrate, the GPU idles before they do, or kernels run that may wait "
+                    "for them, and which of these wait is not recorded"
+                )
         by_ns = graph.contradictions.by_ns
         rows = np.flatnonzero(by_ns)
         for number, (device, length_ns) in enumerate(zip(self.devices, self.measured_ns, strict=True)):

@@ -37,6 +37,8 @@ ATTENTIONS = (KernelKind.ATTENTION, KernelKind.ATTENTION_FP32)
 # In this order: the first that fits decides. cuBLAS, cuDNN and CUTLASS spell the instruction in their names: s884,
 # s1688, s16816 and h..., hmma, gmma, tensorop run on tensor cores; sgemm, scudnn and simt do not.
 _KINDS: tuple[tuple[KernelKind, re.Pattern[str]], ...] = (
+    # cuDNN's preparations of a product, and the sum of its parts: whose product it is stands in a type of theirs.
+    (KernelKind.MATMUL, expression(r"::kernel_helper_stage_\d|::split_k_kernel<")),
     (KernelKind.LAYOUT, expression(r"nchwToNhwc|nhwcToNchw", re.IGNORECASE)),
     (
         KernelKind.ATTENTION_FP32,
@@ -71,7 +73,7 @@ _KINDS: tuple[tuple[KernelKind, re.Pattern[str]], ...] = (
         KernelKind.MATMUL_FP32,
         expression(
             r"(?:kepler|maxwell|pascal|volta|turing|ampere|hopper)_(?:sgemm|scudnn)_|simt_sgemm|sgemm_largek"
-            r"|(?:im|ex)plicit_convolve(?:Nd)?_sgemm|convolveNd_\w*float_engine|gemmSN_\w+_kernel<float|magma_sgemm"
+            r"|(?:im|ex)plicit_convolve(?:Nd)?_sgemm|convolveNd_\w*float_engine|[dw]grad\w*_engine<float|gemmSN_\w+_kernel<float|magma_sgemm"
         ),
     ),
     (
@@ -94,9 +96,12 @@ _WORDS = (
     *("nhwc", "mha", "attention", "flash_", "sdpa", "attn_", "triton_", "fus", "multi_tensor", "tf32", "mma", "ffma"),
     *("gemm", "gemv", "fprop", "grad", "tensorop", "884", "168", "881", "tcgen05", "nvjet_", "cutlass3x", "cijk_"),
     *("scudnn", "conv", "splitkreduce", "winograd", "depthwise", "softmax", "norm", "rowwisemoments", "bn_"),
-    "at::native::",
+    *("at::native::", "kernel_helper_stage_", "split_k_kernel"),
 )
-_FUNCTOR = expression(r"(\w+?)(?:Functor|Ops)\b|(\w+?)_kernel(?:_impl|_cuda)\b|CUDAFunctor_(\w+)")
+_FUNCTOR = expression(
+    r"(\w+?)(?:Functor|Ops)\b|(\w+?)(?:CUDA)?KernelImpl\b|launch_(\w+_scalar)\b|(\w+?)_kernel(?:_impl|_cuda)\b"
+    r"|CUDAFunctor_(\w+)"
+)
 _PLAIN = expression(r"^(?:void|static|float|int)\s+")
 _NO_HINT = frozenset({"Binary", "Unary", "BUnary", "AUnary", "gpu", "elementwise"})
 # Kernels that only call what one of their template arguments names.
