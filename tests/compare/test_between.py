@@ -505,3 +505,13 @@ def test_time_that_another_program_took_is_no_gain() -> None:
 def _same(report: Report) -> tuple[DeviceChange, Comparison]:
     found = compare(report, report)
     return found.devices[0], found
+
+
+def test_what_saves_a_run_nothing_is_no_promise() -> None:
+    warm_up = replace(reports.sample().findings[0], remedy="init.warm-up")
+    found = FindingChange(status="new", finding=warm_up, saving_after_ns=(0, 66_000_000))
+    told = "moves up to 66.0 ms, ahead of the measured part; the run is no shorter"
+    assert finding_figures(found) == told
+    left = FindingChange(status="resolved", finding=warm_up, saving_before_ns=(0, 66_000_000))
+    assert finding_figures(left) == f"promised: {told}"
+    assert finding_figures(replace(found, finding=replace(warm_up, remedy=""))) == "would save up to 66.0 ms"

@@ -32,7 +32,7 @@ from boundby.document.blocks import (
     section,
     segments,
 )
-from boundby.document.sentences import NOTE, bound_label, bound_word, each_time, gpus, saves_range
+from boundby.document.sentences import NOTE, bound_label, bound_word, each_time, gpus, only_moves, saves_range
 from boundby.document.view import NO_RANGE
 from boundby.model import units
 from boundby.model.causes import CAUSE_KEYS, NOUN, SHORT_LABEL, info
@@ -51,6 +51,7 @@ from boundby.results.comparison import (
     Side,
     Significance,
 )
+from boundby.rules import remedies
 
 MIN_SHARE = NEGLIGIBLE  # of either run: regions and causes below it are left out of tables for people
 MAX_ROWS = TABLE
@@ -73,13 +74,14 @@ _FIGURE = expression(
 
 MOST_FINDINGS, MOST_PREDICTIONS = GLANCE, LIST  # in texts, where none are asked for by number
 _LEGEND = (
-    "Before, after: mean time of one instance; in parentheses: host time, for regions that have no part of the times "
-    "above. Mean: how that changed. Median: how the median instance changed (95 % interval), by times on the GPU, or "
-    'by host time where "host" stands.'
+    "Before, after: mean time of one instance; in parentheses its time on the host, where it has no part of the times "
+    "above. Mean: the change of that. Median: the change of the median instance (95 % interval), by its time on the "
+    'GPU, or on the host where "host" stands.'
 )
 _REPLAYED = (
-    "A check of what boundby predicts, no result of the change: from the first run it works out how long the "
-    "second takes, with as much less of these causes as was measured (replayed), and errs by so much (error)."
+    "How good boundby's predictions are; it says nothing of the change itself. From the first run boundby works out "
+    "how long the second takes if these causes become as much shorter as was measured (replayed). Error: how far that "
+    "is off."
 )
 _NOT_KNOWN = "Not known: some launches have no work on record there, so that the times are too short to compare."
 _ROLES: dict[str, Role] = {
@@ -453,7 +455,7 @@ def _renamed(item: RegionChange) -> str:
     if old == new:
         return f"matched in another domain ({sure})"
     if old[-1:] == new[-1:] and item.similarity >= 0.995:
-        return f"its path was {units.quoted(region_name(old))}"
+        return f"was called {units.quoted(region_name(old))}"
     name = part_name(old[-1]) if len(old) == len(new) and old[:-1] == new[:-1] else region_name(old)
     return f"before: {units.quoted(name)} (matched by similarity, {sure})"
 
@@ -670,20 +672,27 @@ def finding_figures(item: FindingChange) -> str:
     old, new = item.saving_before_ns, item.saving_after_ns
     if item.status == "remains":
         alike = "it costs as much as before, and more of that can be saved now" if item.is_cost_alike else ""
-        return "; ".join(filter(None, (_was(item), _still_saves(old, new), alike)))
+        return "; ".join(filter(None, (_was(item), _still_saves(item, old, new), alike)))
     if item.status == "resolved":
         promised = f"promised to save {saves_range(old)}" if old else ""
+        if old and only_moves(item.finding.remedy):
+            promised = f"promised: {_would_save(item, old)}"
         return "; ".join(filter(None, (promised, _credit(item))))
     saving = new or old
-    return f"would save {saves_range(saving)}" if saving else ""
+    return _would_save(item, saving) if saving else ""
 
 
-def _still_saves(old: tuple[int, int] | None, new: tuple[int, int] | None) -> str:
+def _would_save(item: FindingChange, saving_ns: tuple[int, int]) -> str:
+    """``would save 1.10-1.30 s``; of what saves this run nothing, what becomes of that time, in First's words."""
+    row, told = remedies.by_key().get(item.finding.remedy), saves_range(saving_ns)
+    return row.saves(told) if row is not None and row.moves else f"would save {told}"
+
+
+def _still_saves(item: FindingChange, old: tuple[int, int] | None, new: tuple[int, int] | None) -> str:
     if not new:
         return ""
-    now = saves_range(new)
-    before = f" (before: {saves_range(old)})" if old and saves_range(old) != now else ""
-    return f"would save {now}{before}"
+    before = f" (before: {saves_range(old)})" if old and saves_range(old) != saves_range(new) else ""
+    return f"{_would_save(item, new)}{before}"
 
 
 def _was(item: FindingChange) -> str:
