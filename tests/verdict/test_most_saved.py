@@ -14,7 +14,7 @@ from boundby.results.report import Saving, Verdict
 from boundby.simulate.instructions import MS, US, Copy, Instruction, Launch, Loop, Range, Sync, Work, program
 from boundby.simulate.machine import Machine
 from boundby.simulate.nsys_export import write_export
-from tests.support.traces import analysis_of
+from tests.support.traces import analysis_of, traces_folder
 
 
 def copies(memory: str) -> list[Copy]:
@@ -64,3 +64,11 @@ def test_a_verdict_of_a_region_says_no_more_than_the_region_saves() -> None:
     assert [one.saving_ns for one in narrowed.savings] == [2 * MS, 1 * MS]
     assert (narrowed.saving_ns, narrowed.saving_range_ns) == (2 * MS, (MS, 2 * MS))
     assert laws._narrowed(verdict, None) is verdict
+
+
+def test_who_shares_a_gpu_gives_back_no_more_than_the_change_makes_of_the_pace() -> None:
+    """Host code that takes 1 % of the time saved up to 18 %: all that another process has of the GPU."""
+    if traces_folder() is None:
+        pytest.skip("no real traces to test on")
+    (item,) = [one for one in analysis_of("pair_lm_fp32.sqlite").report.what_if if one.scenario == "cpu_free"]
+    assert item.saving_ns[1] < 0.1 * item.baseline_ns

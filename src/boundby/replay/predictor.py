@@ -89,7 +89,8 @@ SHARED_DELAYS = 4
 SHARED = MODEL_ERROR / SHARED_DELAYS
 # Threads that sleep for so much of the window matter to it, and so does who wakes them.
 MUCH_SLEPT = SMALL
-# Where dependencies were dropped, since measured times contradict them, as many others may not be known.
+# Where dependencies were dropped, since measured times contradict them, as many others may not be known; and what a
+# change makes others give back may be so much more than its part.
 CHANCE = HABIT
 # Loading code and allocating take another time in every run (a real pair: a third less); so much of it is left open.
 LOADING_ERROR = NOTABLE
@@ -524,6 +525,7 @@ class Predictor:
         measured, floor = self.measured_ns[position], self._floor_ns(asked.costs.duration_ns, position)
         shared_ns, changed_ns = self._shared_ns(position, predicted), asked.changed_ns[position]
         is_of_kernels = asked.is_of_kernels
+        error = round(min(MODEL_ERROR * predicted + asked.loading_ns, changed_ns))
         least_ns = 0 if shared_ns is not None and not is_of_kernels else min(predicted, floor)
         found = _Widening(predicted, (least_ns, max(measured, predicted)), min(predicted, floor))
         gone_ns = self._gone_ns(asked, position, predicted)
@@ -537,12 +539,13 @@ class Predictor:
             held_ns = int(max(measured - found.range.high_ns, 0) * self.open.held_up[position])
             found.reach(OUTSIDE, predicted, found.range.high_ns + held_ns)
         if shared_ns is not None:  # its work's time holds turns, too
-            least = predicted if is_of_kernels else predicted - shared_ns
+            # Of what others have, a change gives back as much as it makes of the program's own pace, or more by chance.
+            paced = min(CHANCE * (max(measured - predicted, 0) + error) / max(measured, 1), 1.0)
+            least = predicted if is_of_kernels else predicted - round(paced * shared_ns)
             found.reach("shared", least, predicted, steps=changed_ns > LEAST_BOUND * measured)
         high = found.range.high_ns
         dropped_ns = int(max(measured - high, 0) * min(CHANCE * self._dropped, 1.0))
         found.reach("contradictions", predicted, high + dropped_ns)
-        error = round(min(MODEL_ERROR * predicted + asked.loading_ns, changed_ns))
         less = error if is_of_kernels or shared_ns is None else 0  # else kernels had a share, too: it is open
         found.reach("model", found.range.low_ns - less, found.range.high_ns + error)
         return found.range
