@@ -69,17 +69,21 @@ def _in_each_step(context: RuleContext, rows: Rows, of_a_step: int) -> str:
     return f", in {count(of_a_step)} collectives of {duration(usual)} (median) in each step"
 
 
+def _is_worth_it(context: RuleContext, exposed_ns: int, hidden: float) -> bool:
+    """Whether overlap would gain anything: not where little is exposed, where most of that is waiting for a late device
+    (comm-straggler says so), or where the program does so already."""
+    worth = max(context.least_ns, SLIGHT * context.window_ns)
+    return hidden < NEARLY_ALL and exposed_ns - min(waited_ns(context), exposed_ns) >= worth
+
+
 def _exposed(context: RuleContext) -> Iterator[Match]:
     rows = np.flatnonzero(context.operations.is_communication & device_work(context).in_window)
     collectives = KernelSet(context, rows)
     exposed = collectives.exposed_ns
-    worth = max(context.least_ns, SLIGHT * context.window_ns)
-    if exposed < worth or exposed - min(waited_ns(context), exposed) < worth:
-        return  # little, or waiting for a late device: comm-straggler says so
-    waits = int(waited_by_size_ns(context)[rows].sum())
     hidden = max(1 - exposed / max(collectives.total_ns, 1), 0.0)
-    if hidden >= NEARLY_ALL:
-        return  # the program does what would be advised
+    if not _is_worth_it(context, exposed, hidden):
+        return
+    waits = int(waited_by_size_ns(context)[rows].sum())
     uneven, of_a_step = _largest_split(context, rows), _of_a_step(context, len(collectives))
     is_uneven = uneven is not None and uneven >= 1 + HALF
     is_many = of_a_step is not None and of_a_step >= ENOUGH
