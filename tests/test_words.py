@@ -18,6 +18,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 QUOTING = ("findings-read.md", "tutorial.md")
 #: What was said, and cannot be understood at once.
 RETIRED = (
+    r"\bNot when: ",
     r"\bOS waits?\b",
     r"host waits in the OS",
     r"\buntold\b(?!_)",

@@ -108,7 +108,7 @@ def test_what_is_asked_for_is_told_in_full() -> None:
     (parts,) = pattern_cards.by_subject(report, is_of_regions=True)
     shown = to_terminal.render(Document("", (), parts))
     assert "The host decides something" in shown
-    assert "Needs:" in shown
+    assert "It needs " in shown
     assert "Context." in str(report)  # the screen
 
 

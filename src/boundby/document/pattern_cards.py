@@ -34,6 +34,7 @@ from boundby.model.causes import NOUN, SHORT_LABEL
 from boundby.model.expressions import expression
 from boundby.model.scale import GLANCE, LIST, SLIGHT
 from boundby.results.report import Card, Finding, FirstResponse, RegionReport, Report, Sign, Verdict
+from boundby.rules.remedies import conditions
 
 #: GitHub takes comments of up to 65,536 characters; what one device has here takes some 1,700.
 MOST_DEVICES = GLANCE
@@ -242,13 +243,12 @@ def _response(one: FirstResponse, shown: Shown) -> Entry:
     because, action = _because_and_action(one, shown.linked)
     if not shown.in_full:
         return Entry(title, (), tuple(filter(None, (because,))))
-    limits = [f"Needs: {one.needs}." if one.needs else "", f"Not when: {one.caution}." if one.caution else ""]
     more: tuple[Inline | Verbatim, ...] = (
         because,
         Verbatim(one.code) if one.code else "",
         f"at {sentences.place(one.where)}" if one.where is not None else "",
         f"→ {action}" if action else "",
-        _prose(" ".join(filter(None, limits))),
+        _prose(" ".join(conditions(one.needs, one.caution))),
         Span(one.command, "code") if one.command and one.command != one.code else "",
     )
     return Entry(title, (), tuple(part for part in more if part))

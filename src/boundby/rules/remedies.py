@@ -31,6 +31,12 @@ UNTOLD = {
 }
 
 
+def conditions(needs: str, caution: str) -> tuple[str, ...]:
+    """``It needs free cores.``, ``Leave it if the device is busy already.``: those that are told."""
+    told = (("It needs", needs), ("Leave it if", caution))
+    return tuple(f"{begin} {text}." for begin, text in told if text)
+
+
 class Remedy(Struct, frozen=True, kw_only=True):
     """One row. ``bound``: the pattern whose page teaches it; empty: none."""
 
@@ -40,14 +46,19 @@ class Remedy(Struct, frozen=True, kw_only=True):
     rules: tuple[str, ...] = ()  # whose findings number it
     do: Mapping[str, str] = field(default_factory=dict)
     text: str = ""  # the paragraph of the page; empty: the page leaves it out
-    needs: str = ""
-    caution: str = ""
+    needs: str = ""  # what stands behind "It needs"
+    caution: str = ""  # what stands behind "Leave it if"
     scenario: str = ""  # the replay that numbers it where no rule does
     because: str = ""  # what that replay leaves out
     kinds: tuple[str, ...] = ()  # of programs that can follow it, as in ``do``; empty: all
     is_search: bool = False  # it finds out what to change
     is_never_first: bool = False  # others are tried before it, whatever it saves
     moves: str = ""  # what it does with the time that it numbers, where the run is no shorter: ``$time`` stands for it
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """What it needs, and when it is no help, a sentence each."""
+        return conditions(self.needs, self.caution)
 
     @property
     def key(self) -> str:
@@ -168,8 +179,8 @@ TABLE: tuple[Remedy, ...] = (
         },
         text="TensorRT and ONNX Runtime fuse layers and try several kernels for each, in FP16 or INT8 where that is"
         " allowed. A compiler fuses; an engine also chooses.",
-        needs="inference, a model that can be exported, and time to build the engine for its shapes",
-        caution="training, or shapes that change with every input",
+        needs="a model for inference that can be exported, and time to build the engine for its shapes",
+        caution="you train the model, or shapes change with every input",
         kinds=("torch", "tensorflow"),
     ),
     Remedy(
@@ -217,7 +228,7 @@ TABLE: tuple[Remedy, ...] = (
         do={"cpp": "$call  // in place of $kernel"},
         text="NVIDIA's libraries have kernels for common work, tuned for each GPU: matrix products, convolutions, "
         "Fourier transforms, sorts, sums.",
-        needs="that the kernel does what its name says",
+        needs="a kernel that does what its name says",
         caution="it does something else on the way, which the library's kernel cannot",
         kinds=("cpp",),
         is_search=True,
@@ -228,7 +239,7 @@ TABLE: tuple[Remedy, ...] = (
         title="Compute $kernel in single precision where that is enough",
         do={"cpp": "float x = 1.0f;  // in place of double, in all of $kernel: constants and functions, too"},
         text="Cards for games and workstations compute double precision at 1/32 or 1/64 of the rate of single.",
-        needs="results that stay good enough: a check",
+        needs="a check that the results stay good enough",
         caution="the program is sensitive to rounding, or runs on a data-centre GPU",
         kinds=("cpp", "directives", "julia"),
         is_search=True,
@@ -268,7 +279,7 @@ TABLE: tuple[Remedy, ...] = (
         title="Quantize to INT8 or prune the model",
         text="The model gives the same answer with less arithmetic, in inference.",
         needs="calibration and a check of quality: no trace can tell what it saves",
-        caution="training",
+        caution="you train the model",
     ),
     Remedy(
         bound="gpu_compute",
@@ -518,7 +529,7 @@ TABLE: tuple[Remedy, ...] = (
         },
         text="A host that reads managed memory from the GPU stops at each new page. `cudaMemPrefetchAsync` to the CPU "
         "moves it in one piece; a check on the GPU moves a number.",
-        needs="to know what the host will read",
+        needs="knowledge of what the host will read",
         caution="it reads few of the pages",
     ),
     Remedy(
@@ -532,7 +543,7 @@ TABLE: tuple[Remedy, ...] = (
             "any": "perf record -g -- $program\nperf annotate $function",
         },
         text="One call over an array instead of a loop over its elements, or the same work in another thread.",
-        needs="to know the loop: a sampling profiler, or the functions named here",
+        needs="the name of the loop, from a sampling profiler or from the functions named here",
         caution="it is vectorised already",
     ),
     Remedy(
@@ -621,7 +632,7 @@ TABLE: tuple[Remedy, ...] = (
         rules=("preempted",),
         do={"any": "OMP_NUM_THREADS=1 $program"},
         text="More where one thread computes and cores are free; fewer where runnable threads wait for cores.",
-        needs="to know which of the two: CPU scheduling in the trace",
+        needs="CPU scheduling in the trace, which tells which of the two it is",
         caution="they wait for the interpreter's lock (GIL): then use processes",
     ),
     Remedy(

@@ -119,7 +119,8 @@ def _section(row: Remedy) -> str:
     examples = [row.do[kind] for kind in _SHOWN if kind in row.do][:2]
     code = "".join(f"\n\n```text\n{Template(one).safe_substitute(_BLANKS)}\n```" for one in examples)
     title = row.words({})
-    return f"### {row.id}: {title}\n\n{row.text}{code}\n\n- Needs: {row.needs}\n- Not when: {row.caution}"
+    conditions = "\n".join(f"- {condition}" for condition in row.conditions)
+    return f"### {row.id}: {title}\n\n{row.text}{code}\n\n{conditions}"
 
 
 def named(word: str) -> PatternPage | None:
