@@ -49,7 +49,7 @@ if TYPE_CHECKING:  # each step loads what it needs: an account alone takes no re
     from boundby.claims.laws import Wholes
     from boundby.compare.gate import Budget
     from boundby.evidence.context import RuleContext
-    from boundby.jobs.job_first import Question
+    from boundby.jobs.job_first import RankQuestion
     from boundby.jobs.rank_summary import RankSummary
     from boundby.replay.counterfactuals import Counterfactuals, Filled
     from boundby.replay.predictor import Predictor
@@ -535,7 +535,7 @@ def joined(
     return replace(report, first=job_first.of(report, summaries, path_of, answer)), summaries
 
 
-def _answer(question: Question, path: Path, options: AnalysisOptions | None) -> FirstResponse | None:
+def _answer(question: RankQuestion, path: Path, options: AnalysisOptions | None) -> FirstResponse | None:
     """What a rank's own report says to try first about what is asked; None: nothing."""
     from boundby.jobs.gather import part_of
 

@@ -243,12 +243,17 @@ def late(job: JobReport, one: Straggler) -> str:
         return f"{who} alone does {excess} of {what}, which the others wait for"
     if one.kind == "exceptions":
         return f"{who} {'are each' if many else 'is'} held up {_often(job, one)}, by {excess} of {what}"
-    takes, than = "takes", _the_other(job, one) or "its peers"
-    if many:
+    return _longer(job, one)
+
+
+def _longer(job: JobReport, one: Straggler) -> str:
+    """Ranks that take longer than those that do the same."""
+    who, takes, than = names_of(job, one.ranks), "takes", _the_other(job, one) or "its peers"
+    if len(one.ranks) > 1:
         takes, than = "each take", "their peers"
     if one.kind == "machine":
         who += " (all ranks of one machine)"
-    return f"{who} {takes} {excess} longer than {than}, {_often(job, one)}"
+    return f"{who} {takes} {units.duration(one.excess_ns)} longer than {than}, {_often(job, one)}"
 
 
 def remedy_of(job: JobReport, one: Straggler, *, by_name: bool = False) -> str:

@@ -36,7 +36,7 @@ _COLLECT_TOGETHER = "gc.disable()  # before the loop\nif step % 500 == 0: gc.col
 _NUMBERED = re.compile(r"^(.*?rank[-_. ]?)(\d+)(.*)$", re.IGNORECASE | re.DOTALL)
 
 
-class Question(Struct, frozen=True):
+class RankQuestion(Struct, frozen=True):
     """What is asked of a rank's own report. ``rank``: its name; ``cause``: what a good answer is about, by its key;
     empty: anything. ``is_of_report``: it is about all that the report holds, not this rank alone."""
 
@@ -49,21 +49,29 @@ class Question(Struct, frozen=True):
         return not self.cause or self.cause in (response.id.partition(".")[0], response.other)
 
 
-def asked(job: JobReport) -> Question | None:
+def asked(job: JobReport) -> RankQuestion | None:
     """Whose report is asked what to try first, and about what; None: it would not tell."""
     failed = _failed(job)
     if failed is not None:
         name = job.ranks[failed.ranks[0]].name if failed.ranks else failed.left_out[0]
-        return Question(name, "", is_of_report=True)
+        return RankQuestion(name, "", is_of_report=True)
     if _is_stuck(job) or job.verdict.bound == "unknown":
         return None
     worst = next(iter(costs(job)), None)
-    if worst is None:
-        bound = job.verdict.bound
-        return None if bound == "imbalance" or not _is_worth_it(job) else Question(_with_most(job, bound), bound)
+    return _about_the_bound(job) if worst is None else _about(job, worst)
+
+
+def _about_the_bound(job: JobReport) -> RankQuestion | None:
+    """Of a job that nobody holds up, the rank with most of what bounds it."""
+    bound = job.verdict.bound
+    return None if bound == "imbalance" or not _is_worth_it(job) else RankQuestion(_with_most(job, bound), bound)
+
+
+def _about(job: JobReport, worst: Straggler | Pipeline) -> RankQuestion | None:
+    """Who holds the job up, about the cause."""
     if isinstance(worst, Pipeline) or worst.cause in _OF_DEVICES or worst.kind == "link":
         return None
-    return Question(job.ranks[worst.ranks[0]].name if worst.ranks else _with_most(job, worst.cause), worst.cause)
+    return RankQuestion(job.ranks[worst.ranks[0]].name if worst.ranks else _with_most(job, worst.cause), worst.cause)
 
 
 def of(
@@ -242,25 +250,40 @@ def _of_straggler(known: _Known, one: Straggler, answer: FirstResponse | None) -
 
 def _code(known: _Known, one: Straggler) -> str:
     """What to write or type about it."""
-    job, rank = known.job, known.job.ranks[one.ranks[0]] if one.ranks else None
-    summary = known.summaries.get(rank.name) if rank is not None else known.any_summary
     if one.remedy == "move_layers" and one.stage is not None:
-        return _layers(job, one.stage)
+        return _layers(known.job, one.stage)
     if one.remedy in ("balance_lengths", "balance_steps"):
         return _DEAL_OUT
-    if one.kind == "random":
-        is_python = summary is not None and summary.is_of_torch
-        return _COLLECT_TOGETHER if is_python and one.cause == "cpu" else known.analyze(_with_most(job, one.cause))
-    if rank is None:
-        return ""
-    host = summary.host if summary is not None else ""
-    where = f"  # on {host or names_of(job, one.ranks[:1])}"
-    if one.remedy in ("check_device", "replace_machine"):
-        is_of_amd = rank.device.startswith(("AMD", "Instinct"))
-        asks = "rocm-smi --showclocks --showtemp --showpids" if is_of_amd else "nvidia-smi -q -d CLOCK,TEMPERATURE,PIDS"
-        return f"{asks}{where}"
+    if not one.ranks:
+        return _of_turns(known, one)
+    return _of_machine(known, one) or _beside_a_peer(known, one)
+
+
+def _of_turns(known: _Known, one: Straggler) -> str:
+    """Ranks that take turns at being late: Python collects garbage when it likes, else it is to be looked at."""
+    summary = known.any_summary
+    if one.cause == "cpu" and summary is not None and summary.is_of_torch:
+        return _COLLECT_TOGETHER
+    return known.analyze(_with_most(known.job, one.cause))
+
+
+def _of_machine(known: _Known, one: Straggler) -> str:
+    """What shows whether a device, a machine or a link is what is slow; empty: another thing is."""
+    rank = known.job.ranks[one.ranks[0]]
+    summary = known.summaries.get(rank.name)
+    where = f"  # on {(summary.host if summary is not None else '') or names_of(known.job, one.ranks[:1])}"
     if one.remedy == "check_link":
         return f"nvidia-smi nvlink --errorcounters; ibstat{where}"
+    if one.remedy not in ("check_device", "replace_machine"):
+        return ""
+    if rank.device.startswith(("AMD", "Instinct")):
+        return f"rocm-smi --showclocks --showtemp --showpids{where}"
+    return f"nvidia-smi -q -d CLOCK,TEMPERATURE,PIDS{where}"
+
+
+def _beside_a_peer(known: _Known, one: Straggler) -> str:
+    """The command that shows what a rank does beside one that does the same, or what it does by itself."""
+    job, rank = known.job, known.job.ranks[one.ranks[0]]
     peers = (other for place, other in enumerate(job.ranks) if place not in one.ranks and other.stage == rank.stage)
     peer = next(peers, None)
     beside = known.compare(rank.name, peer.name) if peer is not None and one.cause in _OF_DEVICES else ""
